@@ -6,16 +6,17 @@ without buckets, are identified by file name. In a table without buckets, no dat
 deletion vectors.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 
 from paimon_stream.commit.plan import IndexChange
-from paimon_stream.errors import DeletedFiles
+from paimon_stream.errors import DeletedFiles, UnsupportedFeature
 from paimon_stream.format.entries import (
     HASH,
     FileKind,
     IndexManifestEntry,
 )
 from paimon_stream.format.index_manifest import DELETION_VECTORS
+from paimon_stream.format.unknown_fields import names_of
 
 
 def apply_index_changes(
@@ -36,6 +37,7 @@ def apply_index_changes(
     Raises:
         DeletedFiles: in a table without buckets, another writer has changed the deletion vectors
             meanwhile.
+        UnsupportedFeature: a new file takes the place of one whose entry has unknown fields.
     """
     entries = tuple(present)
     if not bucketed:
@@ -48,7 +50,35 @@ def apply_index_changes(
     for change in changes:
         if change.kind is FileKind.ADD:
             live[key(change.entry)] = change.entry
+    _check_unknown(entries, live.values(), changes, location)
     return tuple(live.values())
+
+
+def _check_unknown(
+    before: Iterable[IndexManifestEntry],
+    after: Collection[IndexManifestEntry],
+    changes: Iterable[IndexChange],
+    location: str,
+) -> None:
+    """Refuses to replace an index file whose entry has fields that a new one would lack. It may go
+    without being replaced.
+    """
+    newer = [entry for entry in before if entry.unknown and entry not in after]
+    if not newer:
+        return
+    added = {_place(change.entry) for change in changes if change.kind is FileKind.ADD}
+    for entry in newer:
+        if _place(entry) in added:
+            raise UnsupportedFeature(
+                f"the index manifest says of {entry.file.file_name} what this release does not know "
+                f"({names_of(entry.unknown)}), and a new index file would lack it. Nothing was published. "
+                "Write the table with the engine that wrote the index, or with a newer release of paimon-stream.",
+                index=entry.file.file_name,
+            ).of_table(location)
+
+
+def _place(entry: IndexManifestEntry) -> Hashable:
+    return entry.file.index_type, entry.partition, entry.bucket
 
 
 def _key_with_buckets(entry: IndexManifestEntry) -> Hashable:

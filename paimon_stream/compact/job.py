@@ -30,6 +30,7 @@ from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, WaitingUnit, size_of
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.unknown_fields import names_of
 from paimon_stream.options import POSTPONE_BUCKETS, TARGET_FILE_SIZE, compaction_options
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.reports import Progress, silent
@@ -61,6 +62,10 @@ _DAMAGED: Final = (
     errors.WriteInterrupted,
 )
 _SKIPPED: Final = "Others have changed its files each time. Compact again later."
+_HELD: Final = (
+    "The manifests say of {} of its files what this release does not know ({}), and what it would lose. "
+    "Compact them with the engine that wrote them, or with a newer release of paimon-stream."
+)
 
 
 def compact(
@@ -172,6 +177,7 @@ class _CompactedSoFar:
         counted: a report of what was published, by bucket.
         conflicts: how often others had changed a unit.
         failed: the errors of damaged files, in the order in which they were found.
+        held: the units that are not rewritten because of unknown fields, by bucket.
     """
 
     user: str = ""
@@ -180,6 +186,7 @@ class _CompactedSoFar:
     counted: list[CompactedBucket] = field(default_factory=list)
     conflicts: int = 0
     failed: list[errors.PaimonStreamError] = field(default_factory=list)
+    held: dict[Bucket, Unit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +228,7 @@ class _CompactionCall:
         def fail_at_end(error: errors.PaimonStreamError, file: ManifestEntry) -> None:
             self.done.failed.append(_naming_bucket(error, table, file))
 
-        limits, planned = plan_units(
+        planned = plan_units(
             scan,
             self.runtime,
             fail_at_end,
@@ -229,11 +236,12 @@ class _CompactionCall:
             only=only,
             waiting=distributes,
         )
-        units = [unit for unit in planned if unit.newest_schema <= scan.schema.id]
-        stale = [unit for unit in planned if unit.newest_schema > scan.schema.id]
-        waits = any(isinstance(unit, WaitingUnit) for unit in planned)
+        self.done.held.update((unit.bucket, unit) for unit in planned.held)
+        units = [unit for unit in planned.units if unit.newest_schema <= scan.schema.id]
+        stale = [unit for unit in planned.units if unit.newest_schema > scan.schema.id]
+        waits = any(isinstance(unit, WaitingUnit) for unit in planned.units)
         return _CompactionPlan(
-            scan=scan, limits=limits, units=units, stale=stale, distributes=waits
+            scan=scan, limits=planned.limits, units=units, stale=stale, distributes=waits
         )
 
     def carry_out(self, plan: _CompactionPlan) -> dict[Bucket, Unit]:
@@ -289,7 +297,7 @@ class _CompactionCall:
             files_after=sum(unit.files_after(target) for unit in units),
             rows_after=report.rows_before - deleted,
             bytes_after=report.bytes_before,
-            buckets=tuple(_counted(table.layout, units, target)),
+            buckets=(*_counted(table.layout, units, target), *self._skipped(plan)),
         )
 
     def report(self, plan: _CompactionPlan, given_up: Sequence[Unit]) -> CompactReport:
@@ -309,8 +317,16 @@ class _CompactionCall:
             bytes_after=sum(file.file_size for file in new_files),
             changelog_rows=sum(file.row_count for file in changelog),
             conflicts=done.conflicts,
-            buckets=(*done.counted, *skipped),
+            buckets=(*done.counted, *skipped, *self._skipped(plan)),
         )
+
+    def _skipped(self, plan: _CompactionPlan) -> Iterator[CompactedBucket]:
+        """The units that are held, by bucket."""
+        for unit in self.done.held.values():
+            files = [entry.file for entry in unit.known if entry.file.unknown]
+            names = names_of(tuple(field for file in files for field in file.unknown))
+            reason = _HELD.format(len(files), names)
+            yield from _counted(plan.scan.table.layout, [unit], plan.limits.target, reason)
 
 
 def _naming_bucket(

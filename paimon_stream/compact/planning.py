@@ -7,7 +7,7 @@ only on its input.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
 
@@ -134,6 +134,28 @@ class Thresholds:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedUnits:
+    """What `plan_units` returns.
+
+    Attributes:
+        limits: the thresholds of the table.
+        units: what is rewritten.
+        held: what is not rewritten, because the entries of some of the files have unknown fields
+            (format.md §1.5). What these say of a file may not hold for those that would replace it.
+    """
+
+    limits: Thresholds | KeyedThresholds
+    units: list[Unit] = field(default_factory=list)
+    held: list[Unit] = field(default_factory=list)
+
+    def add(self, units: Iterable[Unit]) -> None:
+        """Sorts units into those that are rewritten and those that are held."""
+        for unit in units:
+            is_held = any(entry.file.unknown for entry in unit.known)
+            (self.held if is_held else self.units).append(unit)
+
+
 def plan_append(
     files: Iterable[ManifestEntry],
     limits: Thresholds,
@@ -161,6 +183,10 @@ def plan_append(
     units: list[Unit] = []
     for (_, _, bucket_count), entries in by_bucket.items():
         if bucket_count <= 0:
+            newer = [entry for entry in entries if entry.file.unknown]
+            if newer:  # a unit of their own, so that the others are rewritten
+                units.append(Unit(tuple(sorted(newer, key=_age))))
+                entries = [entry for entry in entries if not entry.file.unknown]
             without_vector = [entry for entry in entries if entry.file.file_name not in vectors]
             with_vector = [entry for entry in entries if entry.file.file_name in vectors]
             units += _packed(without_vector, limits)
@@ -301,7 +327,7 @@ def plan_units(
     early: bool = True,
     only: Collection[Bucket] | None = None,
     waiting: bool = False,
-) -> tuple[Thresholds | KeyedThresholds, list[Unit]]:
+) -> PlannedUnits:
     """The thresholds of the table, and the units of the scan's files.
 
     Args:
@@ -324,13 +350,16 @@ def plan_units(
     if spec is None:
         limits = Thresholds.of(scan.table.options)
         units = plan_append(scan.files, limits, scan.vectors, full=full)
-        return limits, [unit for unit in units if only is None or unit.bucket in only]
+        planned = PlannedUnits(limits=limits)
+        planned.add(unit for unit in units if only is None or unit.bucket in only)
+        return planned
     thresholds = keyed_limits(scan, runtime, early=early)
     types = [scan.schema.field(name).type for name in spec.keys]
-    waiting_units = _waiting_units(scan, only, wrong) if waiting else []
-    if waiting_units:
-        return thresholds, waiting_units
-    keyed_units: list[Unit] = []
+    planned = PlannedUnits(limits=thresholds)
+    if waiting:
+        planned.add(_waiting_units(scan, only, wrong))
+    if planned.units:
+        return planned
     for files in buckets(
         entry
         for entry in scan.files
@@ -342,8 +371,8 @@ def plan_units(
             wrong(error, files[0])
             continue
         if unit is not None:
-            keyed_units.append(unit)
-    return thresholds, keyed_units
+            planned.add((unit,))
+    return planned
 
 
 def _waiting_units(

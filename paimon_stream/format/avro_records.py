@@ -1,6 +1,7 @@
 """Records of metadata files, whatever schema their writer used (format.md §4.1). Fields are found
-by name. Unknown fields are skipped. Nullable fields that are missing are not in the dict. A file
-without a required field is refused before it is used.
+by name. Unknown fields are not in the dict, but kept beside it (`format/avro_unknown.py`). Nullable
+fields that are missing are not in the dict. A file without a required field is refused before it is
+used.
 """
 
 import json
@@ -8,14 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from io import BytesIO
+from itertools import repeat
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import fastavro
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
 from paimon_stream.format.avro_file import AvroBlock, blocks_of, corrupt, zigzag
+from paimon_stream.format.avro_unknown import LOGICAL, Finder, Rest
 from paimon_stream.format.json_text import in_words, parse_json
 from paimon_stream.format.manifest_rows import PATHS, read_entries
+from paimon_stream.format.unknown_fields import UnknownFields
 
 _MOST_SMALL: Final = 16 << 20
 _SMALL_PER_BYTE: Final = 16
@@ -33,6 +37,9 @@ Holds: TypeAlias = Callable[[bytes], bool] | None
 Blocks: TypeAlias = Callable[[AvroBlock], bool] | None
 _FIELD_NAMES: Final = [path.split(".") for path in PATHS]
 """For each path, the names of the fields from the record down to the value."""
+
+_LAST: Final = "_FILE"
+"""The last field of an entry, which is a record. Newer writers add their fields to its end."""
 
 _END: Final = zigzag(0)
 _BLOCK: Final = "paimon_stream_block"
@@ -68,12 +75,29 @@ def read_records(
         UnknownVersion: a record has another version.
         UnsupportedFeature: the codec is unknown.
     """
+    for block, schemas, budget in _blocks(data, path, wanted):
+        yield from _records(block, schemas, version, budget)
+
+
+def read_whole_records(
+    data: bytes, path: str, wanted: bytes, version: int
+) -> Iterator[tuple[Mapping[str, Any], UnknownFields]]:
+    """The records as `read_records` returns them, each with its unknown fields."""
+    for block, schemas, budget in _blocks(data, path, wanted):
+        records = _records(block, schemas, version, budget)
+        yield from zip(records, _unknown(block, schemas, budget), strict=True)
+
+
+def _blocks(
+    data: bytes, path: str, wanted: bytes
+) -> Iterator[tuple[AvroBlock, "_Schemas", "_Budget"]]:
+    """The blocks of a file, with its schemas and its budget."""
     schema, blocks = blocks_of(data, path)
     schemas = _checked_schemas(schema, wanted, len(data), path)
     budget = _Budget(len(data), path)
     for block in blocks:
         budget.spend(_SMALL_PER_RECORD * block.records)
-        yield from _records(block, schemas, version, budget)
+        yield block, schemas, budget
 
 
 def read_rows(
@@ -86,7 +110,8 @@ def read_rows(
     of_interest: Blocks = None,
 ) -> Iterator[tuple[Any, ...]]:
     """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None for
-    a field that the writer did not have. `read_entries` reads blocks whose schema is `wanted`.
+    a field that the writer did not have. Behind them come the entry's `UnknownFields`, in files whose
+    schema has any. `read_entries` reads blocks that begin as those of the `wanted` schema do.
 
     Args:
         data: the bytes of the manifest.
@@ -107,19 +132,55 @@ def read_rows(
         budget.spend(_SMALL_PER_RECORD * block.records)
         rows: Iterable[tuple[Any, ...]] | None = None
         if schemas.exact:
+            rest = schemas.rest
+            skip = None if rest is None else rest.skip
             with suppress(ValueError, IndexError):
-                rows = read_entries(block.data, block.records, version, wants, budget.spend)
+                rows = read_entries(block.data, block.records, version, wants, budget.spend, skip)
+                if rest is not None:
+                    rows = _with_rest(rows, rest)
         if rows is None:
-            rows = _generic_rows(_records(block, schemas, version, budget), wants)
+            rows = _generic_rows(block, schemas, version, budget, wants)
         yield from rows
 
 
-def _generic_rows(records: Iterable[Mapping[str, Any]], wants: Holds) -> Iterator[tuple[Any, ...]]:
-    """The values at `PATHS` of the records that are wanted."""
-    for record in records:
+def _with_rest(rows: Iterable[tuple[Any, ...]], rest: Rest) -> list[tuple[Any, ...]]:
+    """The rows, with unknown fields in the place of the bytes that hold them. Raises `ValueError` or
+    `IndexError`.
+    """
+    unknown: dict[bytes, UnknownFields] = {}
+    with_unknown = []
+    for row in rows:
+        data = row[-1]
+        if data not in unknown:
+            unknown[data] = rest.unknown(data)
+        with_unknown.append((*row[:-1], unknown[data]))
+    return with_unknown
+
+
+def _generic_rows(
+    block: AvroBlock, schemas: "_Schemas", version: int, budget: "_Budget", wants: Holds
+) -> Iterator[tuple[Any, ...]]:
+    """The rows of the records that are wanted, as `read_rows` returns them."""
+    records = _records(block, schemas, version, budget)
+    for record, unknown in zip(records, _unknown(block, schemas, budget), strict=True):
         row = tuple([_value_at(record, names) for names in _FIELD_NAMES])
         if wants is None or wants(row[0]):
-            yield row
+            yield row if schemas.finder is None else (*row, unknown)
+
+
+def _unknown(block: AvroBlock, schemas: "_Schemas", budget: "_Budget") -> Iterable[UnknownFields]:
+    """The unknown fields of each record of a block that can be read. They are looked for with the
+    first record.
+    """
+    if schemas.finder is None:
+        yield from repeat((), block.records)
+        return
+    try:
+        of_records = schemas.finder.unknown(block.data, block.records)
+    except (ValueError, IndexError):
+        raise budget.corrupt("its records do not fit the schema in its header") from None
+    budget.spend(sum([len(field.data) for unknown in of_records for field in unknown]))
+    yield from of_records
 
 
 class _Budget:
@@ -158,12 +219,16 @@ class _Schemas(NamedTuple):
     Attributes:
         written: as the writer has put it into the file.
         read: the schema without the fields that are not wanted; None if every field is wanted.
-        exact: whether the file's schema is exactly the wanted one.
+        exact: whether the records begin with the bytes that records of the wanted schema have.
+        rest: finds the unknown fields that follow those bytes; None if there are none.
+        finder: finds the unknown fields wherever they are; None if there are none.
     """
 
     written: Any
     read: Any
     exact: bool
+    rest: Rest | None
+    finder: Finder | None
 
 
 def _checked_schemas(schema: str, wanted: bytes, size: int, path: str) -> _Schemas:
@@ -198,8 +263,16 @@ def _schemas_of(schema: str, wanted: bytes) -> _Schemas | str:
     # No memory is spent on fields that are not wanted.
     projected = _projected(written_record, wanted_record)
     read = None if projected == written_record else _record_of_array(projected)
-    exact = parsed_array(_without_logical_types(wanted_record), _MOST_EMPTY)
-    return _Schemas(written=_record_of_array(written_record), read=read, exact=written == exact)
+    finder = Finder(written["items"], wanted_record)
+    behind = finder.schema.behind(wanted_record, _LAST)
+    rest = finder.rest(behind) if behind and any(fields for _, fields in behind) else None
+    return _Schemas(
+        written=_record_of_array(written_record),
+        read=read,
+        exact=behind is not None,
+        rest=rest,
+        finder=finder if finder.finds else None,
+    )
 
 
 def _record_of_array(record: Any) -> Any:
@@ -361,12 +434,11 @@ def parsed_array(items: Any, most_empty: int = _MOST_EMPTY_IN_DATA) -> Any:
 
 
 def _without_logical_types(node: Any) -> Any:
-    """The schema without logical types: values are wanted as they are stored."""
+    """The schema with logical types under another key: values are wanted as they are stored."""
     if isinstance(node, dict):
         return {
-            key: _without_logical_types(value)
+            LOGICAL if key == "logicalType" else key: _without_logical_types(value)
             for key, value in node.items()
-            if key != "logicalType"
         }
     if isinstance(node, list):
         return [_without_logical_types(item) for item in node]

@@ -3,10 +3,12 @@ keys and the rows of statistics are *serialized* BinaryRows as on disk: four byt
 endian, then the row (format.md §5.6).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from operator import attrgetter
 from typing import Final, NamedTuple
+
+from paimon_stream.format.unknown_fields import UnknownFields
 
 EMPTY_ROW: Final = bytes(12)
 """The serialized row without fields: the partition of an unpartitioned table, the key of append
@@ -67,6 +69,7 @@ class DataFileMeta:
         external_path: the path of a file outside of the table.
         first_row_id: the id of the first row, of tables with row tracking.
         write_cols: the columns that the file has; None for all.
+        unknown: what its manifest entry has beside these fields and those of `ManifestEntry`.
     """
 
     file_name: str
@@ -89,6 +92,12 @@ class DataFileMeta:
     external_path: str | None = None
     first_row_id: int | None = None
     write_cols: tuple[str, ...] | None = None
+    unknown: UnknownFields = ()
+
+    @property
+    def known(self) -> "DataFileMeta":
+        """The file without unknown fields, for messages that are read and not committed."""
+        return replace(self, unknown=()) if self.unknown else self
 
     def numbered(self, first: int, last: int) -> "DataFileMeta":
         """The same file with other sequence numbers, from `first` to `last`. Faster than
@@ -211,17 +220,21 @@ class ManifestEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexManifestEntry:
-    """One live index file, as an index manifest records it. `partition` is a serialized row."""
+    """One live index file, as an index manifest records it. `partition` is a serialized row.
+    `unknown` is what the entry has beside these fields and those of the file.
+    """
 
     partition: bytes
     bucket: int
     file: IndexFileMeta
+    unknown: UnknownFields = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFileMeta:
     """A manifest, as a manifest list records it. `file_size` is exact. The ranges of buckets,
-    levels and row ids are None if the writer did not record them.
+    levels and row ids are None if the writer did not record them. `unknown` is what the list has
+    beside these fields.
     """
 
     file_name: str
@@ -236,3 +249,4 @@ class ManifestFileMeta:
     max_level: int | None = None
     min_row_id: int | None = None
     max_row_id: int | None = None
+    unknown: UnknownFields = ()

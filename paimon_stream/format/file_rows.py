@@ -14,6 +14,7 @@ from paimon_stream.errors import FormatError, InvalidData, UnsupportedFeature
 from paimon_stream.format import entries
 from paimon_stream.format.binary_row import decode_row, encode_row
 from paimon_stream.format.types import parse_type
+from paimon_stream.format.unknown_fields import names_of
 
 _FIELDS: Final = 20
 _SLOTS: Final = struct.Struct(f"<{1 + _FIELDS}q")
@@ -75,8 +76,13 @@ class _Row:
 
 def encode_data_file(file: entries.DataFileMeta, version: int = 11) -> bytes:
     """The row of a data file in a message of this version. Raises `InvalidData` for numbers that
-    are too large for their columns.
+    are too large for their columns, and for unknown fields, for which a message has no room.
     """
+    if file.unknown:
+        raise InvalidData(
+            f"Data file {file.file_name!r} has {names_of(file.unknown)}, which this release does not know "
+            "and a commit message could not hold."
+        )
     has_sequences = version >= _WITH_SEQUENCES
     row = _Row(_FIELDS + has_sequences)
     try:
@@ -277,7 +283,7 @@ _FORMS: Final[dict[str, _Form]] = {
 
 _COLUMNS: Final = [
     (attribute.name, 1 << 8 + i, *_FORMS[attribute.name])
-    for i, attribute in enumerate(fields(entries.DataFileMeta))
+    for i, attribute in enumerate(fields(entries.DataFileMeta)[:_FIELDS])
 ]
 """The name of each attribute, its null bit, and how it is written and read."""
 

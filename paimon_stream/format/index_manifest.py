@@ -7,12 +7,14 @@ from typing import Any, Final
 
 import fastavro
 
-from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt, encode_file
-from paimon_stream.format.avro_records import read_records
+from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt, encode_file, zigzag
+from paimon_stream.format.avro_records import read_whole_records
+from paimon_stream.format.avro_unknown import extended, types_in_file, with_unknown
 from paimon_stream.format.entries import FileKind, IndexManifestEntry
 from paimon_stream.format.file_rows import index_file_of, index_values
 from paimon_stream.format.json_text import in_words
 from paimon_stream.format.manifest_avro import INDEX_MANIFEST_SCHEMA
+from paimon_stream.format.unknown_fields import UnknownField, UnknownFields
 
 DELETION_VECTORS: Final = "DELETION_VECTORS"
 """The type of index files that record which rows of data files are deleted."""
@@ -23,6 +25,11 @@ _FULL_BLOCK: Final = 1 << 20
 
 _SCHEMA_JSON: Final = json.dumps(INDEX_MANIFEST_SCHEMA, separators=(",", ":")).encode()
 _PARSED_SCHEMA: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
+
+_SOURCE_META: Final = ("_GLOBAL_INDEX", "_SOURCE_META")
+_TYPE_OF_SOURCE_META: Final = '["null", "bytes"]'
+_READ_AS: Final = extended(_SCHEMA_JSON, ((_SOURCE_META, _TYPE_OF_SOURCE_META),))
+"""The known fields. Java has `_SOURCE_META` since 2.0. It is written where an index has any."""
 
 # The fields of an index file, of a `DeletionRange` and of a `GlobalIndexMeta`, in the order of
 # their values.
@@ -42,6 +49,7 @@ _GLOBAL_INDEX_FIELDS: Final = (
     "_INDEX_FIELD_ID",
     "_EXTRA_FIELD_IDS",
     "_INDEX_META",
+    "_SOURCE_META",
 )
 
 
@@ -57,20 +65,40 @@ def encode_index_manifest(
 
     Raises:
         InvalidOption: Java cannot read this compression.
+        UnsupportedFeature: an index manifest has no room for their unknown fields.
     """
     codec = compressor(compression, level)
+    types = types_in_file(map(_newer, entries), "its index manifests")
     blocks: list[AvroBlock] = []
     plain = BytesIO()
-    records = 0
+    newer: list[UnknownFields] = []
+
+    def close() -> None:
+        records = plain.getvalue()
+        if types:
+            records = with_unknown(records, newer, _SCHEMA_JSON, types)
+        blocks.append(AvroBlock(len(newer), codec.compress(records)))
+
     for entry in entries:
         fastavro.schemaless_writer(plain, _PARSED_SCHEMA, _record(entry))
-        records += 1
+        newer.append(_newer(entry))
         if plain.tell() >= _FULL_BLOCK:
-            blocks.append(AvroBlock(records, codec.compress(plain.getvalue())))
+            close()
             plain = BytesIO()
-            records = 0
-    blocks.append(AvroBlock(records, codec.compress(plain.getvalue())))
-    return encode_file(_SCHEMA_JSON, codec.codec, blocks)
+            newer = []
+    close()
+    return encode_file(extended(_SCHEMA_JSON, types), codec.codec, blocks)
+
+
+def _newer(entry: IndexManifestEntry) -> UnknownFields:
+    """What the entry has beside the fields of 1.4.2: its unknown fields, and the source of a global
+    index.
+    """
+    index = entry.file.global_index
+    if index is None or index.source_meta is None:
+        return entry.unknown
+    data = zigzag(1) + zigzag(len(index.source_meta)) + index.source_meta
+    return (UnknownField(_SOURCE_META, _TYPE_OF_SOURCE_META, data), *entry.unknown)
 
 
 def _record(entry: IndexManifestEntry) -> dict[str, Any]:
@@ -81,7 +109,7 @@ def _record(entry: IndexManifestEntry) -> dict[str, Any]:
         ranges = [dict(zip(_RANGE_FIELDS, place, strict=True)) for place in deletions]
     index: dict[str, Any] | None = None
     if global_index is not None:
-        index = dict(zip(_GLOBAL_INDEX_FIELDS, map(_as_avro, global_index), strict=True))
+        index = dict(zip(_GLOBAL_INDEX_FIELDS, map(_as_avro, global_index), strict=False))
     return {
         "_VERSION": VERSION,
         "_KIND": int(FileKind.ADD),
@@ -101,15 +129,15 @@ def decode_index_manifest(data: bytes, path: str) -> tuple[IndexManifestEntry, .
     `CorruptMetadata`, `UnknownVersion`, and `UnsupportedFeature` for an unknown codec.
     """
     try:
-        records = read_records(data, path, _SCHEMA_JSON, VERSION)
-        return tuple([_entry(record) for record in records])
+        records = read_whole_records(data, path, _READ_AS, VERSION)
+        return tuple([_entry(record, unknown) for record, unknown in records])
     except (ValueError, TypeError, KeyError) as error:
         raise corrupt(
             path, len(data), f"one of its entries is not an index file: {in_words(error)}"
         ) from None
 
 
-def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:
+def _entry(record: Mapping[str, Any], unknown: UnknownFields) -> IndexManifestEntry:
     if record["_KIND"] != FileKind.ADD:
         raise ValueError(f"kind {record['_KIND']}")
     index_type, name, size, rows, deletions, path, global_index = map(record.get, _FILE_FIELDS)
@@ -120,7 +148,9 @@ def _entry(record: Mapping[str, Any]) -> IndexManifestEntry:
     if global_index is not None:
         index = [*map(global_index.get, _GLOBAL_INDEX_FIELDS)]
     file = index_file_of(index_type, name, size, rows, ranges, path, index)
-    return IndexManifestEntry(partition=record["_PARTITION"], bucket=record["_BUCKET"], file=file)
+    return IndexManifestEntry(
+        partition=record["_PARTITION"], bucket=record["_BUCKET"], file=file, unknown=unknown
+    )
 
 
 def _values_of_range(record: Mapping[str, Any] | None) -> list[Any] | None:

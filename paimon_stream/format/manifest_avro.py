@@ -1,6 +1,6 @@
 """Manifests and manifest lists as Avro (format.md §4.1–§4.4). They are written with exactly Java's
-schemas. When read, fields are found by name in the file's schema: unknown fields are skipped,
-missing nullable fields are None.
+schemas. When read, fields are found by name in the file's schema, and missing nullable fields are
+None. Unknown fields are kept, and written again behind Java's (`format/avro_unknown.py`).
 """
 
 import json
@@ -21,7 +21,15 @@ from paimon_stream.format.avro_file import (
     encode_file,
     zigzag,
 )
-from paimon_stream.format.avro_records import Blocks, Holds, read_records, read_rows
+from paimon_stream.format.avro_records import Blocks, Holds, read_rows, read_whole_records
+from paimon_stream.format.avro_unknown import (
+    Types,
+    extended,
+    joined,
+    types_in_file,
+    types_of,
+    with_unknown,
+)
 from paimon_stream.format.entries import (
     DataFileMeta,
     FileKind,
@@ -32,6 +40,7 @@ from paimon_stream.format.entries import (
 from paimon_stream.format.json_text import in_words
 from paimon_stream.format.manifest_rows import PATHS
 from paimon_stream.format.names import checked_name
+from paimon_stream.format.unknown_fields import UnknownFields
 
 
 def _array_of(items: Any) -> dict[str, Any]:
@@ -136,15 +145,41 @@ _MANIFEST_LIST_JSON: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", "
 
 
 # -- writing --------------------------------------------------------------------------------------
-def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> list[AvroBlock]:
+def divided(entries: Sequence[ManifestEntry]) -> Iterator[tuple[Sequence[ManifestEntry], Types]]:
+    """The entries in as few parts as their unknown fields allow, because a manifest has one schema.
+    With each part come its unknown fields, which nearly always are none.
+    """
+    if not any(entry.file.unknown for entry in entries):
+        yield entries, ()
+        return
+    begin = 0
+    types: Types = ()
+    for position, entry in enumerate(entries):
+        of_entry = types_of(entry.file.unknown)
+        wider = joined((types, of_entry))
+        if wider is None:
+            yield entries[begin:position], types
+            begin = position
+        types = of_entry if wider is None else wider
+    yield entries[begin:], types
+
+
+def encode_entries(
+    entries: Sequence[ManifestEntry], codec: Compressor, types: Types = ()
+) -> list[AvroBlock]:
     """Compressed blocks of these entries, as `manifest_of_blocks` takes them: one, or several if it
-    would be larger than `FULL_BLOCK`. Raises `InvalidData` for an entry that no reader would
-    accept.
+    would be larger than `FULL_BLOCK`. `types` has all of their unknown fields. Raises `InvalidData`
+    for an entry that no reader would accept.
     """
     plain = entries_bytes(entries)
+    if types:
+        unknown = [entry.file.unknown for entry in entries]
+        plain = with_unknown(plain, unknown, _MANIFEST_JSON, types)
     if len(plain) > FULL_BLOCK and len(entries) > 1:
         half = len(entries) // 2
-        return encode_entries(entries[:half], codec) + encode_entries(entries[half:], codec)
+        return encode_entries(entries[:half], codec, types) + encode_entries(
+            entries[half:], codec, types
+        )
     if len(plain) > MOST_PLAIN:
         raise InvalidData(
             f"The statistics of file {entries[0].file.file_name!r} have {len(plain):,} bytes; "
@@ -154,9 +189,11 @@ def encode_entries(entries: Sequence[ManifestEntry], codec: Compressor) -> list[
     return [AvroBlock(len(entries), codec.compress(plain))]
 
 
-def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor) -> bytes:
-    """A whole manifest from blocks that `encode_entries` made with the same compressor."""
-    return encode_file(_MANIFEST_JSON, codec.codec, blocks)
+def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor, types: Types = ()) -> bytes:
+    """A whole manifest from blocks that `encode_entries` made with the same compressor and the same
+    unknown fields.
+    """
+    return encode_file(extended(_MANIFEST_JSON, types), codec.codec, blocks)
 
 
 def encode_manifest_list(
@@ -171,16 +208,22 @@ def encode_manifest_list(
 
     Raises:
         InvalidOption: Java cannot read this compression.
+        UnsupportedFeature: a manifest list has no room for their unknown fields.
     """
     codec = compressor(compression, level)
+    types = types_in_file((meta.unknown for meta in metas), "its manifest lists")
     groups = [
         metas[start : start + ENTRIES_PER_BLOCK]
         for start in range(0, len(metas), ENTRIES_PER_BLOCK)
     ]
-    blocks = [
-        AvroBlock(len(group), codec.compress(b"".join(map(meta_bytes, group)))) for group in groups
-    ]
-    return encode_file(_MANIFEST_LIST_JSON, codec.codec, blocks)
+    blocks = []
+    for group in groups:
+        plain = b"".join(map(meta_bytes, group))
+        if types:
+            unknown = [meta.unknown for meta in group]
+            plain = with_unknown(plain, unknown, _MANIFEST_LIST_JSON, types)
+        blocks.append(AvroBlock(len(group), codec.compress(plain)))
+    return encode_file(extended(_MANIFEST_LIST_JSON, types), codec.codec, blocks)
 
 
 # The schemas never change, so a record is joined from ready-made pieces. That is several times
@@ -208,7 +251,7 @@ _TAIL: Final = attrgetter(
 
 
 def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
-    """The records of these entries, in order."""
+    """The records of these entries, in order, without unknown fields."""
     heads: dict[Any, bytes] = {}
     keys: dict[Any, bytes] = {}
     nulls: dict[Any, bytes] = {}
@@ -272,7 +315,7 @@ def _key_bytes(file: DataFileMeta) -> bytes:
 
 @lru_cache(maxsize=1024)  # a commit repeats most of what the previous commit wrote
 def meta_bytes(meta: ManifestFileMeta) -> bytes:
-    """The record of a manifest in a manifest list."""
+    """The record of a manifest in a manifest list, without unknown fields."""
     counts = map(zigzag, (meta.file_size, meta.num_added_files, meta.num_deleted_files))
     head = (
         _VERSION,
@@ -343,12 +386,13 @@ _LONG: Final = 128
 """Shorter texts and bytes are not shared."""
 
 _WORD: Final = 8
+_KNOWN: Final = len(PATHS)
 _KINDS: Final = {int(kind): kind for kind in FileKind}
 
 _META: Final = {
     attribute.name: f"_{attribute.name.upper()}"
     for attribute in fields(ManifestFileMeta)
-    if attribute.name != "partition_stats"
+    if attribute.name not in ("partition_stats", "unknown")
 }
 """The fields of a manifest list, by the attribute that takes their value."""
 
@@ -406,8 +450,8 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     `UnsupportedFeature` for an unknown codec.
     """
     try:
-        records = read_records(data, path, _MANIFEST_LIST_JSON, RECORD_VERSION)
-        metas = [_meta(record) for record in records]
+        records = read_whole_records(data, path, _MANIFEST_LIST_JSON, RECORD_VERSION)
+        metas = [_meta(record, unknown) for record, unknown in records]
     except (ValueError, TypeError) as error:
         raise corrupt(
             path, len(data), f"one of its entries cannot be read: {in_words(error)}"
@@ -444,8 +488,9 @@ class _Shared(dict[Any, Any]):
         return value
 
 
-def _tuple(items: Sequence[Any] | None, shared: _Shared) -> tuple[Any, ...] | None:
-    return None if items is None else shared.once(tuple(items), _WORD * len(items))
+def _tuple(items: Sequence[Any], shared: _Shared) -> tuple[Any, ...]:
+    values: tuple[Any, ...] = shared.once(tuple(items), _WORD * len(items))
+    return values
 
 
 def _text(value: Any, shared: _Shared) -> Any:
@@ -457,11 +502,18 @@ def _stats(
 ) -> SimpleStats:
     if not counts and low == high == of_entries.EMPTY_ROW:
         return of_entries.EMPTY_STATS
-    return SimpleStats(_text(low, shared), _text(high, shared), _tuple(counts, shared) or ())
+    return SimpleStats(
+        _text(low, shared), _text(high, shared), _tuple(counts, shared) if counts else ()
+    )
 
 
 def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
-    """The entry with these values at `PATHS`."""
+    """The entry made from the values at `PATHS`, with unknown fields behind them or without."""
+    unknown: UnknownFields = ()
+    if len(row) > _KNOWN:
+        unknown = row[-1]
+        row = row[:-1]
+        unknown = shared.once(unknown, sum([len(field.data) for field in unknown]))
     (
         partition,
         kind,
@@ -509,20 +561,21 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
             max_sequence_number=max_sequence_number,
             schema_id=schema_id,
             level=level,
-            extra_files=_tuple(extra_files, shared) or (),
+            extra_files=_tuple(extra_files, shared) if extra_files else (),
             creation_time=creation_time,
             delete_row_count=delete_row_count,
             embedded_file_index=embedded_index and _text(embedded_index, shared),
             file_source=source,
-            value_stats_cols=_tuple(stats_columns, shared),
+            value_stats_cols=None if stats_columns is None else _tuple(stats_columns, shared),
             external_path=external_path and _text(external_path, shared),
             first_row_id=first_row_id,
-            write_cols=_tuple(write_columns, shared),
+            write_cols=None if write_columns is None else _tuple(write_columns, shared),
+            unknown=unknown,
         ),
     )
 
 
-def _meta(record: Mapping[str, Any]) -> ManifestFileMeta:
+def _meta(record: Mapping[str, Any], unknown: UnknownFields) -> ManifestFileMeta:
     stats = record["_PARTITION_STATS"]
     partition_stats = SimpleStats(
         min_values=stats["_MIN_VALUES"],
@@ -530,4 +583,4 @@ def _meta(record: Mapping[str, Any]) -> ManifestFileMeta:
         null_counts=tuple(stats.get("_NULL_COUNTS") or ()),
     )
     values: dict[str, Any] = {attribute: record.get(field) for attribute, field in _META.items()}
-    return ManifestFileMeta(**values, partition_stats=partition_stats)
+    return ManifestFileMeta(**values, partition_stats=partition_stats, unknown=unknown)

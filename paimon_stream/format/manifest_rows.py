@@ -3,7 +3,7 @@ Java's (format.md §4.4, https://avro.apache.org/docs/1.11.1/specification/#bina
 
 A generic reader makes a dictionary of every record. The schema that Java writes is fixed, so one
 function reads its fields in order. Fields that rarely change are compared with the bytes of the
-previous entry.
+previous entry. Fields that newer writers have added to the end are skipped, and kept as bytes.
 
 Invariant: `read_entries` returns what a generic reader returns, or raises `ValueError` or
 `IndexError` (the bytes do not fit the schema, use an allowed but unusual encoding, or have another
@@ -58,6 +58,7 @@ def read_entries(
     version: int,
     wants: Callable[[bytes], bool] | None,
     spend: Callable[[int], None],
+    rest: Callable[[bytes, int], int] | None = None,
 ) -> list[tuple[Any, ...]]:
     """The values at `PATHS` of the entries of a block.
 
@@ -69,7 +70,9 @@ def read_entries(
         count: how many entries the block has.
         version: the value that `_VERSION` must have.
         wants: whether an entry of this partition is wanted; None for all.
-        spend: is called with the bytes of the arrays, and raises if there are too many.
+        spend: is called with the bytes of the arrays and of unknown fields, and raises if there are
+            too many.
+        rest: skips the unknown fields behind an entry. The row ends with their bytes then.
 
     Raises:
         ValueError: the bytes are not such entries in their usual encoding.
@@ -179,6 +182,7 @@ def read_entries(
     schema_and_level_bytes = unmatched
     tail: tuple[Any, ...] = ()
     tail_bytes = unmatched
+    rests: tuple[bytes, ...] = ()
     for _ in range(count):
         if data.startswith(place_bytes, at):
             at += len(place_bytes)
@@ -230,6 +234,11 @@ def read_entries(
                 optional(texts),
             )
             tail_bytes = data[start:at]
+        if rest is not None:
+            start = at
+            at = rest(data, at)
+            spend(at - start)
+            rests = (data[start:at],)
         if wants is None or wants(place[0]):
             rows.append(
                 (
@@ -246,6 +255,7 @@ def read_entries(
                     *schema_and_level,
                     creation_time,
                     *tail,
+                    *rests,
                 )
             )
     if at != len(data):

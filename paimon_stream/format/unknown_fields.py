@@ -8,7 +8,7 @@ Invariant: an unknown field is written again with its value, or the action that 
 
 import json
 from collections.abc import Collection, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 UnknownMembers: TypeAlias = tuple[tuple[str, str], ...]
 """The unknown members of a JSON object: the name of each, and its value as JSON."""
@@ -31,3 +31,32 @@ def unknown_members(node: Mapping[str, Any], known: Collection[str]) -> UnknownM
 def members(unknown: UnknownMembers) -> dict[str, Any]:
     """The members of a JSON object, from what `unknown_members` has returned."""
     return {name: json.loads(value) for name, value in unknown}
+
+
+class UnknownField(NamedTuple):
+    """A field with a value in a record of a metadata file that is Avro.
+
+    Attributes:
+        path: the names from the record down to the field. In an array, the position comes after the
+            name of the array.
+        type: its Avro type in JSON: a union whose first branch is null.
+        data: its value, encoded as that type.
+    """
+
+    path: tuple[str | int, ...]
+    type: str
+    data: bytes
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The path without positions: where the field is in the schema."""
+        return tuple([name for name in self.path if isinstance(name, str)])
+
+
+UnknownFields: TypeAlias = tuple[UnknownField, ...]
+"""The unknown fields of one record, sorted by their paths, so that equal ones compare equal."""
+
+
+def names_of(unknown: UnknownFields) -> str:
+    """The fields for people, such as `_FILE._WRITE_COLS_SEQUENCES`, each once and sorted."""
+    return ", ".join(sorted({".".join(field.place) for field in unknown}))

@@ -153,7 +153,7 @@ def _encoded(scan: Scan, files: Iterable[ManifestEntry]) -> bytes:
                 partition=entry.partition,
                 bucket=entry.bucket,
                 total_buckets=entry.total_buckets,
-                new_files=(entry.file,),
+                new_files=(entry.file.known,),
                 new_index_files=index_files,
             )
         )

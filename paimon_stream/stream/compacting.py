@@ -507,18 +507,16 @@ class StreamCompaction:
         def skip_bucket(error: PaimonStreamError, entry: ManifestEntry) -> None:
             self._fail(scan.table, bucket_of(entry), error, full=mode.full)
 
-        limits, units = plan_units(
-            scan, self._runtime, skip_bucket, full=mode.full, early=mode.early
-        )
+        planned = plan_units(scan, self._runtime, skip_bucket, full=mode.full, early=mode.early)
         ready: list[Unit] = []
-        for unit in units:
+        for unit in planned.units:
             if unit.newest_schema <= scan.schema.id:
                 ready.append(unit)
             else:  # the stream has not loaded the schema of these files yet
                 self._due.add(unit.bucket, full=mode.full)
         if not ready:
             return
-        rewriter = rewriter_of(scan, limits, ready, self._runtime, silent)
+        rewriter = rewriter_of(scan, planned.limits, ready, self._runtime, silent)
         self._pending.begin(ready, rewriter, full=mode.full)
         if mode.early:
             for unit in ready:

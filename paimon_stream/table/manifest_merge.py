@@ -256,16 +256,31 @@ class ManifestJoiner(ManifestWriter):
     ) -> tuple[ManifestFileMeta, ...]:
         """Writes the entries of these manifests again, in order, under names of `names`. A new
         manifest takes in manifests until it reaches `manifest.target-file-size`. Manifests with
-        another schema than Java's, or which their list describes only in part, are decoded. Raises
+        another schema than Java's, or which their list describes only in part, are decoded. From the
+        first one with unknown fields on, all are decoded, so that they share a schema. Raises
         `CorruptMetadata`, `StorageError`.
         """
         written: list[ManifestFileMeta] = []
         blocks = _Blocks(self._codec)
         tally = EntryTally()
         has_room = False
-        for meta in metas:
-            codec, packed = self._read(meta, tally)
-            blocks.add(codec, packed, meta.file_name)
+        following = iter(metas)
+        for meta in following:
+            packed = self._packed(meta)
+            if packed is not None:
+                codec, read = packed
+                tally.add_manifest(meta)
+            else:  # anything unusual is decoded, or found to be corrupt
+                entries = self._manifests.read(meta)
+                if any(entry.file.unknown for entry in entries):
+                    if has_room:
+                        written.append(self._write_manifest(blocks.take(), tally, names.next()))
+                    decoded = chain.from_iterable(map(self._manifests.read, following))
+                    return (*written, *self.write(chain(entries, decoded), names))
+                codec = _PLAIN.codec
+                read = _plain_blocks(entries)
+                tally.add(entries)
+            blocks.add(codec, read, meta.file_name)
             has_room = blocks.size < self._target_size
             if not has_room:
                 written.append(self._write_manifest(blocks.take(), tally, names.next()))
@@ -286,9 +301,9 @@ class ManifestJoiner(ManifestWriter):
     def _may_contain(self, stats: SimpleStats, partition: bytes) -> bool:
         return PartitionFilter(self._partition_types, rows=(partition,)).may_be_in(stats)
 
-    def _read(self, meta: ManifestFileMeta, tally: EntryTally) -> tuple[str, Sequence[AvroBlock]]:
-        """The codec of a manifest's blocks, and the blocks, compressed by it. Adds the manifest to
-        the tally.
+    def _packed(self, meta: ManifestFileMeta) -> tuple[str, Sequence[AvroBlock]] | None:
+        """The codec of a manifest's blocks, and the blocks, compressed by it. None if it has another
+        schema than Java's, or if its list describes it only in part.
         """
         path = manifest_path(meta.file_name)
         if self._is_described(meta):
@@ -297,15 +312,8 @@ class ManifestJoiner(ManifestWriter):
                 schema, codec, blocks = packed_blocks_of(data, f"{self._source.location}/{path}")
                 stored = sum(block.records for block in blocks)
                 if schema == _SCHEMA and stored == meta.num_added_files + meta.num_deleted_files:
-                    tally.add_manifest(meta)
                     return codec, blocks
-        # Anything unusual is decoded, or found to be corrupt.
-        entries = self._manifests.read(meta)
-        tally.add(entries)
-        blocks = []
-        for group in in_groups(entries, ENTRIES_PER_BLOCK):
-            blocks += encode_entries(group, _PLAIN)
-        return _PLAIN.codec, blocks
+        return None
 
     def _is_described(self, meta: ManifestFileMeta) -> bool:
         """Whether the list's entry for this manifest has all that the entry of a joined manifest
@@ -318,6 +326,12 @@ class ManifestJoiner(ManifestWriter):
         columns = len(self._partition_types)
         arities = {int.from_bytes(row[:4], "big") for row in (stats.min_values, stats.max_values)}
         return arities == {columns} and len(stats.null_counts) == columns
+
+
+def _plain_blocks(entries: Sequence[ManifestEntry]) -> list[AvroBlock]:
+    """The entries in blocks that are not compressed."""
+    groups = in_groups(entries, ENTRIES_PER_BLOCK)
+    return [block for group in groups for block in encode_entries(group, _PLAIN)]
 
 
 class _Blocks:

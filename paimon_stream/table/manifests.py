@@ -10,6 +10,7 @@ from typing import Final, cast
 from paimon_stream.errors import CorruptMetadata, FormatError, NotFound, UnsupportedFeature
 from paimon_stream.format import manifest_avro
 from paimon_stream.format.avro_file import AvroBlock, compressor, corrupt
+from paimon_stream.format.avro_unknown import Types, joined
 from paimon_stream.format.entries import (
     HASH,
     FileKind,
@@ -206,21 +207,35 @@ class ManifestWriter:
     ) -> tuple[ManifestFileMeta, ...]:
         """Writes the entries, in order, into as many manifests as `manifest.target-file-size`
         requires; none if there are no entries. As in Java, a manifest ends after a multiple of 1000
-        entries, at the first at which the target size is reached. Only 1000 entries are held at a
-        time. Raises `StorageError`.
+        entries, at the first at which the target size is reached. It also ends where an entry has an
+        unknown field that its schema has no room for. Only 1000 entries are held at a time. Raises
+        `StorageError`.
         """
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
         tally = EntryTally()
+        types: Types = ()
+
+        def close() -> None:
+            nonlocal blocks, tally, types
+            written.append(self._write_manifest(blocks, tally, names.next(), types))
+            blocks = []
+            tally = EntryTally()
+            types = ()
+
         for group in in_groups(entries, manifest_avro.ENTRIES_PER_BLOCK):
-            blocks += manifest_avro.encode_entries(group, self._codec)
-            tally.add(group)
+            for part, types_of_part in manifest_avro.divided(group):
+                wider = joined((types, types_of_part))
+                if blocks and wider != types:
+                    close()
+                    wider = types_of_part
+                types = types_of_part if wider is None else wider
+                blocks += manifest_avro.encode_entries(part, self._codec, types)
+                tally.add(part)
             if self._header_size + sum(len(block.data) for block in blocks) >= self._target_size:
-                written.append(self._write_manifest(blocks, tally, names.next()))
-                blocks = []
-                tally = EntryTally()
+                close()
         if blocks:
-            written.append(self._write_manifest(blocks, tally, names.next()))
+            close()
         return tuple(written)
 
     def write_list(self, name: str, metas: Sequence[ManifestFileMeta]) -> int:
@@ -239,9 +254,9 @@ class ManifestWriter:
         self._storage.write(manifest_path(name), data)
 
     def _write_manifest(
-        self, blocks: Sequence[AvroBlock], tally: "EntryTally", name: str
+        self, blocks: Sequence[AvroBlock], tally: "EntryTally", name: str, types: Types = ()
     ) -> ManifestFileMeta:
-        data = manifest_avro.manifest_of_blocks(blocks, self._codec)
+        data = manifest_avro.manifest_of_blocks(blocks, self._codec, types)
         self._storage.write(manifest_path(name), data)
         row_ids = () if tally.some_without_row_id else tally.row_ids
         stats = partition_stats(self._partition_types, tally.partitions)

@@ -14,6 +14,7 @@ from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import numpy as np
@@ -56,7 +57,14 @@ from paimon_stream.format.index_manifest import (
     encode_index_manifest,
 )
 from paimon_stream.format.json_text import encode_checksummed, parse_json
-from paimon_stream.format.manifest_avro import decode_manifest, decode_manifest_list, read_manifest
+from paimon_stream.format.manifest_avro import (
+    decode_manifest,
+    decode_manifest_list,
+    divided,
+    encode_entries,
+    manifest_of_blocks,
+    read_manifest,
+)
 from paimon_stream.format.mentions import Mentions
 from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.snapshot_json import SnapshotRef, decode_snapshot, encode_snapshot
@@ -88,6 +96,7 @@ from paimon_stream.table.removals import copy_removals, note_restored, read_remo
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
+from tests.kits import newer_fields
 from tests.kits.fuzzing import PATH, TESTS, Decoder, golden_files, never, of_bytes, of_file
 
 # -- JSON
@@ -392,6 +401,21 @@ _INDEXES: Final = [
 ]
 
 
+def _newer(files: Sequence[bytes]) -> list[bytes]:
+    """The files as newer writers may have written them."""
+    return [newer_fields.add_fields(data, Random(seed), "_NEW") for seed, data in enumerate(files)]
+
+
+_NEWER: Final = _newer(_MANIFESTS[:5])
+
+
+def _manifest_again(data: bytes, path: str) -> None:
+    """Reads a manifest and writes it again."""
+    codec = avro_file.compressor("null", 1)
+    for part, types in divided(decode_manifest(data, path)):
+        manifest_of_blocks(encode_entries(part, codec, types), codec, types)
+
+
 def _manifest(data: bytes, path: str) -> None:
     entries = decode_manifest(data, path)
     decode_manifest(data, path, holds=lambda partition: len(partition) > 12)
@@ -455,6 +479,10 @@ _AVRO: Final[dict[str, Decoder]] = {
     "manifest list": of_file(decode_manifest_list, list(map(plain, _LISTS))),
     "records of a manifest list": of_records(decode_manifest_list, _LISTS),
     "index manifest": of_file(decode_index_manifest, _INDEXES),
+    "manifest of a newer writer": of_file(_manifest_again, _NEWER),
+    "records of a newer manifest": of_records(_manifest_again, _NEWER[:1]),
+    "manifest list of a newer writer": of_file(decode_manifest_list, _newer(_LISTS[:5])),
+    "index manifest of a newer writer": of_file(decode_index_manifest, _newer(_INDEXES)),
     "records of an index manifest": of_records(decode_index_manifest, _INDEXES),
     **{f"{codec} block": _packed(codec) for codec in _CODECS},
 }

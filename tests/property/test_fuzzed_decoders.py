@@ -64,6 +64,8 @@ OTHERS = {
     "storage/os_files.reading",
     "storage/read_ahead.ReadAhead.read",
     "format/avro_file.encode_",
+    "format/avro_unknown.extended",
+    "format/avro_unknown.with_unknown",
     "format/murmur.hash_bytes",
     "spark/datasource.PaimonDataSource.reader",
     "catalogs/rest.RestStorage.read",

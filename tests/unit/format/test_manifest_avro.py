@@ -31,6 +31,7 @@ from paimon_stream.format.manifest_avro import (
     encode_manifest_list,
     entries_bytes,
 )
+from paimon_stream.format.unknown_fields import UnknownField
 from tests.kits.avro_files import read_file
 from tests.kits.manifests import encode_manifest
 
@@ -198,13 +199,16 @@ def test_fields_are_found_by_name_in_any_order() -> None:
     assert decode_manifest(foreign(schema, records), "x") == [FULL, BARE]
 
 
-def test_unknown_fields_are_skipped() -> None:
+def test_unknown_fields_are_kept() -> None:
     schema = copied(MANIFEST_SCHEMA)
     schema["fields"].insert(2, {"name": "_NEW", "type": {"type": "map", "values": "string"}})
     records = [
         {**one, "_NEW": {"a": "b"}} for one in raw_records(encoded(FULL, compression="null"))
     ]
-    assert decode_manifest(foreign(schema, records), "x") == [FULL]
+    type_ = '["null", {"type": "map", "values": "string"}]'
+    new = UnknownField(("_NEW",), type_, b"\2\2\2a\2b\0")
+    entry = replace(FULL, file=replace(FULL.file, unknown=(new,)))
+    assert decode_manifest(foreign(schema, records), "x") == [entry]
 
 
 @pytest.mark.parametrize("name", ["_FILE._FILE_NAME", "_FILE_NAME"])

@@ -5,12 +5,25 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from paimon_stream.errors import CorruptMetadata
+from paimon_stream.errors import CorruptMetadata, InvalidData, UnsupportedFeature
+from paimon_stream.format.avro_file import AvroBlock, encode_file
+from paimon_stream.format.entries import EMPTY_STATS, ManifestFileMeta
+from paimon_stream.format.file_rows import decode_data_file, encode_data_file
+from paimon_stream.format.manifest_avro import (
+    MANIFEST_LIST_SCHEMA,
+    decode_manifest_list,
+    encode_manifest_list,
+    meta_bytes,
+)
 from paimon_stream.format.schema_json import decode_schema, encode_schema
 from paimon_stream.format.snapshot_json import decode_snapshot, encode_snapshot
+from paimon_stream.format.unknown_fields import UnknownField
+from tests.kits.avro_files import read_file
+from tests.kits.commits import data_file
 
 pytestmark = pytest.mark.lowest
 
@@ -72,3 +85,59 @@ def test_they_make_no_other_type() -> None:
     schema = decode_schema(json.dumps(SCHEMA).encode(), "x")
     plain = json.dumps(SCHEMA).replace('"hint": 1, ', "").replace(', "mask": "all"', "")
     assert decode_schema(plain.encode(), "x").fields == schema.fields
+
+
+def test_a_commit_message_has_no_room_for_them() -> None:
+    new = UnknownField(("_FILE", "_NEW"), '["null", "int"]', b"\2\2")
+    file = replace(data_file("data-a.parquet"), unknown=(new,))
+    with pytest.raises(InvalidData, match=r"_FILE\._NEW"):
+        encode_data_file(file)
+    assert decode_data_file(encode_data_file(file.known)) == file.known
+
+
+def test_the_logical_type_of_a_field_stays() -> None:
+    schema = json.loads(json.dumps(MANIFEST_LIST_SCHEMA))
+    moment = {"type": "long", "logicalType": "timestamp-millis"}
+    schema["fields"].append({"name": "_NEW", "type": moment})
+    meta = ManifestFileMeta(
+        file_name="manifest-0",
+        file_size=1,
+        num_added_files=1,
+        num_deleted_files=0,
+        partition_stats=EMPTY_STATS,
+        schema_id=0,
+    )
+    block = AvroBlock(1, meta_bytes(meta) + b"\4")
+    (newer,) = decode_manifest_list(encode_file(json.dumps(schema).encode(), "null", [block]), "x")
+    assert newer == replace(meta, unknown=newer.unknown)
+    again = encode_manifest_list([newer], compression="null", level=1)
+    added = json.loads(read_file(again, "x").schema)["fields"][-1]
+    assert added == {"name": "_NEW", "type": ["null", moment], "default": None}
+
+
+def test_a_list_cannot_hold_a_field_of_two_types() -> None:
+    metas = [
+        ManifestFileMeta(
+            file_name=f"manifest-{kind}",
+            file_size=1,
+            num_added_files=1,
+            num_deleted_files=0,
+            partition_stats=EMPTY_STATS,
+            schema_id=0,
+            unknown=(UnknownField(("_NEW",), f'["null", "{kind}"]', b"\2\2"),),
+        )
+        for kind in ("int", "boolean")
+    ]
+    with pytest.raises(UnsupportedFeature, match="_NEW"):
+        encode_manifest_list(metas, compression="null", level=1)
+
+
+def test_a_type_that_stands_for_too_much_is_refused() -> None:
+    type_: Any = {"type": "record", "name": "R0", "fields": [{"name": "f", "type": "int"}]}
+    for depth in range(1, 20):
+        fields = [{"name": "a", "type": type_}, {"name": "b", "type": f"R{depth - 1}"}]
+        type_ = {"type": "record", "name": f"R{depth}", "fields": fields}
+    schema = json.loads(json.dumps(MANIFEST_LIST_SCHEMA))
+    schema["fields"].append({"name": "_NEW", "type": type_})
+    with pytest.raises(CorruptMetadata, match="parts"):
+        decode_manifest_list(encode_file(json.dumps(schema).encode(), "null", []), "x")

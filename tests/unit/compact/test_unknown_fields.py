@@ -1,0 +1,70 @@
+"""Files of which manifests say what this release does not know are not compacted, and the report
+says so.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from paimon_stream import PaimonTable
+from tests.kits.newer_fields import add_sequences
+
+FIELD = "_FILE._WRITE_COLS_SEQUENCES"
+
+
+def with_one_newer_file(location: Path, **definition: Any) -> PaimonTable:
+    """A table of five commits, of which the first file's entry has an unknown field."""
+    columns = [("k", "INT NOT NULL"), ("v", "STRING")]
+    table = PaimonTable.create(str(location), columns, **definition)
+    for number in range(5):
+        rows = [{"k": k, "v": f"{number}"} for k in range(3)]
+        table.append(pa.Table.from_pylist(rows, table.to_arrow().schema))
+        if number == 0:
+            for path in (location / "manifest").glob("manifest-*-0"):
+                if not path.name.startswith("manifest-list"):
+                    path.write_bytes(add_sequences(path.read_bytes()))
+    return table
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_without_buckets_the_other_files_are_compacted(tmp_path: Path, dry_run: bool) -> None:
+    table = with_one_newer_file(tmp_path / "t", options={"compaction.min.file-num": "2"})
+    rows = table.to_arrow().sort_by([("k", "ascending"), ("v", "ascending")])
+    report = table.compact(dry_run=dry_run)
+    assert (report.files_before, report.rows_before) == (4, 12)
+    (done, skipped) = report.buckets
+    assert done.skipped is None and done.files == 4
+    assert skipped.files == 1 and skipped.skipped is not None and FIELD in skipped.skipped
+    assert table.to_arrow().sort_by([("k", "ascending"), ("v", "ascending")]).equals(rows)
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {"options": {"bucket": "1", "bucket-key": "k"}},
+        {"options": {"bucket": "1"}, "primary_keys": ["k"]},
+        {"options": {"bucket": "-2"}, "primary_keys": ["k"]},
+    ],
+    ids=["append", "keyed", "postponed"],
+)
+def test_in_buckets_none_of_the_files_with_it_is(
+    tmp_path: Path, definition: dict[str, Any]
+) -> None:
+    table = with_one_newer_file(tmp_path / "t", **definition)
+    before = table.latest_snapshot
+    report = table.compact(full=True)
+    (skipped,) = report.buckets
+    assert skipped.skipped is not None and FIELD in skipped.skipped
+    assert report.snapshot_id is None and table.latest_snapshot == before
+
+
+def test_a_file_that_goes_takes_its_field_along(tmp_path: Path) -> None:
+    table = with_one_newer_file(tmp_path / "t")
+    table.truncate()
+    table.compact_manifests()
+    assert table.to_arrow().num_rows == 0
+    assert table.compact().buckets == ()
