@@ -455,11 +455,17 @@ def test_what_takes_long_is_published_in_parts(tmp_path: Path) -> None:
     table = made(tmp_path, days=4)
     clock = SimulatedClock()
     runtime = simulated(next(SEEDS), clock)
+    is_published = threading.Event()
+    outputs = count(1)
 
     class Slow(Acting):
         def _due(self, operation: Operation) -> Fault | None:
             if operation.verb == "open_output":
                 clock.advance(7 * 60_000)
+                if next(outputs) == 4:  # the last unit begins when others are published
+                    assert is_published.wait(60)
+            if operation.verb == "put_if_absent":
+                is_published.set()
             return super()._due(operation)
 
     storage = Slow(table, lambda: None, "", "never")
