@@ -120,7 +120,12 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
     reads, where = "reads our tables", "`tests/conformance/test_other_readers.py`"
     return [
         ("Java Paimon", java, both, "`tests/conformance`"),
-        ("pypaimon", _one(r"'pypaimon==([\d.]+)'", makefile), reads, where),
+        (
+            "pypaimon",
+            _one(r"'pypaimon==([\d.]+)'", makefile),
+            f"{reads}; what it puts into metadata stays there",
+            f"{where}, `test_newer_fields_beside_pypaimon.py`",
+        ),
         (
             "pypaimon",
             _one(r"'pypaimon==([\d.]+)'", makefile),

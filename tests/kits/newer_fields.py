@@ -4,12 +4,13 @@ standard library alone.
 
 from __future__ import annotations
 
-import copy
 import io
 import json
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import fastavro
@@ -18,27 +19,28 @@ from paimon_stream.format.entries import ManifestEntry
 from tests.kits.avro_files import read_file
 
 Node = dict[str, Any]
-Path = tuple[str | int, ...]
+Place = tuple[str | int, ...]
 
 _LEAVES: Final = ("boolean", "int", "long", "float", "double", "string", "bytes")
 
 
-def random_type(dice: random.Random, name: str, depth: int = 0) -> Any:
+def random_type(dice: random.Random, name: str, of_paimon: bool, depth: int = 0) -> Any:
     """An Avro type. `name` is that of named types in it."""
-    kind = dice.randrange(7 if depth < 2 else 3)
+    kind = dice.randrange((6 if of_paimon else 7) if depth < 2 else 3)
+    inner = partial(random_type, dice, of_paimon=of_paimon, depth=depth + 1)
     match kind:
         case 0 | 1 | 2:
             return dice.choice(_LEAVES)
         case 3:
-            return {"type": "array", "items": random_type(dice, f"{name}i", depth + 1)}
+            return {"type": "array", "items": inner(f"{name}i")}
         case 4:
-            return {"type": "map", "values": random_type(dice, f"{name}v", depth + 1)}
+            return {"type": "map", "values": inner(f"{name}v")}
         case 5:
             fields = [
-                {"name": f"f{number}", "type": random_type(dice, f"{name}{number}", depth + 1)}
+                {"name": f"f{number}", "type": inner(f"{name}{number}")}
                 for number in range(dice.randrange(1, 4))
             ]
-            if dice.random() < 0.5:
+            if not of_paimon and dice.random() < 0.5:
                 fields.append({"name": "again", "type": {"type": "array", "items": f"{name}E"}})
                 fields.insert(0, {"name": "first", "type": _named(dice, f"{name}E")})
             return {"type": "record", "name": name, "fields": fields}
@@ -51,10 +53,11 @@ def _named(dice: random.Random, name: str) -> Node:
     return {"type": "fixed", "name": name, "size": 3}
 
 
-def random_field(dice: random.Random, name: str) -> Node:
+def random_field(dice: random.Random, name: str, of_paimon: bool) -> Node:
     """A field whose type is a union with null, in any order, or not."""
-    type_ = random_type(dice, f"Type_{name}")
-    shape = dice.choice(["plain", "nullable", "nullable last"])
+    type_ = random_type(dice, f"Type_{name}", of_paimon)
+    shapes = ["plain", "nullable"] if of_paimon else ["plain", "nullable", "nullable last"]
+    shape = dice.choice(shapes)
     if shape != "plain":
         type_ = ["null", type_] if shape == "nullable" else [type_, "null"]
     return {"name": name, "type": type_}
@@ -103,6 +106,28 @@ def _leaf(dice: random.Random, kind: str) -> Any:
     return dice.choice([b"", b"\0\xff", bytes(300)])
 
 
+def with_sizes(data: bytes, folder: Path) -> bytes:
+    """A manifest list or a snapshot that records the sizes that the manifests or the lists in a
+    folder have.
+    """
+    if data.startswith(b"{"):
+        node = json.loads(data)
+        for key in ("baseManifestList", "deltaManifestList"):
+            node[f"{key}Size"] = (folder / node[key]).stat().st_size
+        return json.dumps(node, indent=2).encode()
+    schema, records = read(data)
+    for record in records:
+        record["_FILE_SIZE"] = (folder / record["_FILE_NAME"]).stat().st_size
+    return written(schema, records)
+
+
+def written(schema: Node, records: list[Any]) -> bytes:
+    """An Avro file, from what `read` returns."""
+    out = io.BytesIO()
+    fastavro.writer(out, schema, records, codec="null")
+    return out.getvalue()
+
+
 def add_sequences(data: bytes) -> bytes:
     """A manifest in which each entry has the field that Paimon 2 has added, with a value."""
     schema, records = read(data)
@@ -111,32 +136,33 @@ def add_sequences(data: bytes) -> bytes:
     fields.append({"name": "_WRITE_COLS_SEQUENCES", "type": ["null", sequences], "default": None})
     for record in records:
         record["_FILE"]["_WRITE_COLS_SEQUENCES"] = [7, 8]
-    out = io.BytesIO()
-    fastavro.writer(out, schema, records, codec="null")
-    return out.getvalue()
+    return written(schema, records)
 
 
-def add_fields(data: bytes, dice: random.Random, name: str) -> bytes:
-    """An Avro file of metadata, with fields called `name<n>` anywhere in its records."""
+def add_fields(data: bytes, dice: random.Random, name: str, *, of_paimon: bool = False) -> bytes:
+    """An Avro file of metadata, with fields called `name<n>` anywhere in its records. `of_paimon`
+    adds only what Java's writers can write, to the ends of records, because Java's readers can skip
+    no other types.
+    """
     schema, records = read(data)
     for number, place in enumerate(dice.choices(list(_records(schema, ())), k=3)):
-        added = random_field(dice, f"{name}{number}")
+        added = random_field(dice, f"{name}{number}", of_paimon)
         fields = _record_at(schema, place)["fields"]
-        position = len(fields) if dice.random() < 0.5 else dice.randrange(1, len(fields))
+        position = len(fields)
+        if not of_paimon and dice.random() < 0.5:
+            position = dice.randrange(1, len(fields))
         fields.insert(position, added)
         for record in records:
             for inner in _inner(record, place):
                 inner[added["name"]] = random_value(dice, added["type"], {})
-    out = io.BytesIO()
-    fastavro.writer(out, schema, records, codec="null")
-    return out.getvalue()
+    return written(schema, records)
 
 
 def read(data: bytes) -> tuple[Node, list[Any]]:
     """The schema of an Avro file, and its records, with values as they are stored."""
     file = read_file(data, "x")
-    schema = _stored(json.loads(file.schema))
-    parsed = fastavro.parse_schema(copy.deepcopy(schema))
+    schema: Node = json.loads(file.schema)
+    parsed = fastavro.parse_schema(_stored(schema))
     records = []
     for block in file.blocks:
         source = io.BytesIO(block.data)
@@ -193,12 +219,12 @@ def _inner(value: Any, place: tuple[str, ...]) -> Iterator[Node]:
         yield value
 
 
-def fields_with_values(data: bytes, name: str) -> list[dict[Path, Any]]:
+def fields_with_values(data: bytes, name: str) -> list[dict[Place, Any]]:
     """The added fields that are not null, of each record of an Avro file."""
     return [dict(_added(record, (), name)) for record in read(data)[1]]
 
 
-def _added(value: Any, path: Path, name: str) -> Iterator[tuple[Path, Any]]:
+def _added(value: Any, path: Place, name: str) -> Iterator[tuple[Place, Any]]:
     if isinstance(value, list):
         for position, item in enumerate(value):
             yield from _added(item, (*path, position), name)
@@ -234,9 +260,9 @@ def _objects(node: Any) -> Iterator[Node]:
             yield from _objects(item)
 
 
-def members_with_values(node: Any, name: str, path: Path = ()) -> dict[Path, Any]:
+def members_with_values(node: Any, name: str, path: Place = ()) -> dict[Place, Any]:
     """The added keys of a JSON value that are not null."""
-    found: dict[Path, Any] = {}
+    found: dict[Place, Any] = {}
     items = node.items() if isinstance(node, dict) else enumerate(node)
     for key, value in items:
         if isinstance(key, str) and key.startswith(name):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,7 +159,7 @@ class NewerTable:
         files: the added fields of the entries of each data file, index file and manifest.
     """
 
-    def __init__(self, location: Path, dice: random.Random) -> None:
+    def __init__(self, location: Path, dice: random.Random, *, of_paimon: bool = False) -> None:
         self.location = location
         self.table = PaimonTable.create(
             str(location), COLUMNS, partition_keys=["p"], options=OPTIONS
@@ -166,21 +167,28 @@ class NewerTable:
         for number in range(3):
             self.append(number)
         self.table.delete(pc.field("k") == 1)
-        self.snapshots: dict[str, dict[newer_fields.Path, Any]] = {}
-        self.files: dict[str, list[dict[newer_fields.Path, Any]]] = {}
+        self.snapshots: dict[str, dict[newer_fields.Place, Any]] = {}
+        self.files: dict[str, list[dict[newer_fields.Place, Any]]] = {}
+        folder = location / "manifest"
+        add = partial(newer_fields.add_fields, of_paimon=of_paimon)
+        for path in sorted(folder.iterdir(), key=lambda path: "-list-" in path.name):
+            name = f"_NEW{len(self.files)}c"
+            if path.name.startswith("manifest-list-"):
+                path.write_bytes(newer_fields.with_sizes(path.read_bytes(), folder))
+            elif path.name.startswith("manifest-"):
+                name = dice.choice(["_NEWa", "_NEWb"])
+            self._change(path, add, dice, name)
+            for file, fields in entries_in(path):
+                self.files.setdefault(file, []).append(fields)
         for path in sorted((location / "snapshot").glob("snapshot-*")):
+            path.write_bytes(newer_fields.with_sizes(path.read_bytes(), folder))
             self._change(path, newer_fields.add_members, dice, "newSnapshot")
             self.snapshots |= snapshots_in(path)
-        self.table.create_tag("old", 2)
         path = location / "schema/schema-0"
         self._change(path, newer_fields.add_members, dice, "newSchema")
         self.schema = newer_fields.members_with_values(json.loads(path.read_bytes()), "newSchema")
-        for number, path in enumerate(sorted((location / "manifest").iterdir())):
-            is_manifest = path.name.startswith("manifest-") and "-list-" not in path.name
-            name = dice.choice(["_NEWa", "_NEWb"]) if is_manifest else f"_NEW{number}c"
-            self._change(path, newer_fields.add_fields, dice, name)
-            for file, fields in entries_in(path):
-                self.files.setdefault(file, []).append(fields)
+        self.table = PaimonTable.load(str(location))
+        self.table.create_tag("old", 2)
 
     def _change(self, path: Path, add: Any, dice: random.Random, name: str) -> None:
         path.write_bytes(add(path.read_bytes(), dice, name))
@@ -204,12 +212,12 @@ class NewerTable:
                 assert fields in self.files.get(name, [{}]), path
 
 
-def snapshots_in(path: Path) -> dict[str, dict[newer_fields.Path, Any]]:
+def snapshots_in(path: Path) -> dict[str, dict[newer_fields.Place, Any]]:
     node = json.loads(path.read_bytes())
     return {node["deltaManifestList"]: newer_fields.members_with_values(node, "newSnapshot")}
 
 
-def entries_in(path: Path) -> Iterator[tuple[str, dict[newer_fields.Path, Any]]]:
+def entries_in(path: Path) -> Iterator[tuple[str, dict[newer_fields.Place, Any]]]:
     """The name and the added fields of each file in a manifest, a manifest list or an index
     manifest.
     """
@@ -260,7 +268,6 @@ ACTIONS: dict[str, Callable[[NewerTable], object]] = {
 def test_a_table_keeps_them_whatever_is_done_to_it(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     newer = NewerTable(tmp_path / "t", dice)
-    newer.table = PaimonTable.load(str(newer.location))
     rows = newer.table.to_arrow().sort_by("k")
     newer.table.compact_manifests()
     newer.check()
