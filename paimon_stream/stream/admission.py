@@ -51,7 +51,8 @@ def _standing_without_entry(evidence: Evidence, verdict: Verdict) -> int:
     if isinstance(verdict, AlreadyCommitted):
         is_shown = verdict.snapshot is None or evidence.entry is not None
         return -1 if is_shown else evidence.batch.batch_id
-    own, last = verdict.own, evidence.last_entry
+    own = verdict.own
+    last = evidence.last_entry
     if own is None or (last is not None and last.batch_id >= own.batch_id):
         return -1
     return own.batch_id

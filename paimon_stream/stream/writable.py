@@ -148,7 +148,8 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
     """
     if not isinstance(verdict, Fresh) or verdict.own is not None or evidence.has_earlier_run:
         return
-    batch, identity = evidence.batch.batch_id, evidence.identity
+    batch = evidence.batch.batch_id
+    identity = evidence.identity
     batch_and_branch = evidence.elsewhere(evidence.registered, range(batch)) if batch > 0 else None
     if batch == 0 or (evidence.siblings and batch_and_branch is None):
         return
