@@ -56,7 +56,7 @@ def in_index_manifest(scene: Scene) -> None:
 
 
 def in_snapshot(scene: Scene) -> None:
-    change_newest(scene, newerFiles={"some": [NAMES[0], *NAMED[1:]]})
+    change_newest(scene, newerFiles={NAMES[0]: [NAMES[1], {"of": NAMED[2:]}]})
 
 
 def change_newest(scene: Scene, **members: object) -> None:
