@@ -39,11 +39,11 @@ for number, path in enumerate(sorted(glob.glob(sys.argv[1] + "/db.db/t/manifest/
     if "manifest-list" not in path:
         with open(path, "rb") as file:
             reader = fastavro.reader(file)
-            schema, codec, entries = reader.writer_schema, reader.codec, list(reader)
+            schema, entries = reader.writer_schema, list(reader)
         for entry in entries:  # as a compaction of a table with data evolution has it
             entry["_FILE"]["_WRITE_COLS_SEQUENCES"] = [1, number]
         with open(path, "wb") as file:
-            fastavro.writer(file, schema, entries, codec=codec)
+            fastavro.writer(file, schema, entries, codec="null")  # no smaller than its list says
 """
 READ = """
 import json, sys
