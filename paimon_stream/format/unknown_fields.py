@@ -7,7 +7,7 @@ Invariant: an unknown field is written again with its value, or the action that 
 """
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 UnknownMembers: TypeAlias = tuple[tuple[str, str], ...]
@@ -31,6 +31,19 @@ def unknown_members(node: Mapping[str, Any], known: Collection[str]) -> UnknownM
 def members(unknown: UnknownMembers) -> dict[str, Any]:
     """The members of a JSON object, from what `unknown_members` has returned."""
     return {name: json.loads(value) for name, value in unknown}
+
+
+def texts_in(unknown: UnknownMembers) -> Iterator[str]:
+    """All texts in these members, the keys of objects too. Each may be the name of a file."""
+    waiting = list(members(unknown).values())
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
 
 
 class UnknownField(NamedTuple):

@@ -298,7 +298,7 @@ class _Candidates:
         pages: those of the listings, each with the number of its folder and where the hashes of its
             old files end.
         hashes: the hashes of the names of the old files, in the order of the pages.
-        prefixes: the prefixes of the names of data files.
+        prefixes: the prefixes of the names of old files.
     """
 
     folders: Sequence[tuple[str, str]]
@@ -383,14 +383,12 @@ class _OrphanRemoval:
         pages: list[tuple[int, int]] = []
         prefixes: set[bytes] = set()
         for number, page in self._pages(folders, range(len(folders))):
-            kind = folders[number][0]
             for stat in page:
                 self.listed += 1
                 if stat.modified_millis < self.cutoff:
                     hashes.append(name_hash(stat.name))
-                    if kind == "data":
-                        beginning = stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")
-                        prefixes.add(beginning[:PREFIX_BYTES])
+                    beginning = stat.name[:PREFIX_BYTES].encode("utf-8", "surrogatepass")
+                    prefixes.add(beginning[:PREFIX_BYTES])
             pages.append((number, len(hashes)))
             self.progress("files", self.listed, None)
         return _Candidates(

@@ -20,6 +20,10 @@ Invariants:
   So its list and manifests must exist only for a snapshot of main that no tag has: a snapshot that
   a tag has may have been restored from the tag. That is why tags are read before the snapshots of
   their branch.
+- Files may be named only in fields that this release does not know, such as the sidecars of
+  manifests in lists of Paimon 2 (`_EXTRA_FILES`, format.md §1.5). Every text in an unknown field of
+  a root, a list, a manifest or an index manifest counts as a name in use. A name that is only a
+  part of a text in a record is not found.
 - Names are kept as 64-bit hashes of eight bytes each. Two names with the same hash make an unused
   file look used, never the reverse.
 """
@@ -40,6 +44,7 @@ from paimon_stream.format.entries import ManifestFileMeta
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.mentions import Mentions
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
+from paimon_stream.format.unknown_fields import UnknownFields, texts_in
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage import branch as of_branch
@@ -219,7 +224,7 @@ class References:
     Attributes:
         storage: the table.
         runtime: the clock for reading half-written files again.
-        mentions: finds the data file names in question.
+        mentions: finds the file names in question.
         progress: called with what is being read, how much of it was read, and how much there is.
         protected: the uuids of metadata that journalled attempts may still publish.
         roots: how many roots were read.
@@ -398,6 +403,8 @@ class References:
             ),
         )
         self._add(snapshot.index_manifest, snapshot.statistics, *(name for name, _, _ in lists))
+        for text in texts_in(snapshot.unknown):
+            self._add(text, text.rpartition("/")[2])
         for name, size, must_exist in lists:
             if name is None or name in self._read:
                 continue
@@ -411,7 +418,9 @@ class References:
         if index is None or index in self._read:
             return
         if data_must_exist or self._has_manifest(index):
-            self._add(*(entry.file.file_name for entry in store.index_entries(index)))
+            for entry in store.index_entries(index):
+                self._add(entry.file.file_name)
+                self._add_mentioned(entry.unknown)
             self._read.add(index)
 
     def _read_what_is_left(self, store: ManifestStore, list_name: str, size: int | None) -> None:
@@ -430,8 +439,16 @@ class References:
             if self._has_manifest(name):
                 raise
 
+    def _add_mentioned(self, unknown: UnknownFields) -> None:
+        """Records the names in question that unknown fields mention."""
+        for field_of_newer in unknown:
+            self._names.extend(self.mentions.hashes(field_of_newer.data))
+
     def _read_manifest(self, meta: ManifestFileMeta) -> None:
-        """Records what a manifest refers to, if it was not read yet."""
+        """Records what a manifest refers to, if it was not read yet, and what its list says of
+        it.
+        """
+        self._add_mentioned(meta.unknown)
         if meta.file_name in self._read:
             return
         path = f"{self.storage.location}/{layout.manifest_path(meta.file_name)}"

@@ -5,18 +5,17 @@ after we have written the metadata again (format.md §1.5).
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from paimon_stream import PaimonTable
-from tests.conformance.test_other_readers import READERS
+from tests.kits.other_engines import PYTHON, require_engines
 
 WRITE = """
-import glob, sys
-import fastavro, pyarrow as pa
+import sys
+import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 catalog = CatalogFactory.create({"warehouse": sys.argv[1]})
 catalog.create_database("db", True)
@@ -32,15 +31,19 @@ for start in (0, 10, 20):
     commit.commit(write.prepare_commit())
     write.close()
     commit.close()
+"""
+SEQUENCES = """
+import glob, sys
+import fastavro
 for number, path in enumerate(sorted(glob.glob(sys.argv[1] + "/db.db/t/manifest/manifest-*"))):
     if "manifest-list" not in path:
         with open(path, "rb") as file:
             reader = fastavro.reader(file)
-            schema, codec, entries = reader.writer_schema, reader.codec, list(reader)
+            schema, entries = reader.writer_schema, list(reader)
         for entry in entries:  # as a compaction of a table with data evolution has it
             entry["_FILE"]["_WRITE_COLS_SEQUENCES"] = [1, number]
         with open(path, "wb") as file:
-            fastavro.writer(file, schema, entries, codec=codec)
+            fastavro.writer(file, schema, entries, codec="null")  # no smaller than its list says
 """
 READ = """
 import json, sys
@@ -63,14 +66,35 @@ print(json.dumps({
     "tags": tags,
 }))
 """
+SIDECARS = """
+import sys
+from pypaimon.manifest.manifest_list_manager import ManifestListManager
+write_list = ManifestListManager.write
+def with_sidecars(self, file_name, metas):  # as Java's writers of Paimon 2 leave them
+    for meta in metas:
+        if not meta.extra_files:
+            meta.extra_files = [meta.file_name + ".avro.sidecar"]
+            with open(f"{sys.argv[1]}/db.db/t/manifest/{meta.extra_files[0]}", "wb") as file:
+                file.write(b"PMSC")
+    return write_list(self, file_name, metas)
+ManifestListManager.write = with_sidecars
+"""
+NAMED = """
+import json, sys
+from pypaimon import CatalogFactory
+from pypaimon.manifest.manifest_list_manager import ManifestListManager
+table = CatalogFactory.create({"warehouse": sys.argv[1]}).get_table("db.t")
+latest = table.snapshot_manager().get_latest_snapshot()
+manifests = ManifestListManager(table).read_all(latest)
+print(json.dumps([name for one in manifests for name in one.extra_files or []]))
+"""
 
 
 def pypaimon(script: str, *arguments: str) -> str:
     """What the script prints."""
-    if not READERS.exists():
-        pytest.skip("other readers have a venv of their own: make .venv-readers/.ready")
+    require_engines()
     done = subprocess.run(
-        [READERS, "-c", script, *arguments], capture_output=True, text=True, check=False
+        [PYTHON, "-c", script, *arguments], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip().rpartition("\n")[2]
@@ -78,6 +102,7 @@ def pypaimon(script: str, *arguments: str) -> str:
 
 def test_fields_of_its_manifests_and_snapshots_stay(tmp_path: Path) -> None:
     pypaimon(WRITE, str(tmp_path))
+    pypaimon(SEQUENCES, str(tmp_path))
     before: dict[str, Any] = json.loads(pypaimon(READ, str(tmp_path)))
     assert len(before["sequences"]) == 3 and all(before["sequences"])
     table = PaimonTable.load(str(tmp_path / "db.db/t"))
@@ -86,3 +111,21 @@ def test_fields_of_its_manifests_and_snapshots_stay(tmp_path: Path) -> None:
     after = json.loads(pypaimon(READ, str(tmp_path), "with the tag"))
     assert before["first"] is not None
     assert after == {**before, "manifests": 1, "tags": [before["first"]]}
+
+
+def test_orphan_removal_and_expiry_keep_the_sidecars_that_its_lists_name(tmp_path: Path) -> None:
+    pypaimon(SIDECARS + WRITE, str(tmp_path))
+    location = tmp_path / "db.db/t"
+    table = PaimonTable.load(str(location))
+    named = set(json.loads(pypaimon(NAMED, str(tmp_path))))
+    assert len(named) == 3
+    table.expire_snapshots(1, 1)
+    stray = location / "manifest/manifest-stray-0.avro.sidecar"
+    stray.touch()
+    for path in location.rglob("*"):
+        os.utime(path, (1, 1))
+    removed = set(table.remove_orphan_files(dry_run=False).paths)
+    assert f"manifest/{stray.name}" in removed and not stray.exists()
+    assert {path.name for path in location.glob("manifest/*.sidecar")} == named
+    assert set(json.loads(pypaimon(NAMED, str(tmp_path)))) == named
+    assert table.verify().healthy

@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -136,6 +136,19 @@ def add_sequences(data: bytes) -> bytes:
     fields.append({"name": "_WRITE_COLS_SEQUENCES", "type": ["null", sequences], "default": None})
     for record in records:
         record["_FILE"]["_WRITE_COLS_SEQUENCES"] = [7, 8]
+    return written(schema, records)
+
+
+def add_names(data: bytes, place: tuple[str, ...], name: str, files: Sequence[str]) -> bytes:
+    """An Avro file of metadata in which each record at a place names some files, in a field of this
+    name, as Paimon 2 names the sidecar files of manifests in manifest lists (`_EXTRA_FILES`).
+    """
+    schema, records = read(data)
+    type_ = ["null", {"type": "array", "items": "string"}]
+    _record_at(schema, place)["fields"].append({"name": name, "type": type_, "default": None})
+    for record in records:
+        for inner in _inner(record, place):
+            inner[name] = list(files)
     return written(schema, records)
 
 
