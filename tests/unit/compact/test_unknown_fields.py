@@ -18,15 +18,16 @@ FIELD = "_FILE._WRITE_COLS_SEQUENCES"
 COMPACTED_EARLY = {"bucket": "1", "num-sorted-run.compaction-trigger": "2"}
 
 
-def with_one_newer_file(location: Path, **definition: Any) -> PaimonTable:
-    """A table of five commits, of which the first file's entry has an unknown field."""
+def with_one_newer_file(location: Path, newer: int = 0, **definition: Any) -> PaimonTable:
+    """A table of five commits. The entry of the file of commit `newer` has an unknown field."""
     columns = [("k", "INT NOT NULL"), ("v", "STRING")]
     table = PaimonTable.create(str(location), columns, **definition)
     for number in range(5):
+        older = set((location / "manifest").glob("manifest-*-0"))
         rows = [{"k": k, "v": f"{number}"} for k in range(3)]
         table.append(pa.Table.from_pylist(rows, table.to_arrow().schema))
-        if number == 0:
-            for path in (location / "manifest").glob("manifest-*-0"):
+        if number == newer:
+            for path in set((location / "manifest").glob("manifest-*-0")) - older:
                 if not path.name.startswith("manifest-list"):
                     path.write_bytes(add_sequences(path.read_bytes()))
     return table
@@ -93,6 +94,18 @@ def test_the_page_of_a_report_has_no_bar_for_what_is_skipped(tmp_path: Path) -> 
     (amplification,) = [section for section in sections if section.title == "Read amplification"]
     assert list(amplification.rows) == []
     assert amplification.about.endswith("Nothing needs a compaction.")
+
+
+def test_manifests_that_an_unknown_field_divides_are_merged_once(tmp_path: Path) -> None:
+    location = tmp_path / "t"
+    table = with_one_newer_file(location, newer=2)
+    merged = table.compact_manifests()
+    assert (merged.snapshot_id, merged.manifests_before, merged.manifests_after) == (6, 5, 2)
+    assert table.compact_manifests(dry_run=True).merged == 0
+    files_before = sorted((location / "manifest").iterdir())
+    assert table.compact_manifests().snapshot_id is None
+    assert sorted((location / "manifest").iterdir()) == files_before
+    assert table.to_arrow().num_rows == 15
 
 
 def test_a_file_that_goes_takes_its_field_along(tmp_path: Path) -> None:
