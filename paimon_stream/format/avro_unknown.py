@@ -237,8 +237,8 @@ def _skip_union(branches: Sequence[Skip]) -> Skip:
 
 def _skip_all(skips: Sequence[Skip]) -> Skip:
     def skip(data: bytes, at: int) -> int:
-        for skip_one in skips:
-            at = skip_one(data, at)
+        for skip_member in skips:
+            at = skip_member(data, at)
         return at
 
     return skip
@@ -407,26 +407,26 @@ def _value_type(wanted: Any) -> Any:
 
 
 def _search_union(searches: Sequence[_Search | None], skips: Sequence[Skip]) -> _Search:
-    def search(data: bytes, at: int, path: _Path, found: list[UnknownField]) -> int:
+    def search(data: bytes, at: int, path: _Path, fields: list[UnknownField]) -> int:
         branch, at = _number(data, at)
         if branch < 0:
             raise ValueError("a union has no such branch")
         search_branch = searches[branch]
         if search_branch is None:
             return skips[branch](data, at)
-        return search_branch(data, at, path, found)
+        return search_branch(data, at, path, fields)
 
     return search
 
 
 def _search_items(search_item: _Search) -> _Search:
-    def search(data: bytes, at: int, path: _Path, found: list[UnknownField]) -> int:
+    def search(data: bytes, at: int, path: _Path, fields: list[UnknownField]) -> int:
         positions = count()
         blocks = _items(data, at)
         size, at = next(blocks)
         while size:
             for _ in range(size):
-                at = search_item(data, at, (*path, next(positions)), found)
+                at = search_item(data, at, (*path, next(positions)), fields)
             size, at = blocks.send(at)
         return at
 
@@ -436,16 +436,16 @@ def _search_items(search_item: _Search) -> _Search:
 def _search_fields(steps: Sequence[_Step]) -> _Search:
     """What searches a record, or a part of one, with these fields."""
 
-    def search(data: bytes, at: int, path: _Path, found: list[UnknownField]) -> int:
+    def search(data: bytes, at: int, path: _Path, fields: list[UnknownField]) -> int:
         for name, skip, unknown, search_inside in steps:
             if search_inside is not None:
-                at = search_inside(data, at, (*path, name), found)
+                at = search_inside(data, at, (*path, name), fields)
                 continue
             end = skip(data, at)
             if unknown is not None:
                 value = unknown.value(data[at:end])
                 if value is not None:
-                    found.append(UnknownField((*path, name), unknown.type, value))
+                    fields.append(UnknownField((*path, name), unknown.type, value))
             at = end
         return at
 
@@ -465,11 +465,11 @@ class Rest(NamedTuple):
 
     def unknown(self, data: bytes) -> UnknownFields:
         """The fields, from the bytes that `skip` has skipped."""
-        found: list[UnknownField] = []
+        fields: list[UnknownField] = []
         at = 0
         for path, search in self.searches:
-            at = search(data, at, path, found)
-        return tuple(sorted(found))
+            at = search(data, at, path, fields)
+        return tuple(sorted(fields))
 
 
 class _OwnType:
