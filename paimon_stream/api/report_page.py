@@ -492,7 +492,7 @@ def _levels(table: Table, live: list[ManifestEntry]) -> PageSection:
 
 def _amplification(table: Table) -> PageSection:
     report = compact(lambda: table, full=not table.schema.primary_keys, dry_run=True)
-    buckets = sorted(report.buckets, key=lambda bucket: bucket.reads_after - bucket.reads_before)
+    buckets = sorted(report.compacted, key=lambda bucket: bucket.reads_after - bucket.reads_before)
     drawn = buckets[:_MOST_GROUPS]
     names = [f"{_named(bucket.partition)} {bucket.bucket}".strip() for bucket in drawn]
     traces = [

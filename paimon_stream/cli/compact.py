@@ -91,7 +91,7 @@ def compact(
     specs = [partition_of(typed) for typed in partition] or None
     with progress() as reporter:
         report = session.table.compact(full, specs, options, dry_run=not yes, progress=reporter)
-    compacted = [bucket for bucket in report.buckets if bucket.skipped is None]
+    compacted = report.compacted
     skipped = [bucket for bucket in report.buckets if bucket.skipped is not None]
     parts: list[Part] = []
     if compacted or not skipped:
@@ -157,7 +157,7 @@ class CompactionAdvice:
     @property
     def needed(self) -> bool:
         """Whether there is anything to compact."""
-        return self.report is not None and bool(self.report.buckets)
+        return self.report is not None and bool(self.report.compacted)
 
     def document(self) -> dict[str, Any] | None:
         """The advice for programs: the report of a dry run, and the command if there is anything to
@@ -170,21 +170,21 @@ class CompactionAdvice:
     def summary(self) -> str:
         """What a compaction would gain, in one line."""
         report = self.report
-        if report is None or not report.buckets:
+        if report is None or not report.compacted:
             return "nothing"
         before = count(report.files_before + report.files_upgraded, "file")
         after = report.files_after + report.files_upgraded
-        total_bytes = sum(bucket.bytes for bucket in report.buckets)
-        buckets = count(len(report.buckets), "bucket")
+        total_bytes = sum(bucket.bytes for bucket in report.compacted)
+        buckets = count(len(report.compacted), "bucket")
         return f"{before} ({size(total_bytes)}) into about {after:,}, in {buckets}"
 
     def parts(self) -> list[Part]:
         """The buckets with most to gain, and the command. Nothing if nothing is needed."""
         report = self.report
-        if report is None or not report.buckets:
+        if report is None or not report.compacted:
             return []
         worst = sorted(
-            report.buckets,
+            report.compacted,
             key=lambda bucket: (bucket.reads_after - bucket.reads_before, -bucket.bytes),
         )
         parts: list[Part] = [Listing(BUCKETS, worst[:_SHOWN], "")]

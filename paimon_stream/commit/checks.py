@@ -130,15 +130,10 @@ class Checker:
         self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
         """The ids of schemas that were seen to exist."""
-        self._warned = False
+        self._warned_of_append = False
+        """Whether a warning has said that rules are left out."""
+        self._warned_of_others = False
         """Whether a warning has said that rules are not left out."""
-        if self._rules_off:
-            _LOG.warning(
-                "%s: %s = none: appends are not checked for files that are already in the table or appear "
-                "twice in one commit. Rows may be duplicated, and Java may fail on the table later.",
-                table.location,
-                opt.CONFLICT_DETECTION.key,
-            )
 
     def check(self, request: CommitRequest, changes: Changes, base: Base) -> Changes:
         """Runs the conflict rules in Java's order.
@@ -226,15 +221,32 @@ class Checker:
         appends. A commit that removes files is always checked, because rows could be duplicated
         (semantics.md R3.4).
         """
-        if self._rules_off and request.kind is not CommitKind.APPEND and not self._warned:
-            self._warned = True
+        if not self._rules_off:
+            return False
+        if request.kind is CommitKind.APPEND:
+            self._warn_of_append()
+            return True
+        if not self._warned_of_others:
+            self._warned_of_others = True
             _LOG.warning(
                 "%s: %s = none applies only to appends; this commit of kind %s is checked all the same.",
                 self._table.location,
                 opt.CONFLICT_DETECTION.key,
                 request.kind.value,
             )
-        return self._rules_off and request.kind is CommitKind.APPEND
+        return False
+
+    def _warn_of_append(self) -> None:
+        """Warns at the first append. A committer that only numbers rows warns of nothing."""
+        if self._warned_of_append:
+            return
+        self._warned_of_append = True
+        _LOG.warning(
+            "%s: %s = none: appends are not checked for files that are already in the table or appear "
+            "twice in one commit. Rows may be duplicated, and Java may fail on the table later.",
+            self._table.location,
+            opt.CONFLICT_DETECTION.key,
+        )
 
     # -- the rules
     # ------------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ class Publisher:
         K = staged.snapshot.id
         base = staged.base.snapshot
         snapshots = self._snapshots
-        assert base is not None  # so that the look is swift
+        assert base is not None  # without a base, the look is not swift
         looks = (
             self._same_table,
             partial(snapshots.raw, K),

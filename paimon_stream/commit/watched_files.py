@@ -88,8 +88,7 @@ class KnownFiles:
 class CheckedFiles:
     """The files of the partitions that commits were checked against. They serve the attempts of one
     commit. If they are kept, they also serve the next commits, and follow each of these. The memory
-    is
-    bounded: more than `MOST` are not kept.
+    is bounded: more than `MOST` are not kept.
     """
 
     MOST: Final = 200_000

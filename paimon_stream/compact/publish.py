@@ -287,10 +287,15 @@ class CompactReport(Report):
     also_in_json = ("read_amplification",)
 
     @property
+    def compacted(self) -> tuple[CompactedBucket, ...]:
+        """The buckets that were not skipped."""
+        return tuple(bucket for bucket in self.buckets if bucket.skipped is None)
+
+    @property
     def read_amplification(self) -> float:
-        """How many files or sorted runs a reader goes through in these buckets before the
+        """How many files or sorted runs a reader goes through in the compacted buckets before the
         compaction, for each that it needs. 1 if nothing is compacted.
         """
-        reads_before = sum(bucket.reads_before for bucket in self.buckets)
-        reads_after = sum(bucket.reads_after for bucket in self.buckets)
+        reads_before = sum(bucket.reads_before for bucket in self.compacted)
+        reads_after = sum(bucket.reads_after for bucket in self.compacted)
         return round(reads_before / reads_after, 2) if reads_after else 1.0

@@ -237,8 +237,8 @@ def _skip_union(branches: Sequence[Skip]) -> Skip:
 
 def _skip_all(skips: Sequence[Skip]) -> Skip:
     def skip(data: bytes, at: int) -> int:
-        for skip_one in skips:
-            at = skip_one(data, at)
+        for skip_member in skips:
+            at = skip_member(data, at)
         return at
 
     return skip

@@ -620,7 +620,8 @@ class Cleaner:
                 added.add(entry.file.file_name for entry in entries if entry.kind is FileKind.ADD)
         for meta in metas:
             if meta.num_deleted_files:
-                if len(metas) > 1 or not meta.num_added_files:  # its entries were just read
+                # The entries of a single manifest with added files were just read.
+                if len(metas) > 1 or not meta.num_added_files:
                     entries = manifests.read(meta)
                 for entry in entries:
                     if entry.kind is FileKind.DELETE and entry.file.file_name not in added:

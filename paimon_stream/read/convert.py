@@ -11,8 +11,8 @@ Values are converted as Java converts them when it reads (tried on 1.4.2), with 
 Integers wrap around. DECIMALs that do not fit become NULL. Strings are cut and padded.
 `convert_decimals` rounds DECIMALs in 256 bits, `convert_texts` makes text and bytes, and
 `convert_parsed` makes values of text. Conversions to or from the time zone of a JVM, and those to
-the text of a FLOAT or DOUBLE, which depends on the version of Java, are refused. Statistics of columns of another type never leave a file or a row
-group out.
+the text of a FLOAT or DOUBLE, which depends on the version of Java, are refused. Statistics of
+columns of another type never leave a file or a row group out.
 """
 
 from collections.abc import Callable, Iterator, Mapping

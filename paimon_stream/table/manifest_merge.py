@@ -176,7 +176,7 @@ def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Me
         if len(group) == 1:
             result.extend(group)
         elif not any(meta.num_deleted_files for meta in group):
-            result.extend(access.join(group))  # nothing can cancel out
+            result.extend(_joined(group, access))  # nothing can cancel out
         else:
             entries = chain.from_iterable(map(access.read, group))
             result.extend(access.write(merge_entries(entries).values()))
@@ -207,7 +207,8 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
     if len(rest) <= 1:
         return None
     if not any(meta.num_deleted_files for meta in rest):
-        return (*kept, *access.join(tuple(rest)))
+        joined = _joined(tuple(rest), access)
+        return None if joined == tuple(rest) else (*kept, *joined)
 
     def survivors() -> Iterator[ManifestEntry]:
         """The entries to write again, one manifest in memory at a time. Adds the manifests that
@@ -227,6 +228,14 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
 
     written = access.write(survivors())  # `kept` grows meanwhile
     return (*kept, *written)
+
+
+def _joined(group: Metas, access: ManifestAccess) -> Metas:
+    """The manifests joined into fewer, or unchanged if they cannot be fewer: unknown fields divide
+    them (`ManifestWriter.write`). Otherwise each merge would write the same manifests again.
+    """
+    joined = access.join(group)
+    return joined if len(joined) < len(group) else group
 
 
 _PLAIN: Final = compressor("null", 0)

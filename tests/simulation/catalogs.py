@@ -372,7 +372,7 @@ def under_java_lock(process: Process) -> Iterator[None]:
         yield
         return
     locked = Locked(process.plain, Given(process), LOCK, process.runtime)
-    locked._taken(LOCK)
+    locked._acquired(LOCK)
     try:
         yield
     finally:

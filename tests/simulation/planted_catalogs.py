@@ -162,7 +162,7 @@ def the_lock_of_another_is_ours(patch: Patch) -> None:
 def the_lock_is_released_too_early(patch: Patch) -> None:
     def put(self: LockedStorage, path: str, data: bytes) -> PutResult:
         if jdbc._PUBLISHED.fullmatch(path):
-            taken = self._taken(self.lock_name)
+            taken = self._acquired(self.lock_name)
             with suppress(errors.StorageError):
                 jdbc.ask(
                     self.options,
@@ -183,11 +183,11 @@ def the_lock_is_released_too_early(patch: Patch) -> None:
     why="A put of the dead process may still be on its way, so its lock counts until it expires.",
 )
 def the_lock_of_the_dead_is_taken(patch: Patch) -> None:
-    def taken(self: LockedStorage, lock: str) -> Any:
+    def acquired(self: LockedStorage, lock: str) -> Any:
         locks = self.options.process.world.locks  # type: ignore[attr-defined]
         if locks.is_of_the_dead:
             jdbc.ask(self.options, f"DELETE FROM {jdbc._LOCKS}", lock=lock)
         return real(self, lock)
 
-    real = LockedStorage._taken
-    patch.setattr(LockedStorage, "_taken", taken)
+    real = LockedStorage._acquired
+    patch.setattr(LockedStorage, "_acquired", acquired)

@@ -426,7 +426,7 @@ def test_row_incremental_keeps_no_more_files_than_its_bound(
 # -- conflict-detection-mode -----------------------------------------------------------------------
 
 
-def test_none_says_once_at_the_start_that_appends_are_not_checked(
+def test_none_says_once_at_the_first_append_that_appends_are_not_checked(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bench = Bench(options={"conflict-detection-mode": "none"})
@@ -439,6 +439,14 @@ def test_none_says_once_at_the_start_that_appends_are_not_checked(
     assert [
         r.levelname for r in caplog.records if "conflict-detection-mode = none" in r.message
     ] == ["WARNING"]
+
+
+def test_none_is_not_warned_of_by_a_committer_that_only_numbers_rows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench(options={"conflict-detection-mode": "none", "bucket": "1"}, keys=("id",))
+    assert bench.committer().numbers() is not None
+    assert "conflict-detection-mode" not in caplog.text
 
 
 def test_none_still_holds_bucket_counts_together() -> None:
