@@ -138,6 +138,8 @@ def _apart(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _moment_of_text(array: pa.Array, target: DataType) -> pa.Array:
     parts = pc.extract_regex(_checked(array, _MOMENT), _MOMENT)
+    # Java has a year 0 in a DATE, but not in a TIMESTAMP.
+    _refuse_any(pc.equal(pc.struct_field(parts, "year"), "0000"))
     clock = pc.binary_join_element_wise(
         _two_digits(parts, "hour"), _two_digits(parts, "minute"), _two_digits(parts, "second"), ":"
     )

@@ -389,13 +389,12 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         left, the id before the oldest one that is left, and 0 if there is none. Changelogs that
         outlive their snapshots count as snapshots, as in Paimon. Times ascend with the ids.
         """
-        stores = dict.fromkeys((id_ for id_ in self._store.ids() if id_ <= newest), self._store)
-        oldest = min(stores, default=0)
+        stores: dict[int, SnapshotStore | ChangelogStore] = {}
         if changelog_outlives(self._table.options):
             changelogs = ChangelogStore(self._table.storage)
-            outlived = (id_ for id_ in changelogs.ids() if id_ < oldest)
-            stores.update(dict.fromkeys(outlived, changelogs))
-        ids = sorted(stores)
+            stores.update(dict.fromkeys(changelogs.ids(), changelogs))
+        stores.update(dict.fromkeys(self._store.ids(), self._store))
+        ids = sorted(id_ for id_ in stores if id_ <= newest)
         place = bisect_left(ids, millis, key=lambda id_: stores[id_].get(id_).time_millis)
         if place:
             return ids[place - 1]

@@ -14,6 +14,7 @@ from paimon_stream.format.names import checked_name, is_bucket
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import external_path
 from paimon_stream.table.layout import Layout
+from paimon_stream.table.row_ids import ROW_ID
 
 _LOG = logging.getLogger(__name__)
 
@@ -126,7 +127,7 @@ def _check_whole_rows(message: CommitMessage, location: str, columns: frozenset[
     parts = [
         file.file_name
         for file in message.new_files
-        if file.first_row_id is not None or not columns <= set(file.write_cols or columns)
+        if file.first_row_id is not None or not _has_whole_rows(file, columns)
     ]
     added_only = replace(message, new_files=())
     if parts or any(added_only.file_names()):
@@ -136,6 +137,14 @@ def _check_whole_rows(message: CommitMessage, location: str, columns: frozenset[
             "was published. Commit it with the engine that wrote it.",
             files=tuple(parts),
         ).of_table(location)
+
+
+def _has_whole_rows(file: DataFileMeta, columns: frozenset[str]) -> bool:
+    """Whether a file has all columns, and no ids of rows. A commit gives no ids to rows that bring
+    theirs, and without a first id no engine finds the file's place among the others.
+    """
+    names = columns if file.write_cols is None else frozenset(file.write_cols)
+    return columns <= names and ROW_ID not in names
 
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:

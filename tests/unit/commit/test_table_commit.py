@@ -32,6 +32,7 @@ from paimon_stream.storage.base import MOST_BYTES
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.layout import snapshot_path
+from paimon_stream.table.row_ids import ROW_ID
 from paimon_stream.table.table import load_table
 from tests.kits.commits import Bench, data_file
 from tests.kits.faults import FaultyStorage
@@ -233,6 +234,7 @@ EVOLVING = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
     [
         {"new_files": (replace(data_file("a"), first_row_id=3, write_cols=("id",)),)},
         {"new_files": (replace(data_file("a"), write_cols=("id",)),)},
+        {"new_files": (replace(data_file("a"), write_cols=("id", "dt", ROW_ID)),)},
         {"deleted_files": (data_file("a"),)},
         {"compact_before": (data_file("a"),), "compact_after": (data_file("b"),)},
         {
@@ -243,7 +245,7 @@ EVOLVING = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
             )
         },
     ],
-    ids=["columns", "some columns", "removed", "compacted", "index"],
+    ids=["columns", "some columns", "ids in the file", "removed", "compacted", "index"],
 )
 def test_of_a_table_with_data_evolution_only_whole_new_rows_are_committed(
     part: dict[str, Any],
