@@ -59,7 +59,7 @@ Of each option, the first value counts that is given, in this order:
 4. on AWS, the default profile in `~/.aws/credentials`, unless the pod or task has an identity,
 5. what the machine gives: a pod's or task's identity, or the machine's role. Each executor asks its own.
 
-Credentials are taken from one source only: the first that has any. So a key among the storage options is
+All credentials come from one source: the first that has any. So a key among the storage options is
 never mixed with a token of the environment.
 
 Case does not matter in names, `-`, `_` and `.` are one character, and so are the prefixes of a store:
@@ -86,7 +86,7 @@ On Spark Connect, the session's settings are read as far as the server shows the
   identities are renewed for as long as a stream runs.
 - **AWS profiles** (`aws.profile`, `AWS_PROFILE`) are boto3's affair: SSO, `credential_process`, roles.
   The profile must be on every executor. The keys of a profile are read anew every few minutes, and
-  when the store takes them no more, so a program may renew them in the file.
+  when the store no longer accepts them, so a program may renew them in the file.
 - **Roles of AWS**: `s3.role-arn` with a web identity needs no boto3; with a key or a profile it does.
 - **Command line**: other users of a machine can see a command line. Give `--storage-option
   s3.secret-key=@FILE`, or use the environment or a profile.

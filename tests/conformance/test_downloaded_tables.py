@@ -53,7 +53,7 @@ def test_others_read_what_a_stream_wrote(
     stream.audit()
     path = downloaded(server, stream.location, tmp_path)
     expected = [{"id": n, "name": f"n{n}"} for n in stream.expected]
-    theirs = rows_found_by(reader, path, tmp_path / "rows.arrow").select(["id", "name"])
+    theirs = rows_found_by(reader, path, tmp_path).select(["id", "name"])
     assert theirs.sort_by("id").to_pylist() == expected
     assert sorted(java.read(path), key=lambda one: one["id"]) == expected
     assert len(java.snapshots(path)) == stream.next_batch

@@ -416,7 +416,7 @@ def test_pypaimon_reads_files_from_before_and_after_every_widening(tmp_path: Pat
     grow(path, *new, field("r", parse_type("ROW<y STRING>")), field("new", parse_type("DATE")))
     later = {"id": 1, **values, "r": {"x": 1, "y": "y"}, "new": dt.date(2024, 2, 29)}
     append(path, [later], 2)
-    rows = rows_found_by("pypaimon", path, tmp_path / "rows.arrow").sort_by("id").to_pylist()
+    rows = rows_found_by("pypaimon", path, tmp_path).sort_by("id").to_pylist()
     before, after = json.loads(json.dumps(rows, default=str))
     assert (before["r"], before["new"]) == ({"x": 1, "y": None}, None)
     assert (after["r"], after["new"]) == ({"x": 1, "y": "y"}, "2024-02-29")
