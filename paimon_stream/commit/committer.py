@@ -10,8 +10,9 @@ What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
 - *decided?*: a commit that the same user has published since `seen` is not published again.
 - *check*: the changes are computed for exactly this base. Nothing has been written yet.
 - *stage*: only new files are written, under names that were drawn before.
-- *put*: the only step that makes something visible. Nothing is deleted until the attempt is proven
-  lost. Then only its metadata is deleted, and its merged manifests stay for the next attempt.
+- *put*: the only step that makes something visible. No manifest or list is deleted until the attempt
+  is proven lost. Then only its metadata is deleted, and its merged manifests stay for the next
+  attempt. The file of a snapshot that is void is removed by `confirm` before that.
 - *confirm*: what is reported as published is part of the table (`publish.py`).
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be

@@ -41,8 +41,9 @@ killed.
 """
 
 PROTECTED_MILLIS: Final = 24 * 3600 * 1000
-"""How long a stream's last snapshots are kept after its newest batch: as long as its prepared files
-are usable.
+"""How long a stream's last snapshots are kept after its newest batch. Its prepared files are used
+for half of that time (`stream/reuse.py`). In the other half they still show a restart what became of
+the batch.
 """
 
 
@@ -254,7 +255,8 @@ def _expire_group(
         resumed = len(begun.removed) < begun.gone
         cleaner.finish(group[: begun.gone], group[begun.gone], resumed=resumed)
     elif begun.gone:
-        # Before the next group: its notes are acted upon only because these exist.
+        # Before the next group, whose notes take the place of these: a note is acted upon only if
+        # what follows its snapshot exists, or has a note that is acted upon (`expiring.py`).
         _finish_others(cleaner)
     expired.complete = not begun.stopped
     return bool(begun.removed)
@@ -336,9 +338,8 @@ def _least_of_streams(
     storage: Storage, now_millis: int, user: str | None, last_of_user: int | None
 ) -> int:
     """The first id of the last snapshots of streams with a journal that were active within a day.
-    For each stream, that is the snapshot that the journal names, or the one after it. The journal
-    names the snapshot of the batch before its newest batch, or the snapshot on which the newest
-    batch was judged.
+    For each stream, the journal names it: the snapshot of the batch before its newest batch, or else
+    the one on which the newest batch was judged. The first snapshot of the table if neither exists.
     """
     least = [2**63 - 1 if last_of_user is None else last_of_user]
     folder_of_user = None if user is None or last_of_user is None else user_folder(user)

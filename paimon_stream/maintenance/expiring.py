@@ -14,7 +14,7 @@ Invariants:
 - While a note is younger than five minutes, its expiry may be at work, and no rollback to its
   snapshot or below begins. A note whose time lies more than five minutes in the future is not
   young: the clock was set back, or the file is a copy.
-- A note is a hint. It may be missing, because the disk was full or because the machine stopped
+- A note helps, and nothing relies on it. It may be missing, because the disk was full or because the machine stopped
   before it was durable. Then the files of a run that was killed stay as orphans.
 """
 
@@ -53,7 +53,7 @@ _LOG = logging.getLogger(__name__)
 _KIND: Final = "expiry"
 _PREFIX: Final = "expiring."
 _OLDER_PREFIX: Final = "expiring-"
-"""That of releases up to 0.1.0; a commit user's folder may begin so."""
+"""That of builds before notes were renamed; a commit user's folder may begin so."""
 _FINISHED_BY_MILLIS: Final = 3_600_000
 _YOUNG_MILLIS: Final = 300_000
 

@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 from paimon_stream.errors import IdentityUnknown
 from paimon_stream.extras import require
 from paimon_stream.spark.datasource_task import Plan, TaskAnswer
-from paimon_stream.spark.tasks import settle
+from paimon_stream.spark.tasks import begin_task
 from paimon_stream.write.task import encode_result
 
 _IDS: Final = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
@@ -72,7 +72,7 @@ class _RowWriter:
         so that `commit` removes what the other tasks have written. Raises `Unavailable`,
         `IdentityUnknown`.
         """
-        context = settle()
+        context = begin_task()
         plan = self._planned()
         task = plan.task
         answer = TaskAnswer(None, plan.basis)

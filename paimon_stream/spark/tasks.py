@@ -109,7 +109,7 @@ def keep_archives(importers: MutableMapping[str, Any]) -> None:
             importers.pop(path, None)
 
 
-def settle() -> TaskContext:
+def begin_task() -> TaskContext:
     """Prepares the worker of this process for a task that begins. Returns Spark's context of the
     task.
     """
@@ -158,7 +158,7 @@ class WriteTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Runs the task. Returns its answer in the form that Spark expects."""
-        context = settle()
+        context = begin_task()
         answer = self.answer(batches, context.partitionId(), context.attemptNumber())
         yield pa.RecordBatch.from_arrays(
             [pa.array([encode_result(answer)], pa.binary())], names=[ANSWER]
@@ -219,5 +219,5 @@ def pack_task(
     spec: WriteSpec, shuffle_keys: tuple[int, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The rows as packets. Packs them in Python beside an executor."""
-    context = settle()
+    context = begin_task()
     return pack(spec, merged(batches), shuffle_keys=shuffle_keys, task=context.partitionId())

@@ -1,5 +1,5 @@
 """What is found in the evidence: the values of facts, and the words for what they refuse.
-`Findings.walk` walks the rows of a judgement with them.
+`walk` goes through the rows of a judgement with them.
 """
 
 from collections.abc import Callable, Mapping

@@ -161,7 +161,7 @@ class PublishedBatch:
         written: the batch, with its files.
         entry: the journal's entry of the attempt.
         outcome: what the commit came to.
-        journalled: whether the entry was recorded.
+        journalled: whether the entry was to be recorded (`PreparedEntry.wanted`).
         journal_millis: the milliseconds that this took.
         saw_all: whether all snapshots since the judgement were seen.
     """

@@ -1,4 +1,6 @@
-"""Decides whether anything refers to a file of a table. All code that deletes files asks here.
+"""Decides whether anything refers to a file of a table. Whoever deletes files that it has not just
+written itself asks here, but for expiry, which deletes only what the snapshots that expire name, and
+asks `maintenance/kept_files.py`.
 
 Files are referred to by the journals of streams (files that wait to be committed or removed) and by
 the *roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.

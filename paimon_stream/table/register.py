@@ -1,7 +1,8 @@
 """The register: the streams that were judged and admitted to a table. Each has a file
-`_paimon_stream/<commit user>/writer` (exactly-once.md §1, §4). The file is written only after a
-run's first batch was judged, so an identity that was refused is not registered. A stream writes it,
-and a fast forward copies it.
+`_paimon_stream/<commit user>/writer` (exactly-once.md §1, §4). The file is made only after a first
+batch was judged, so an identity that was refused is not registered. In the file of a stream that is
+registered, a new run adds its name before that (`stream/claims.py`). A stream writes the file, and a
+fast forward copies it.
 """
 
 from collections.abc import Callable, Collection
