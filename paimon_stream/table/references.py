@@ -315,9 +315,9 @@ class References:
         return list(list_roots(self.storage))
 
     def _expect(self, roots: list[Root]) -> None:
-        """Starts to read the files of some roots ahead. The files are read after the roots were
-        listed, as they would be without reading ahead. Names in files that expire in the meantime
-        stay in use.
+        """Begins to read the files of these roots. The roots were listed before, so listing and
+        reading have the same order as without reading ahead. Names in files that expire in the
+        meantime stay in use.
         """
         if not self._ahead.helps:
             return
