@@ -388,7 +388,9 @@ def _column_rule(
     *,
     only_zero: bool = False,
 ) -> _ColumnRule:
-    """The rule of a column, with the sequence groups whose deletes remove its row."""
+    """The rule of a column, with the sequence groups whose deletes remove its row. `reason` and
+    `only_zero` are as in `_ColumnRule`.
+    """
     position_of = {field: position for position, field in enumerate(schema.field_names)}
     group = merge.rules[name].group
     removers = [
