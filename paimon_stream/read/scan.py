@@ -132,8 +132,8 @@ def plan_scan(
     specs: Sequence[PartitionSpec] | None = None,
     hidden: bool = False,
 ) -> Scan:
-    """Plans a read. Without a point in time, the columns are those of the table's newest schema,
-    else those of the snapshot's schema, as in Java.
+    """Plans a read. Without a point in time, the columns are those of the table's newest schema.
+    With one, they are those of the snapshot's schema, as in Java.
 
     Args:
         table: the table.
@@ -228,8 +228,8 @@ def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
-    """A scan of all columns of live files that are already known. Raises as `plan_scan`, except
-    `NotFound`.
+    """A scan of all columns of live files that are already known. Raises the errors of `plan_scan`
+    other than `NotFound`.
     """
     _check_readable(table)
     schema = table.schema

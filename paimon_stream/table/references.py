@@ -209,8 +209,8 @@ def names_kept_beside_history(
     """Those of the names that a tag, a long-lived changelog or another branch refers to. The
     snapshots of the history that the storage shows, and the journals, are not read, because the
     caller has judged them. If there is no tag, changelog or branch, this costs one listing of each
-    folder; else their manifests are read. Raises what `References.read` raises; then no name is
-    known to be unused.
+    folder. If there are any, their manifests are read. Raises what `References.read` raises; then
+    no name is known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     kept = NameSet(References(storage, runtime, Mentions(wanted)).read_beside(storage))

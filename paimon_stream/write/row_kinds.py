@@ -275,8 +275,8 @@ class KindRules:
         return tuple(rule.column for rule in self.columns if rule.removers and not rule.only_zero)
 
     def kinds(self, rows: pa.RecordBatch, incoming: pa.Array | None) -> Kinds | None:
-        """The kind of each row: from `rowkind.field`, else the kind with which the row came; None
-        if all are +I. Raises `BadRowKind`.
+        """The kind of each row: from `rowkind.field` if that is set, otherwise the kind with which
+        the row came. None if all are +I. Raises `BadRowKind`.
         """
         if self.field is not None:
             return kinds_of_tokens(
