@@ -21,7 +21,7 @@ Invariants:
 import logging
 import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -257,7 +257,7 @@ def _recent(
     """
     known = _READ.get(location, [])
     newest_known = known[0] if known else None
-    downwards = iter(()) if latest is None else snapshots.walk_down(latest)
+    downwards: Iterable[Snapshot] = () if latest is None else snapshots.walk_down(latest)
     recent: list[Snapshot] = []
     for snapshot in downwards:
         if snapshot == newest_known:
