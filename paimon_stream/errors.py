@@ -46,7 +46,7 @@ class PaimonStreamError(Exception):
         return self.message
 
     def at(self: Error, table: str) -> Error:
-        """The same error, naming the table if it did not yet."""
+        """This error if its message names the table; otherwise the same error `of_table`."""
         return self if table in self.message else self.of_table(table)
 
     def of_table(self: Error, table: str, *, subject: bool = False) -> Error:

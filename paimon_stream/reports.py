@@ -54,7 +54,7 @@ def _plain(value: Any) -> Any:
 
 
 def size(bytes_: int, least: str = "B") -> str:
-    """A size for people: `1.5 MiB`. `least` is the unit of small sizes."""
+    """A size in readable form, such as `1.5 MiB`. `least` is the unit of sizes below 1024."""
     if bytes_ < 1024:
         return f"{bytes_} {least}"
     scaled = float(bytes_)

@@ -62,7 +62,7 @@ class PaimonCatalog(FilesystemCatalog):
             NotFound: if there is no such database.
             PaimonStreamError: the errors of `PaimonTable.create`.
         """
-        self._table_folder(identifier)
+        self._table_folder(identifier)  # raises if there is no such database
         location = self.location(identifier)
         own_options = opt.Arguments(location).mapping("options", options, _OPTIONS)
         if "path" in own_options:

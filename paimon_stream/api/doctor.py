@@ -429,6 +429,7 @@ class _Doctor:
         """
         try:
             if others.apart:
+                # Only the error counts.
                 self._judge(restart, others.users - others.apart, self._refusals(restart))
         except PaimonStreamError as error:
             users = " or ".join(map(repr, sorted(others.apart)))
@@ -570,11 +571,13 @@ class _Doctor:
         return Marks.of(own_properties(last)).query_id
 
     def _known(self, user: str | None) -> tuple[Writer, ...]:
-        """The streams of this table, except this user's and those of other engines."""
+        """The streams of this table of which the query is known, except this user's. Writers of
+        other engines have no query.
+        """
         try:
             writers = writers_of(self._table)
         except PaimonStreamError:
-            return ()  # the judgement meets it, too, and says so
+            return ()  # the judgement meets the same error, and reports it
         return tuple(
             writer for writer in writers if writer.query_id is not None and writer.user != user
         )

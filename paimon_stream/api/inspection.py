@@ -244,7 +244,7 @@ def partitions_of(
     snapshot_id: int | None = None,
 ) -> tuple[Partition, ...]:
     """The partitions of a snapshot, sorted by folder. A table without partitions has one, with the
-    path "". Raises `NotFound` if there is no such snapshot, `CorruptMetadata`, `StorageError`.
+    path "". Raises `CorruptMetadata`, `StorageError`, and `NotFound` if there is no such snapshot.
     """
     grouped: dict[bytes, list[ManifestEntry]] = {}
     snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
@@ -269,8 +269,8 @@ def manifests_of(
     snapshot_id: int | None = None,
 ) -> tuple[tuple[str, ManifestFileMeta], ...]:
     """The manifests of a snapshot, in the order in which they apply, each after the base, delta or
-    changelog list that names it. () for an empty table. Raises `NotFound` for an unknown snapshot,
-    `CorruptMetadata`, `StorageError`.
+    changelog list that names it. () for an empty table. Raises `CorruptMetadata`, `StorageError`,
+    and `NotFound` for an unknown snapshot.
     """
     snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
     if snapshot is None:

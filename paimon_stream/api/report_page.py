@@ -118,8 +118,8 @@ class ReportPage:
         )
 
     def save(self, path: str | Path) -> None:
-        """Writes the page to a file. Raises `InvalidOption` if that cannot be written, and
-        `MissingExtra`.
+        """Writes the page to a file. Raises `MissingExtra` without plotly, and `InvalidOption` if
+        the file cannot be written.
         """
         page = self.html()
         try:
@@ -324,7 +324,7 @@ def _attempts_of(entries: History) -> list[_Attempts]:
 def _attempts(entries: History) -> PageSection:
     batches = _attempts_of(entries)
     times = [batch.time for batch in batches]
-    # None is not drawn, so a batch without conflicts has no mark.
+    # Zeros become None, which is not drawn. So a batch without conflicts has no mark.
     columns = {
         name: [batch.numbers()[place] or None for batch in batches]
         for place, name in enumerate(_ATTEMPT_NUMBERS)

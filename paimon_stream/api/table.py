@@ -87,7 +87,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         storage = open_beside_spark(location, storage_options)
         check_is_main(storage, "a table is created with its branch main. Give the table's folder")
         arguments = Arguments(storage.location)
-        arguments.text("comment", comment, blank=True, optional=True)
+        arguments.text("comment", comment, may_be_blank=True, optional=True)
         if_not_exists = arguments.flag("if_not_exists", if_not_exists)
         with errors.naming(storage.location):
             created = create_table(

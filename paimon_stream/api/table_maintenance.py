@@ -120,7 +120,7 @@ class TableMaintenance(LoadedTable):
             NotFound: if there is no such snapshot.
             StorageError: if the storage fails.
         """
-        self._arguments.text("name", name, blank=True)
+        self._arguments.text("name", name, may_be_blank=True)
         snapshot_id = self._arguments.whole("snapshot_id", snapshot_id, optional=True)
         return create_tag(self._newest(), name, snapshot_id, time_retained)
 
@@ -157,7 +157,7 @@ class TableMaintenance(LoadedTable):
             CorruptMetadata: if a file that refers to others is damaged.
             StorageError: if the storage fails.
         """
-        self._arguments.text("name", name, blank=True)
+        self._arguments.text("name", name, may_be_blank=True)
         return delete_tag(self._newest(), name)
 
     def rollback_to(
@@ -225,8 +225,8 @@ class TableMaintenance(LoadedTable):
             CorruptMetadata: if a file that refers to others is damaged.
             StorageError: if the storage fails.
         """
-        self._arguments.text("name", name, blank=True)
-        self._arguments.text("tag", tag, blank=True, optional=True)
+        self._arguments.text("name", name, may_be_blank=True)
+        self._arguments.text("tag", tag, may_be_blank=True, optional=True)
         return of_branches.create_branch(self._newest(), name, tag)
 
     def delete_branch(
@@ -253,7 +253,7 @@ class TableMaintenance(LoadedTable):
             InvalidOption: for a name that no branch may have.
             StorageError: if the storage fails.
         """
-        self._arguments.text("name", name, blank=True)
+        self._arguments.text("name", name, may_be_blank=True)
         return of_branches.delete_branch(
             self._newest(), name, dry_run=self._arguments.flag("dry_run", dry_run)
         )
@@ -287,7 +287,7 @@ class TableMaintenance(LoadedTable):
             CorruptMetadata: if a file that refers to others is damaged.
             StorageError: as in `rollback_to`.
         """
-        self._arguments.text("name", name, blank=True)
+        self._arguments.text("name", name, may_be_blank=True)
         dry_run = self._arguments.flag("dry_run", dry_run)
         take_over = self._arguments.flag("take_over", take_over)
         return of_branches.fast_forward(self._newest(), name, dry_run=dry_run, take_over=take_over)
@@ -436,18 +436,19 @@ class TableMaintenance(LoadedTable):
         progress: Progress = silent,
     ) -> CompactReport:
         """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows
-        of one key onto higher levels. Rows that wait in bucket -2 get their buckets first. Else
-        what readers see stays the same, and streams go on meanwhile. What was rewritten is
+        of one key onto higher levels. Rows that wait in bucket -2 get their buckets first.
+        Otherwise readers see no change, and streams go on meanwhile. What was rewritten is
         published in snapshots of kind COMPACT, at least every ten minutes; a run after an
-        interrupted one goes on from there (docs/compaction.md). If it raises an error, the files
-        that were not published are removed, except for `CommitUnknown`, which does no harm.
+        interrupted one goes on from there (docs/compaction.md). If it raises an error, the new
+        files that were not published are removed. After `CommitUnknown` they stay, which does no
+        harm.
 
         Args:
             full: in fixed buckets, rewrite all files behind the leading large ones, instead of the
                 first few small ones. With a primary key, merge all files of a bucket onto its
                 highest level.
             partitions: only those that match one of the specs, such as `[{"dt": "2024-02-29"}]`.
-            options: for this call alone, those that begin with `compaction.`,
+            options: table options for this call alone. Their keys begin with `compaction.`, or are
                 `num-sorted-run.compaction-trigger`, `target-file-size`,
                 `source.split.open-file-cost` and `postpone.default-bucket-num`.
             dry_run: write nothing.

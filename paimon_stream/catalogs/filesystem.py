@@ -273,7 +273,7 @@ class FilesystemCatalog:
         return f"{self._folder(database)}/{table}"
 
     def _keep(self, identifier: Named, schema: TableSchema, *, new: bool) -> None:
-        """Records a table that was created or altered, if this catalog has more than files."""
+        """Records a table that was made (`new`) or altered, if this catalog has more than files."""
 
     def _has(self, database: str) -> bool:
         if not _is_name(database):

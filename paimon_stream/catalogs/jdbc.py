@@ -122,7 +122,7 @@ class JdbcCatalog(FilesystemCatalog):
         """The names of the tables of a database, sorted. Raises `NotFound` if there is no such
         database.
         """
-        self._folder(database)
+        self._folder(database)  # raises if there is no such database
         names = f"SELECT table_name FROM {_TABLE} WHERE {_OF_DATABASE}"
         return sorted(row[0] for row in ask(self.storage_options, names, db=database))
 
@@ -147,7 +147,7 @@ class JdbcCatalog(FilesystemCatalog):
         """Deletes a table: its row, and then its files. Raises `NotFound`."""
         database, table = names_of(identifier, main=True)
         if not ignore_if_not_exists or table in self.list_tables(database):
-            self.found(identifier)
+            self.found(identifier)  # raises if there is no such table
             deletes = [f"DELETE FROM {rows} WHERE {_OF_TABLE}" for rows in (_TABLE, _OPTIONS)]
             ask(self.storage_options, *deletes, db=database, t=table)
             super().drop_table(identifier, ignore_if_not_exists=True)
@@ -160,7 +160,7 @@ class JdbcCatalog(FilesystemCatalog):
         """Renames the rows and the folder of a table. Raises the errors of `FilesystemCatalog`."""
         database, table = names_of(source, main=True)
         new_database, new_table = names_of(target, main=True)
-        self.found(source)
+        self.found(source)  # raises if there is no such table
         rename_folder = partial(super().rename_table, source, target)
         new_names = "database_name = :new, table_name = :name"
         updates = [

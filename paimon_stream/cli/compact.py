@@ -77,9 +77,9 @@ def compact(
     order_by: str | None,
 ) -> CommandAnswer:
     """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of
-    one key. Rows that wait in bucket -2 get their buckets. Else what readers see stays the same,
-    and streams go on meanwhile. It can be interrupted: what was published stays, and the next run
-    goes on from there. Without --yes it only shows what it would rewrite.
+    one key. Rows that wait in bucket -2 get their buckets. Otherwise readers see no change, and
+    streams go on meanwhile. It can be interrupted: what was published stays, and the next run goes
+    on from there. Without --yes it only shows what it would rewrite.
     """
     if dry_run and yes:
         raise click.UsageError("Give --dry-run or --yes, not both.")

@@ -196,6 +196,7 @@ class Checker:
         """The changes with new creation times for files that wait for a bucket. See `timed`."""
         buckets = self._cache.buckets_at(base, changes.partitions)
         newest = {
+            # Of the files in bucket -2 this is the newest creation time.
             partition: buckets.max_sequence(partition, POSTPONE_BUCKET)
             for partition in changes.partitions
         }

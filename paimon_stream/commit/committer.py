@@ -213,9 +213,9 @@ class Committer:
     def watch(
         self, base: Base | None, partitions: Collection[bytes], below: int | None
     ) -> tuple[Base, WatchedFiles]:
-        """The live files of these partitions, and the base at which they are live. If no `base` is
-        given, that is our own last snapshot, or the newest one of the table if we have none. See
-        `TableCache.watch`.
+        """The base, and the files of these partitions that are live at it (`TableCache.watch`). If
+        no `base` is given, it is our own last snapshot, or the newest one of the table if we have
+        none. `below` limits the files to those of fewer bytes.
         """
         base = base or self._cache.base(self._cache.last or self._snapshots.latest())
         return base, self._cache.watch(base, partitions, below)
@@ -226,17 +226,17 @@ class Committer:
         """Publishes one snapshot. Raises the errors of `commit`."""
         if isinstance(source, Fixed) and not self._is_wanted(request, source.changes):
             return Nothing()
-        patience = replace(self._settings.patience)
+        patience = replace(self._settings.patience)  # a copy, which begins to count now
         hint = LatestHint(self._snapshots, self._same_table)
         attempts = Attempts(self._location, request, source, names, patience, hint)
         try:
             return self._attempt_until_decided(request, attempts)
         except BaseException as failed:
             self._cache.forget()
-            if not attempts.outstanding:
-                self._discard(attempts.names.drawn)
+            if not attempts.outstanding:  # otherwise a put may still publish these files
+                self._discard(names.drawn)
             if (
-                attempts.open
+                attempts.open  # after a lost attempt without proof, too
                 and isinstance(failed, PaimonStreamError)
                 and not isinstance(failed, CommitUnknown)
             ):
@@ -537,7 +537,7 @@ class Committer:
             self._discard_attempt(attempts)
         else:
             attempts.unproven.append(staged)
-            attempts.names.drawn.clear()
+            attempts.names.drawn.clear()  # so that nobody deletes the files
 
     def _discard(self, names: Iterable[str]) -> None:
         remove_files(self._storage, map(manifest_path, names))

@@ -178,7 +178,7 @@ def plan_drop(
     table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]
 ) -> Overwrite:
     """The overwrite that clears all partitions that match one of these specs. Raises
-    `InvalidOption` if no partition is given, `IncompatibleSchema`, `InvalidData`.
+    `IncompatibleSchema`, `InvalidData`, and `InvalidOption` if no partition is given.
     """
     arguments = opt.Arguments(table.location)
     specs = arguments.items(
@@ -202,6 +202,7 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
     """Whether only partitions that get new files are replaced. Raises `InvalidOption`, also for
     wrong types.
     """
+    # The mapping is only checked here.
     opt.Arguments(table.location).mapping("partition", partition, PARTITION_EXAMPLE)
     dynamic = opt.Arguments(table.location).flag("dynamic", dynamic, optional=True)
     if partition is not None:

@@ -209,7 +209,9 @@ class Publisher:
         return same_table and self._is_ours(content, staged) and stands and not follows
 
     def _look(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
-        """One look at the snapshots around K. None if they changed meanwhile."""
+        """One look at the snapshots around K. None if they changed meanwhile. `doubted` is as in
+        `Placed`.
+        """
         K = staged.snapshot.id
         base = staged.base.snapshot
         if not self._same_table():
@@ -249,14 +251,14 @@ class Publisher:
 
     def _look_above(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
         """Decides by the snapshots above K: `Landed` if they were built on K, `Lost` if they were
-        not. None if they show nothing.
+        not. None if they show nothing. `doubted` is as in `Placed`.
         """
         K = staged.snapshot.id
         following = self._snapshots.find(K + 1)
         if following is not None:
             if self._in_base_of(following, staged):
                 try:
-                    self._manifests.base_and_delta(staged.snapshot)
+                    self._manifests.base_and_delta(staged.snapshot)  # raises if they are gone
                 except (NotFound, CorruptMetadata):  # expiry has removed its lists
                     self._remove(staged)
                 return Landed()
@@ -283,7 +285,9 @@ class Publisher:
         return held.nonce == staged.snapshot.nonce
 
     def _void(self, staged: Staged, *, proven: bool) -> Lost:
-        """Removes the file of a snapshot that is void."""
+        """Removes the file of a snapshot that is void, and reports the loss. `proven` says whether
+        the loss is proven. Raises `CommitUnknown` if the server of a catalog has such a snapshot.
+        """
         if self._served and self._is_ours(self._snapshots.raw(staged.snapshot.id), staged):
             raise self._unknown(
                 staged, "the catalog's server holds it, but it is not part of the table's history"

@@ -194,8 +194,8 @@ class TableCache:
     # --------------------------------------------------------------------------
     def buckets_at(self, base: Base, partitions: Collection[bytes]) -> BucketIndex:
         """The buckets of these partitions, and of others in the cache, at the base. Raises
-        `BucketCountChanged` if a partition has files for different bucket counts,
-        `CorruptMetadata`, `StorageError`.
+        `CorruptMetadata`, `StorageError`, and `BucketCountChanged` if a partition has files for
+        different bucket counts.
         """
         self._move(base.snapshot)
         missing = self.buckets.missing(partitions)

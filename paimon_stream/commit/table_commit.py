@@ -183,8 +183,9 @@ class TableCommit:
         )
 
     def numbers(self, *, replaces: bool = False) -> Numbering | None:
-        """The first sequence number for rows that are about to be written. None for a table without
-        primary key. For `replaces` see `Sequences.next`. Raises `CorruptMetadata`, `StorageError`.
+        """The sequence numbers for a batch that is about to be written. None for a table without a
+        primary key, and for one whose rows wait for their numbers. For `replaces` see
+        `Sequences.next`. Raises `CorruptMetadata`, `StorageError`.
         """
         return self._committer.numbers(replaces=replaces)
 

@@ -58,8 +58,9 @@ class KnownFiles:
         return together
 
     def replay(self, entry: ManifestEntry) -> None:
-        """Takes in an entry. Entries come in the order of their snapshots. A file that a DELETE
-        names is not live, even if an ADD follows, as readers see it.
+        """Takes in an entry. Entries come in the order of their snapshots. After a DELETE, its file
+        is never live again, even if an ADD follows: for readers it is not, either. A file whose ADD
+        comes again while it is live goes to `twice`.
         """
         identity = entry.identity
         if entry.kind is FileKind.DELETE:

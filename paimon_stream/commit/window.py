@@ -75,12 +75,13 @@ def check_lineage(
         TableRolledBack: `latest` does not continue from it.
         CommitLost: `last` is the snapshot that was seen, it has rows, and its id exists with another
             nonce.
-        HistoryUnknown: the manifest lists that would show it are gone.
+        HistoryUnknown: it cannot be known whether `latest` continues from it.
     """
     request = attempts.request
     seen = attempts.seen
     if seen is None or _known(snapshots, request.user, seen, latest).is_held:
         return
+    # If our own last snapshot is gone and had rows, the error says which rows are lost.
     if (
         last is not None
         and seen == SnapshotRef.of(last)

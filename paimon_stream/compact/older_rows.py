@@ -97,8 +97,8 @@ class OlderRows:
         )
 
     def upgrading(self, level: int, entry: ManifestEntry) -> tuple[Comparison | None, bool]:
-        """The same for a file that needs no merging, and whether it is rewritten instead of
-        upgraded.
+        """As `merging`, for a file that needs no merging. Also whether the file is rewritten
+        instead of upgraded.
 
         It is rewritten if rows of higher levels may change its rows, or if its format is not that
         of the level (§7.3). With deletion vectors, no level but 0 has deletes, so a file that has
@@ -107,12 +107,15 @@ class OlderRows:
         comparison = self.merging(level, [entry])
         if comparison is None or not comparison.looks_up:
             return comparison, False
+        # Rows are looked up only for files of level 0.
         other_format = self.formats.get(0, self.format) != self.formats.get(level, self.format)
         drops_deletes = self.marks and entry.file.delete_row_count != 0
         newest_row_stays = self.spec.engine == "deduplicate" and not self.spec.sequence_fields
         older_rows_change_it = level < self.top and not newest_row_stays
         rewrites = other_format or drops_deletes or older_rows_change_it
-        if rewrites or comparison.logs or (self.marks and level < self.top):
+        marks_older_rows = self.marks and level < self.top
+        # If none of these needs the older rows, they are not looked up.
+        if rewrites or comparison.logs or marks_older_rows:
             return comparison, rewrites
         return None, rewrites
 

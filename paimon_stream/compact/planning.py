@@ -272,7 +272,7 @@ def _full(
     files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]
 ) -> list[ManifestEntry]:
     """All files after the leading large ones, if most of them are small or any has a deletion
-    vector. Else none.
+    vector; otherwise none.
     """
     blocks = _blocks(files)
     if limits.rewrite_all:

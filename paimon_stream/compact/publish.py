@@ -152,7 +152,9 @@ class CompactionSource:
         }
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, DataFileMeta]]:
-        """The live files of the units' partitions or buckets, by bucket."""
+        """The live files of the units' buckets, by bucket. If files are not watched, those of all
+        buckets of the units' partitions.
+        """
         types = self._table.partition_types
         buckets = {result.unit.bucket for result in self._results}
         partitions = {partition for partition, _, _ in buckets}

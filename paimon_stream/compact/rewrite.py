@@ -199,7 +199,7 @@ class Rewriter:
         self._report(size - reported)
 
     def _check_nulls(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Raises `NullInNotNull`. A column's default applies only to new rows."""
+        """Raises `NullInNotNull`. Defaults replace NULLs only in new rows, and these are old."""
         for column in self._scan.schema.fields:
             place = Place(table=self._scan.table.location, column=column.name)
             check_nulls(rows.column(column.name), column.type, place, _NULL_ADVICE)
@@ -489,7 +489,7 @@ class DaemonThreads(Executor):
                     target=self._work, name="paimon-stream-compact", daemon=True
                 ).start()
             except RuntimeError:  # the system has no more threads now
-                future.cancel()
+                future.cancel()  # the call stays queued, and `_work` passes over it
                 with self._lock:
                     self._threads -= 1
                 raise

@@ -280,7 +280,7 @@ def _record_of_array(record: Any) -> Any:
     the same bytes as the array. fastavro parses the schema of an array again in each call, which
     takes as long as reading a small manifest list. It parses that of a record only once.
     """
-    parsed_array(record, _MOST_EMPTY)
+    parsed_array(record, _MOST_EMPTY)  # raises for a schema that must not be used
     field = {"name": _RECORDS, "type": {"type": "array", "items": record}}
     return fastavro.parse_schema({"type": "record", "name": _BLOCK, "fields": [field]})
 
@@ -429,6 +429,7 @@ def parsed_array(items: Any, most_empty: int = _MOST_EMPTY_IN_DATA) -> Any:
         Exception: one of `SCHEMA_ERRORS`, or an error of Python, for an invalid schema.
     """
     parsed = fastavro.parse_schema({"type": "array", "items": items})
+    # Raises for a type of which a few bytes may stand for too much.
     _weigh(parsed["items"], {"null": _Weight(is_empty=True, empty_values=1)}, most_empty)
     return parsed
 

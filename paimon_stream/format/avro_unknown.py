@@ -5,7 +5,7 @@ No value of such a field is ever made. Its bytes are cut out of the block and pu
 record that had it. So the memory that a crafted file can cost is that of its bytes, and every type
 is kept exactly.
 
-What a file holds beside the wanted schema is decided once, by the writer's schema. Files without
+What a file holds besides the wanted schema is decided once, by the writer's schema. Files without
 such fields cost nothing.
 """
 

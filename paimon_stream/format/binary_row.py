@@ -100,8 +100,8 @@ def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
 
 
 def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
-    """The values of a row preceded by its arity. Raises `FormatError`, also if the arity
-    differs.
+    """The values of a row preceded by its arity. Raises `FormatError` if the arity is not that of
+    `types`, or for bytes that are not such a row.
     """
     if len(data) < _ARITY.size:
         raise FormatError(

@@ -193,7 +193,8 @@ _FILES_OF: Final = attrgetter(*_FILE_FIELDS)
 
 class _Input(ByteCursor):
     """Bytes that hold messages of one version, and the current position. Every step checks that
-    enough bytes are left before it creates anything from them, else it raises `FormatError`.
+    enough bytes are left before it creates anything from them. Raises `FormatError` if they are
+    not.
     """
 
     cut_off = "A commit message is cut off: {size} bytes at {at} of {length}."

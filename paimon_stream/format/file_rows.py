@@ -294,9 +294,14 @@ _ARRAY_OF_NAMES: Final = parse_type("ARRAY<STRING NOT NULL>")
 _DELETIONS: Final = "ARRAY<ROW<f0 STRING, f1 INT, f2 INT, f3 BIGINT>>"
 _BEFORE_GLOBAL_INDEX: Final = ("STRING", "STRING", "BIGINT", "BIGINT", _DELETIONS, "STRING")
 _GLOBAL_INDEX: Final = "f0 BIGINT, f1 BIGINT, f2 INT, f3 ARRAY<INT>, f4 BYTES"
+_SOURCE_META_VERSION: Final = 12
+"""From this version on, the index files of a message have the source metadata of a global index."""
+
 _INDEX_TYPES: Final = {
     11: tuple(map(parse_type, (*_BEFORE_GLOBAL_INDEX, f"ROW<{_GLOBAL_INDEX}>"))),
-    12: tuple(map(parse_type, (*_BEFORE_GLOBAL_INDEX, f"ROW<{_GLOBAL_INDEX}, f5 BYTES>"))),
+    _SOURCE_META_VERSION: tuple(
+        map(parse_type, (*_BEFORE_GLOBAL_INDEX, f"ROW<{_GLOBAL_INDEX}, f5 BYTES>"))
+    ),
 }
 """The types of an index file's values, by the version of the message that brought them."""
 
@@ -305,8 +310,10 @@ def encode_index_file(file: entries.IndexFileMeta, version: int = 11) -> bytes:
     """The row of an index file in a message of this version. Raises `InvalidData` for what that
     version cannot hold.
     """
-    if version >= 12:
-        return encode_row(_INDEX_TYPES[12], (*index_values(file)[:-1], file.global_index))
+    if version >= _SOURCE_META_VERSION:
+        return encode_row(
+            _INDEX_TYPES[_SOURCE_META_VERSION], (*index_values(file)[:-1], file.global_index)
+        )
     if file.global_index is not None and file.global_index.source_meta is not None:
         raise InvalidData(
             f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack. "
@@ -331,7 +338,7 @@ def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
 
 def decode_index_file(data: bytes, version: int) -> entries.IndexFileMeta:
     """The index file that a row describes, in a message of this version. Raises `FormatError`."""
-    values = decode_row(_INDEX_TYPES[min(version, 12)], data)
+    values = decode_row(_INDEX_TYPES[min(version, _SOURCE_META_VERSION)], data)
     try:
         return index_file_of(*values)
     except ValueError as error:

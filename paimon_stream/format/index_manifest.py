@@ -91,8 +91,8 @@ def encode_index_manifest(
 
 
 def _newer(entry: IndexManifestEntry) -> UnknownFields:
-    """What the entry has beside the fields of 1.4.2: its unknown fields, and the source of a global
-    index.
+    """What the entry has besides the fields of 1.4.2: its unknown fields, and the source of a
+    global index.
     """
     index = entry.file.global_index
     if index is None or index.source_meta is None:

@@ -406,12 +406,12 @@ def decode_manifest(
     Args:
         data: the bytes of the manifest.
         path: the manifest, for messages.
-        holds: whether an entry of this partition is wanted; None for all.
-        of_interest: whether a block is decoded; None for all.
+        holds: called with a partition; whether its entries are wanted. None if all are.
+        of_interest: called with a block; whether it is decoded. None if all are.
 
     Raises:
         CorruptMetadata: the manifest cannot be read.
-        UnknownVersion: an entry has another version.
+        UnknownVersion: an entry has a version that is not supported.
         UnsupportedFeature: the codec is unknown.
     """
     shared = _Shared(len(data))
@@ -433,7 +433,7 @@ def read_manifest(
         data: the bytes of the manifest.
         path: the manifest, for messages.
         paths: which values: two or more of `PATHS`, such as `_FILE._LEVEL`.
-        of_interest: whether a block is decoded; None for all.
+        of_interest: as in `decode_manifest`.
 
     Raises what `decode_manifest` raises, while the rows are iterated.
     """
@@ -446,8 +446,8 @@ _rows: Final = partial(read_rows, wanted=_MANIFEST_JSON, version=RECORD_VERSION)
 
 def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
     """The manifests that a manifest list names, in order. `path` is for messages. Raises
-    `CorruptMetadata`, also for a name that no file can have, `UnknownVersion`, and
-    `UnsupportedFeature` for an unknown codec.
+    `UnknownVersion`, `UnsupportedFeature` for an unknown codec, and `CorruptMetadata`, also for a
+    name that no file can have.
     """
     try:
         records = read_whole_records(data, path, _MANIFEST_LIST_JSON, RECORD_VERSION)
@@ -457,7 +457,7 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
             path, len(data), f"one of its entries cannot be read: {in_words(error)}"
         ) from None
     for meta in metas:
-        checked_name(meta.file_name, path)
+        checked_name(meta.file_name, path)  # raises for a wrong name
     if len({meta.file_name for meta in metas}) < len(metas):
         raise corrupt(
             path, len(data), "it names a manifest twice, so the manifest's files would count twice"

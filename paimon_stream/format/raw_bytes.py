@@ -80,8 +80,8 @@ class _Stream(Protocol):
 
 
 def _streamed(stream: _Stream, packed: bytes, limit: int) -> tuple[bytes, bytes]:
-    """The plain bytes, and the bytes that follow the compressed ones. Raises `EOFError` if there is
-    no end.
+    """The plain bytes, and the bytes that follow the compressed ones. Of more than `limit` plain
+    bytes, it returns `limit` + 1, which the caller refuses. Raises `EOFError` if there is no end.
     """
     plain = stream.decompress(packed, limit + 1)
     if not stream.eof and len(plain) <= limit:
@@ -90,7 +90,7 @@ def _streamed(stream: _Stream, packed: bytes, limit: int) -> tuple[bytes, bytes]
 
 
 def _streamed_alone(stream: _Stream, packed: bytes, limit: int) -> bytes:
-    """The plain bytes. Raises `EOFError`, also if anything comes after the end."""
+    """The plain bytes of `_streamed`. Raises `EOFError` if there is no end, or bytes follow it."""
     plain, unused = _streamed(stream, packed, limit)
     if unused:
         raise EOFError

@@ -253,6 +253,7 @@ def decode_snapshot(data: bytes, path: str, advice: str = _ADVICE) -> Snapshot:
     values["commit_kind"] = CommitKind(values["commit_kind"])
     for attribute, key, *_ in _FIELDS:
         if attribute in _FILE_NAMES and attribute in values:
+            # Raises for a wrong name.
             checked_name(values[attribute], path, f"{path}, in {key!r},")
     values["properties"] = MappingProxyType(
         {str(name): str(value) for name, value in values.get("properties", {}).items()}

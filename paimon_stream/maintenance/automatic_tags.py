@@ -1,7 +1,7 @@
-"""Automatic tags: when a period such as a day has ended, a snapshot is kept under its name
-(table-kinds.md §10). The first snapshot whose time is at least `tag.creation-delay` after the end
-of a period gets the tag of that period. What is due follows from the tags and snapshots that exist,
-so kills do no harm, and other writers may create tags, too.
+"""Automatic tags: when a period such as a day has ended, a snapshot gets a tag with the period's
+name (table-kinds.md §10). The first snapshot whose time is at least `tag.creation-delay` after the
+end of a period gets the tag of that period. What is due follows from the tags and snapshots that
+exist, so kills do no harm, and other writers may create tags, too.
 """
 
 import datetime as dt

@@ -351,7 +351,9 @@ class _Forward:
         )
 
     def refuse(self, target: RollbackTarget, *, take_over: bool) -> None:
-        """Refuses what cannot be forwarded. Raises `CommitContended`, `IncompatibleSchema`."""
+        """Refuses what cannot be forwarded. With `take_over`, a rollback of main that is under way
+        is no reason. Raises `CommitContended`, `IncompatibleSchema`.
+        """
         refuse_while_pinned(self.branch, "nothing was forwarded")
         foreign = [pin for pin in read_pins(self.main) if not pin.keeps(target.snapshot)]
         if foreign and not take_over:

@@ -199,7 +199,8 @@ class _DeleteSource:
     def at(self, base: Base) -> Changes:
         """New vectors for the files, which also mark what is already deleted at this base. A faulty
         writer may have left vectors of files that are gone; these vectors are removed. Raises
-        `DeletedFiles` if one of the files is not live any more, `CorruptMetadata`, `StorageError`.
+        `CorruptMetadata`, `StorageError`, and `DeletedFiles` if one of the files is not live any
+        more.
         """
         table = self._plan.table
         marked = self._plan.marked

@@ -597,7 +597,8 @@ class Cleaner:
         may_be_gone: bool,
     ) -> None:
         """Warns of orphans, unless an interrupted run has deleted one of the lists or manifests
-        with these names: that run had already deleted the data files.
+        with these names: that run had already deleted the data files. `may_be_gone` says whether a
+        run may have deleted some.
         """
         if may_be_gone and not all(self.storage.exists(manifest_path(name)) for name in names):
             return
@@ -714,8 +715,8 @@ class Cleaner:
 
 
 def _unless_broken(read: Callable[[_Of], Sequence[_T]], source: _Of) -> Sequence[_T]:
-    """The result of `read`. If the metadata is gone or broken, the result is empty, and the files
-    that the metadata names stay as orphans.
+    """What `read` returns for the `source`. If the metadata is gone or broken, the result is empty,
+    and the files that the metadata names stay as orphans.
     """
     try:
         return read(source)

@@ -146,8 +146,8 @@ class ExpiringNotes:
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
         """The noted snapshots whose own files are gone and whose expiry can be finished, ascending,
         in runs of consecutive ones. Each run comes with the snapshot that follows it. Notes that
-        can no longer be acted upon are removed. Raises `CorruptMetadata` for a noted snapshot that
-        exists and cannot be read, `StorageError`.
+        can no longer be acted upon are removed. Raises `StorageError`, and `CorruptMetadata` for a
+        noted snapshot that exists and cannot be read.
         """
         notes = self._notes_of_gone(snapshots)
         while notes:

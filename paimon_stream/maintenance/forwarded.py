@@ -152,7 +152,9 @@ def _of_both(
 def _notes_of(
     register: RegisteredWriter, losses: Collection[tuple[str | None, str]]
 ) -> frozenset[str]:
-    """The names of the notes that concern the query of a register."""
+    """The names of the notes that concern the query of a register. `losses` are as in
+    `copy_stream`. A note without a query concerns every query.
+    """
     return frozenset(note for query, note in losses if query in (None, register.query_id))
 
 

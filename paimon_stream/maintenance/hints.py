@@ -94,7 +94,8 @@ _LOOKS: Final = 3
 
 def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
     """The evidence that snapshots were lost; None if there is no evidence. If `in_doubt` is set,
-    traces that a killed first commit could also have left count, too. Raises `StorageError`.
+    manifest lists are evidence, although a killed first commit could also have left them. Raises
+    `StorageError`.
     """
     evidence = None
     for _ in range(_LOOKS):  # a rollback may be at work during one look

@@ -142,10 +142,11 @@ class KeptFiles:
 
     def names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
         """The metadata that is kept when everything from the first of `gone` up to `following` is
-        removed; None if that cannot be determined. The tags in between count. The tags next to them
-        also count, because snapshots may lie beside the lineage. The tag below counts even where
-        the id of the first snapshot is tagged: a paused writer may have created that id again after
-        the tagged snapshot expired.
+        removed; None if that cannot be determined. It is what these need: `following`, the other
+        branches, the tags in between, and the tags next below and above. The tags next to them are
+        asked because snapshots may lie beside the lineage. The tag below is asked even where the id
+        of the first snapshot is tagged: a paused writer may have created that id again after the
+        tagged snapshot expired.
         """
         first = gone[0].id
         tags = [tag for tag in self._tags.values() if first <= tag.id < following.id]
@@ -159,13 +160,12 @@ class KeptFiles:
             )
             before = self._tag_names
             self._tag_names = {}
-            for tag in {tag.nonce: tag for tag in tags}.values():
-                if tag.nonce not in self._tag_names:
-                    names = before.get(tag.nonce) or metadata_names(
-                        self._storage, self._manifests, tag
-                    )
-                    self._tag_names[tag.nonce] = names
-                    kept |= names
+            for nonce, tag in {tag.nonce: tag for tag in tags}.items():
+                names = before.get(nonce)
+                if names is None:
+                    names = metadata_names(self._storage, self._manifests, tag)
+                self._tag_names[nonce] = names
+                kept |= names
             return kept
         except CorruptMetadata as error:
             _LOG.warning(

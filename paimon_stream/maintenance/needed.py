@@ -32,7 +32,7 @@ _LIST_VERSION: Final = 2
 
 def manifest_names(storage: Storage | ReadAhead, list_name: str) -> tuple[str, ...]:
     """The names of the manifests in a list, in order; () if the list is gone. Only the names are
-    decoded. Raises `CorruptMetadata` for a list that cannot be understood, `StorageError`.
+    decoded. Raises `StorageError`, and `CorruptMetadata` for a list that cannot be understood.
     """
     path = manifest_path(list_name)
     data = read_if_there(storage.read, path)
@@ -50,8 +50,8 @@ def metadata_names(
 ) -> frozenset[str]:
     """The names of all files in `manifest/`, `index/` and `statistics/` that a snapshot needs,
     without its changelog. `lists` has the known manifest lists, by name; lists that are read are
-    added to it. Raises `CorruptMetadata` if a list or index manifest is gone or broken,
-    `StorageError`.
+    added to it. Raises `StorageError`, and `CorruptMetadata` if a list or index manifest is gone or
+    broken.
     """
     known = {} if lists is None else lists
     names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
@@ -99,7 +99,7 @@ def refuse_missing(table: Table, snapshot: Snapshot, *, data: bool = True) -> No
     """
     for entry in live_entries(ManifestStore(table.storage), snapshot):
         if data:
-            table.storage.stat(table.layout.file_of(entry))
+            table.storage.stat(table.layout.file_of(entry))  # raises if the file is missing
 
 
 def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin]) -> None:
@@ -165,8 +165,8 @@ def changelog_needs(
     storage: Storage, manifests: ManifestStore, changelog: Snapshot
 ) -> tuple[set[str], set[str]]:
     """The names of the metadata that a long-lived changelog has, and of the data files whose rows
-    are its changes. Files that have expired are left out. Raises `CorruptMetadata` for a broken
-    list, `StorageError`.
+    are its changes. Files that have expired are left out. Raises `StorageError`, and
+    `CorruptMetadata` for a broken list.
     """
     names = {
         name

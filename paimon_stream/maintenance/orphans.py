@@ -230,15 +230,19 @@ class _Deletion:
         return self.searched.storage
 
     def remove(self, kind: str, stats: Iterable[FileStat]) -> None:
-        """Removes files of a kind, or in a dry run counts them."""
+        """Removes files of a kind, and counts those that were removed. In a dry run only counts
+        them. Files behind links are left out, as `SearchedFolders.skips_link` says.
+        """
         in_folders = (stat for stat in stats if not self.searched.skips_link(stat.path))
         for group in in_groups(in_folders, _GROUP):
-            for stat in group if self.dry_run else self._deleted(group):
+            counted = group if self.dry_run else self._deleted(group)
+            for stat in counted:
                 self.files[kind] = self.files.get(kind, 0) + 1
                 self.sizes[kind] = self.sizes.get(kind, 0) + stat.size
                 if len(self.paths) < self.max_paths:
                     self.paths.append(shown(stat.path))
-            self.progress("orphans", sum(self.files.values()), None)
+            how_many_in_all = None  # the orphans are found one group after the other
+            self.progress("orphans", sum(self.files.values()), how_many_in_all)
 
     def _deleted(self, group: Sequence[FileStat]) -> list[FileStat]:
         """Deletes the files that are as they were listed. Returns those that are gone."""

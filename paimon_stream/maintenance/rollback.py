@@ -249,7 +249,7 @@ class _Rollback:
         """Removes everything that is later than the target, then the pin. Continues what an
         interrupted rollback to the same target has begun. Everything is noted before the target is
         restored (`table/removals.py`): after that, a run that was killed no longer shows what had
-        expired.
+        expired. `begin` is called when all is noted, before anything is removed.
         """
         self._require_pin()
         going = self._going()
@@ -426,7 +426,7 @@ class _Rollback:
 
 
 def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> list[Removed]:
-    """The batches that a rollback to an expired target removes, also if their own snapshots have
+    """The batches that a rollback to an expired target removes, even if their own snapshots have
     expired. The newest manifests mention files of such a batch, and the target's manifests do not.
     A batch that a compaction and a merge of manifests have hidden is not found (exactly-once.md
     §8). A table whose manifests cannot be read can be rolled back, too.

@@ -83,7 +83,7 @@ def create_tag(
     runtime: Runtime | None = None,
     known: Mapping[str, Snapshot] | None = None,
 ) -> TagReport:
-    """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors; `NotFound` also if
+    """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors, and `NotFound` if
     the snapshot has expired, or if only tags keep it while an expiry is unfinished. `known` are the
     tags, if they were just read.
     """
@@ -125,10 +125,10 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
     """Deletes a tag, and the files that only it needed. A missing tag is reported and not raised.
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
-    `InvalidOption` for a name that no tag can have, `CommitContended` while a rollback is under
-    way, `CorruptMetadata` for another unreadable tag, `StorageError`. Of an unreadable tag, only
-    its own file is deleted, also while a rollback is under way. Which data files it kept is not
-    known, so all stay, and orphan removal finds those that nothing needs.
+    `StorageError`, `InvalidOption` for a name that no tag can have, `CommitContended` while a
+    rollback is under way, and `CorruptMetadata` for another unreadable tag. Of an unreadable tag,
+    only its own file is deleted, also while a rollback is under way. Which data files it kept is
+    not known, so all stay, and orphan removal finds those that nothing needs.
     """
     storage = table.storage
     tag = find_tag(storage, name)
@@ -171,7 +171,7 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
     for name in tag_names(storage):
         try:
             data = storage.read(tag_path(name), MOST_JSON)
-            decode_snapshot(data, tag_path(name))
+            decode_snapshot(data, tag_path(name))  # raises if the tag is broken
             until = tagged_until(data)
         except (NotFound, FormatError):
             continue  # in doubt it stays
@@ -249,8 +249,8 @@ def _check_name(name: str, location: str, *, new: bool) -> None:
 
 
 def _snapshot_to_tag(snapshots: SnapshotStore, snapshot_id: int | None) -> Snapshot:
-    """The snapshot with this id, also if only a tag keeps it; the newest snapshot if the id is
-    None.
+    """The snapshot with this id, even if only a tag keeps it; the newest snapshot if the id is
+    None. Raises `NotFound`, and what `SnapshotStore.find` and `read_tags` raise.
     """
     storage = snapshots.storage
     if snapshot_id is None:

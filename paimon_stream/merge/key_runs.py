@@ -129,7 +129,9 @@ def _sort_numbers(column: pa.Array, *, exact: bool) -> list[SortColumn]:
 
 
 def _float_bits(column: pa.Array, *, exact: bool) -> SortColumn:
-    """The bits of floats, changed so that they sort as the numbers do."""
+    """The bits of floats, changed so that they sort as the numbers do. Only if `exact` is set, -0.0
+    is below 0.0.
+    """
     floats = np.array(column.fill_null(0.0).to_numpy(zero_copy_only=False))
     if not exact:
         floats += 0.0  # turns -0.0 into 0.0

@@ -65,8 +65,9 @@ def _older_first(actions: RowActions, wanted: Flags) -> Ints:
 
 
 def _distinct_parts(texts: pa.Array, keys: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
-    """For each key its first text, and those parts of its other texts that did not occur before.
-    Also the key of each result.
+    """Splits the texts at the delimiter. For each key, returns its first text as a whole, and then
+    the parts of its other texts that did not occur before and are not empty. Also returns the key
+    of each of these.
     """
     lists = pc.split_pattern(texts, delimiter)
     parts = lists.values

@@ -6,9 +6,9 @@ If a key has a single row, the row stays as it is, whatever its kind; the engine
 row that counted.
 
 In a partial update, the columns of a sequence group change together. A row changes them if its
-ordering columns are not smaller than the held ones. A row whose ordering columns are all NULL
-leaves the group unchanged. If the first row of a key is a -U or -D, later rows build on its values.
-As in Java, they also build on the values of a -D that removes the row.
+ordering columns are not smaller than those of the merged row. A row whose ordering columns are all
+NULL leaves the group unchanged. If the first row of a key is a -U or -D, later rows build on its
+values. As in Java, they also build on the values of a -D that removes the row.
 
 A `Comparison` merges rows for a compaction that looks up older values or writes a changelog
 (compaction.md §6-§8). Rows of higher levels than the compaction's own are in the input so that they
@@ -94,7 +94,7 @@ class _Group:
 
     Attributes:
         ordering: the names of the ordering columns.
-        deletes: Whether a -D of the group deletes the row.
+        deletes: as in `SequenceGroup`.
         is_there: for each row, whether its ordering columns are not all NULL.
         ranks: numbers from 1 on that order the rows by these columns.
     """

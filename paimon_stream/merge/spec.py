@@ -124,9 +124,9 @@ class SequenceGroup:
     """A group of columns in a partial update.
 
     Attributes:
-        ordering: the ordering columns. A row may change the group only if its values in these
-            columns are not smaller than the held ones.
-        deletes: Whether a -D of the group deletes the row.
+        ordering: the columns that order the updates. A row changes the group only if its values in
+            these columns are not smaller than those that the merged row has, and not all NULL.
+        deletes: Whether a -D that would change the group deletes the row.
     """
 
     ordering: tuple[str, ...]

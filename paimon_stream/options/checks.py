@@ -160,7 +160,7 @@ def check_sink_options(options: Mapping[str, str], additional: Iterable[str] | N
     known = _by_name(of_sinks)
     for key, value in lowered(options).items():
         if key in known:
-            Options({key: value}).value(known[key])
+            Options({key: value}).value(known[key])  # raises if it does not parse
         elif key.startswith(SINK_PREFIX):
             raise InvalidOption(_unknown(key, keys), option=key)
         elif SINK_PREFIX + key in known:
@@ -182,14 +182,15 @@ def check_table_options(
 
     Args:
         options: the options, by key.
-        additional: further keys that are allowed. If there are any, an unknown option is an error.
+        additional: further keys that the error about an unknown option may suggest. None if an
+            unknown option is no error. Here these keys are unknown, too.
     """
     keys = [option.key for option in table_options()]
     known = _by_name(of_tables)
     sink_keys = {option.key for option in sink_options()}
     for key, value in lowered(options).items():
-        if key.startswith(SINK_PREFIX) or SINK_PREFIX + key in sink_keys:
-            name = key if key.startswith(SINK_PREFIX) else SINK_PREFIX + key
+        name = key if key.startswith(SINK_PREFIX) else SINK_PREFIX + key
+        if name == key or name in sink_keys:
             raise InvalidOption(
                 f"Option {key!r} belongs to a sink, not to a table. "
                 f"Give it to PaimonSink: options={{{name!r}: {value!r}}}.",
@@ -204,7 +205,7 @@ def check_table_options(
                 option=key,
             )
         if key in known:
-            Options({key: value}).value(known[key])
+            Options({key: value}).value(known[key])  # raises if it does not parse
             if key != known[key].key and key not in _PAIMON_ALIASES:
                 warnings.warn(
                     f"Option {key!r} is read as {known[key].key!r}. "
@@ -305,13 +306,13 @@ class Arguments:
         return cast(Number, number)
 
     def text(
-        self, name: str, value: object, *, blank: bool = False, optional: bool = False
+        self, name: str, value: object, *, may_be_blank: bool = False, optional: bool = False
     ) -> None:
-        """Text, which may be blank only if `blank` is true."""
+        """Text, which may be empty or white space only if `may_be_blank` is set."""
         if optional and value is None:
             return
-        if not isinstance(value, str) or not (blank or value.strip()):
-            allowed = "text" if blank else "text that is not blank"
+        if not isinstance(value, str) or not (may_be_blank or value.strip()):
+            allowed = "text" if may_be_blank else "text that is not blank"
             raise self.wrong(name, value, _allowed(allowed, optional=optional))
 
     def function(self, name: str, value: object, *, optional: bool = False) -> None:

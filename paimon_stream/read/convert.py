@@ -358,8 +358,8 @@ def normalize(array: pa.Array, type_: DataType) -> pa.Array:
 
 def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     """Converts an array from `source`'s Arrow type to `target`'s. Only for types that
-    `check_evolution` allows. Raises `NotParsed`, also for numbers that are not finite and become
-    DECIMALs, and `OverflowError` for moments that `target`'s Arrow type cannot hold.
+    `check_evolution` allows. Raises `OverflowError` for moments that `target`'s Arrow type cannot
+    hold, and `NotParsed`, also for numbers that are not finite and become DECIMALs.
     """
     wanted = arrow_type(target)
     if source.with_nullable(True) == target.with_nullable(True):

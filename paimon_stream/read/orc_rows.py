@@ -202,7 +202,9 @@ def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
 
 
 def _decode_run_lengths(data: bytes, count: int, *, signed: bool) -> Longs:
-    """Decodes ORC's integer run lengths, version 2. Raises `FormatError`."""
+    """Decodes `count` numbers of ORC's integer run lengths, version 2. `signed` says whether they
+    may be negative. Raises `FormatError`.
+    """
     if count > _MOST_NUMBERS * len(data):
         raise FormatError("a stream in it is cut off")
     numbers = np.empty(count, np.int64)

@@ -151,10 +151,12 @@ def _stats(statistics: pq.Statistics | None, type_: DataType, stored: pa.DataTyp
         return NO_STATS
     lower = None
     upper = None
+    # Bounds that cannot be read count as unknown, so the row group is read.
     with suppress(FormatError, pa.ArrowException, *BROKEN):
         if _has_bounds(statistics, type_, stored):
             raw = [statistics.min_raw, statistics.max_raw]
             if type_.root is TypeRoot.DECIMAL:
+                # The file has unscaled values.
                 raw = [Decimal(bound).scaleb(-stored.scale) for bound in raw]
             lower, upper = column_values(normalize(pa.array(raw, stored), type_), type_)
     nulls = statistics.null_count if statistics.has_null_count else None

@@ -132,8 +132,8 @@ def plan_scan(
     specs: Sequence[PartitionSpec] | None = None,
     hidden: bool = False,
 ) -> Scan:
-    """Plans a read. Without a point in time, the columns are those of the table's newest schema,
-    else those of the snapshot's schema, as in Java.
+    """Plans a read. Without a point in time, the columns are those of the table's newest schema.
+    With one, they are those of the snapshot's schema, as in Java.
 
     Args:
         table: the table.
@@ -204,7 +204,9 @@ def _without_files(
 def _with_files(
     scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, *, hidden: bool
 ) -> Scan:
-    """The scan with its files and their deletion vectors."""
+    """The scan with its files and their deletion vectors. `specs` and `hidden` are as in
+    `plan_scan`.
+    """
     files = _files(scan, snapshot, specs, hidden=hidden)
     if scan.table.options.value(opt.DATA_EVOLUTION):
         files = _by_rows(scan.table, files)
@@ -226,8 +228,8 @@ def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
-    """A scan of all columns of live files that are already known. Raises as `plan_scan`, except
-    `NotFound`.
+    """A scan of all columns of live files that are already known. Raises the errors of `plan_scan`
+    other than `NotFound`.
     """
     _check_readable(table)
     schema = table.schema
@@ -256,7 +258,7 @@ def find_snapshot(table: Table, at: PointInTime) -> Snapshot | None:
     """
     arguments = opt.Arguments(table.location)
     snapshot_id = arguments.whole("snapshot_id", at.snapshot_id, optional=True)
-    arguments.text("tag", at.tag, blank=True, optional=True)
+    arguments.text("tag", at.tag, may_be_blank=True, optional=True)
     store = SnapshotStore(table.storage)
     names = at.said_by
     if len(names) > 1:
@@ -351,7 +353,8 @@ def _files(
     scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, *, hidden: bool
 ) -> list[ManifestEntry]:
     """The live files that may have wanted rows, in the order of the manifests. In fixed buckets of
-    append tables, their order is that of the sequence numbers (`bucket-append-ordered`).
+    append tables, their order is that of the sequence numbers (`bucket-append-ordered`). `specs`
+    and `hidden` are as in `plan_scan`.
     """
     table = scan.table
     where = scan.where

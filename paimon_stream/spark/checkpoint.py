@@ -262,7 +262,7 @@ def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None
     """
     try:
         storage = open_folder(location, options_for(store_location(location), options), spark=spark)
-        storage.exists("metadata")
+        storage.exists("metadata")  # raises if the storage cannot be read
     except PaimonStreamError as unreadable:
         _LOG.info(
             "The checkpoint %s is not read from here: %s", shown_location(location), unreadable

@@ -21,7 +21,7 @@ Invariants:
 import logging
 import pickle
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -94,7 +94,9 @@ def settings_of(
     options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> tuple[SinkSettings, opt.Options, int | None]:
     """The settings of a sink that would do the same, the options of the write itself, and the
-    identifier of a write that is made once only. Raises `InvalidOption`, `UnsupportedFeature`.
+    identifier of a write that is made once only. `overwrite` says whether the rows replace those of
+    the table, and `is_stream` whether a streaming query writes. Raises `InvalidOption`,
+    `UnsupportedFeature`.
     """
     own_keys = (
         ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key)
@@ -128,7 +130,8 @@ def settings_of(
 def plan(
     columns: st.StructType, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> Plan:
-    """The plan of a batch with these columns. Raises what `load_table` and `check_writable` raise,
+    """The plan of a batch with these columns. `overwrite` and `is_stream` are as in `settings_of`,
+    here and in the functions below. Raises what `load_table` and `check_writable` raise,
     `UnsupportedFeature` for tables and options that only `PaimonSink` can write, and
     `IncompatibleSchema` for columns that do not fit.
     """
@@ -253,9 +256,11 @@ def _recent(
     snapshot that this process has read for an earlier plan, and those below it, are not read again.
     """
     known = _READ.get(location, [])
+    newest_known = known[0] if known else None
+    downwards: Iterable[Snapshot] = () if latest is None else snapshots.walk_down(latest)
     recent: list[Snapshot] = []
-    for snapshot in () if latest is None else snapshots.walk_down(latest):
-        if snapshot in known[:1]:
+    for snapshot in downwards:
+        if snapshot == newest_known:
             recent += known
             break
         recent.append(snapshot)
@@ -264,7 +269,7 @@ def _recent(
     recent = recent[:_RECENT]
     _READ[location] = recent
     batches: dict[tuple[str, str | None], int] = {}
-    for snapshot in reversed(recent):
+    for snapshot in reversed(recent):  # so a newer batch replaces an older one
         if snapshot.commit_identifier != BATCH_IDENTIFIER:
             query_id = Marks.of(own_properties(snapshot)).query_id
             batches[snapshot.commit_user, query_id] = snapshot.commit_identifier
@@ -335,8 +340,8 @@ class TaskRows:
     keep: Callable[[], object]
 
     def write(self, judged: JudgedBatch) -> WrittenBatch:
-        """What the tasks have written. Raises `TableRolledBack` if one has found the batch in the
-        table, `TableReplaced` if they have written to another one, and as `written_by`.
+        """What the tasks have written. Raises what `written_by` raises, `TableRolledBack` if a task
+        has found the batch in the table, and `TableReplaced` if they have written to another table.
         """
         if any(answer is not None and answer.result is None for answer in self.answers):
             raise errors.TableRolledBack(

@@ -111,9 +111,9 @@ _KINDS: Final = pa.array(["+I", "-U", "+U", "-D"])
 
 
 class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
-    """Reads exactly the columns of a schema. Raises `UnsupportedFeature` for tables whose changes
-    cannot be told, `InvalidOption`, `IncompatibleSchema`; for batches `NotFound`,
-    `TableRolledBack`, and as `read_batches`.
+    """Reads exactly the columns of a schema. Raises `InvalidOption`, `IncompatibleSchema`, and
+    `UnsupportedFeature` for tables whose changes cannot be told. For batches it raises `NotFound`,
+    `TableRolledBack`, and what `read_batches` raises.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:

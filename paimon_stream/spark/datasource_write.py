@@ -53,7 +53,7 @@ class _RowWriter:
         self._arguments = {"options": options, "overwrite": overwrite, "is_stream": self.is_stream}
         self._columns = columns
         self._plan: Plan | None = None
-        _driver().settings_of(**self._arguments)
+        _driver().settings_of(**self._arguments)  # raises for wrong options, before the tasks
         if _PLANS in sys.modules:
             # Here Spark shows all lines of an error. Where it pickles a writer, it shows only one.
             self._planned()

@@ -115,7 +115,7 @@ def check_checkpoint(checkpoint: Checkpoint | None, query_id: str | None) -> Non
 
 
 def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
-    """Whether the batch is known to be of the same run. False also if that is not known, because
+    """Whether the batch is known to be of the same run. False, too, if that is not known, because
     the user's job group hides the run id.
     """
     if is_connect(frame) or facts.output_mode is None:

@@ -75,6 +75,7 @@ def check_columns(
     schema = table.schema if merge is None else merge(table.schema)
     if schema is not table.schema:
         check_grown(table, schema)
+    # Raises for columns that do not fit.
     _aligned(columns, table, schema, case_sensitive=case_sensitive)
     return schema
 
@@ -136,15 +137,18 @@ def _merge_of(
     if mode not in ("add", "widen"):
         return None
     fold = fold_of(case_sensitive=case_sensitive)
-    kind: Mode = "widen" if mode == "widen" else "add"
+    kind: Mode = "widen" if mode == "widen" else "add"  # `mode`, as a type that mypy knows
 
     def merge(schema: TableSchema) -> TableSchema:
         fixed = {fold(name) for name in fixed_columns(schema)}
-        members = _members(
-            columns, schema.fields, lambda name: kind == "widen" and name not in fixed, fold
-        )
+
+        def may_widen(name: str) -> bool:
+            return kind == "widen" and name not in fixed
+
+        members = _members(columns, schema.fields, may_widen, fold)
         now = runtime.clock.now_millis()
         merged = merge_columns(schema, members, kind, location=table.location, time_millis=now)
+        # Raises for columns that do not fit even now.
         _aligned(columns, table, merged, case_sensitive=case_sensitive)
         return merged
 
@@ -177,7 +181,9 @@ def _members(
 
 
 def _relaxed(type_: DataType) -> DataType:
-    """The type of a new column. All its parts are nullable, because other rows may have NULLs."""
+    """The type of a new column. All its parts are nullable, because other rows may have NULLs. Only
+    the keys of MAPs are not: no MAP has a NULL among them.
+    """
     key = None if type_.key is None else _relaxed(type_.key).with_nullable(False)
     element = None if type_.element is None else _relaxed(type_.element)
     fields = tuple(replace(member, type=_relaxed(member.type)) for member in type_.fields)

@@ -178,8 +178,8 @@ def partitions_of(frame: Any, cut: Any = None) -> int | None:
 
 
 def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Written:
-    """Runs the tasks whose answers are the rows of the frame. Returns and raises as
-    `written_by`.
+    """Runs the tasks whose answers are the rows of the frame. Returns and raises as `written_by`,
+    where `gathered` is explained.
     """
     try:
         rows = answers.collect()

@@ -205,8 +205,9 @@ class WritePlan:
 
     def arrow_batches(self, fixed_row_bytes: int | None = None) -> ArrowBatches:
         """The size of the next batch's Arrow batches. `fixed_row_bytes` is the size of a row if all
-        columns have a fixed size, else None. Spark's limit is switched off only for rows that are
-        known to be narrow. It takes a tenth to a third of the JVM's time, but wide rows need it.
+        columns have a fixed size; otherwise None. Spark's limit is switched off only for rows that
+        are known to be narrow. It takes a tenth to a third of the JVM's time, but wide rows need
+        it.
         """
         row_bytes = self._row_bytes if fixed_row_bytes is None else fixed_row_bytes
         if row_bytes is None:

@@ -161,9 +161,9 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder. A missing file is no error. Never deletes a folder
-        that is not empty. If the file is a symbolic link, the link itself is deleted. A link to a
-        folder stays. A path through a link below the root is refused (`StorageError`), because the
-        files behind it may belong to others.
+        that is not empty. A symbolic link to a file is deleted itself, and its file stays. A link
+        to a folder stays, too. A path through a link below the root is refused (`StorageError`),
+        because the files behind it may belong to others.
         """
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:

@@ -191,7 +191,7 @@ class LocalStorage(Storage):
 
     def is_link(self, path: str) -> bool:
         """Whether the path, or a folder above it that is below the root, is a symbolic link."""
-        self._full(path)
+        self._full(path)  # raises for a path outside the root
         return any(os.path.islink(f"{self.root}/{above}") for above in (path, *parents(path)))
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
@@ -335,8 +335,8 @@ _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOE
 def delete_below(root: str, path: str) -> None:
     """Deletes the file at the path below the root, or an empty folder. For a symbolic link to a
     file it deletes the link, never what the link points to. Does nothing for a folder that is not
-    empty, and for a link to a folder. Raises `StorageError` for a path through a symbolic link, and
-    `OSError`.
+    empty, and for a link to a folder. Raises `OSError`, and `StorageError` for a path through a
+    symbolic link.
     """
     *folders, name = path.split("/")
     parent = os.open(root, _FOLDER)

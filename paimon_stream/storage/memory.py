@@ -177,7 +177,7 @@ class MemoryStorage(Storage):
                 del self._store.folders[folder]
 
     def is_link(self, path: str) -> bool:
-        """False, because there are no links."""
+        """False, because there are no links. Raises `InvalidOption` for a path outside the root."""
         checked_path(path)
         return False
 

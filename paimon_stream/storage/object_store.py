@@ -106,7 +106,7 @@ class ObjectStorage(Storage):
         """
         last = dict(files)
         for path in last:
-            self.key(path)
+            self.key(path)  # raises for a wrong path, before anything is written
         at_once([partial(self.write, path, data) for path, data in last.items()])
 
     def put_if_absent(self, path: str, data: bytes, *, repeated: bool = False) -> PutResult:
@@ -183,16 +183,16 @@ class ObjectStorage(Storage):
         start = f"{key}/"
         above = f"{folder}/" if folder else ""
         last: str | None = None
-        stream: Any = None
+        unfinished: Any = None  # the store's listing; None if a new one has to begin
 
         def next_page(obstore: Any, store: Any) -> Any:
-            nonlocal stream
-            source = stream
-            stream = None  # a listing that has failed is not used again
-            if source is None:
-                source = obstore.list(store, prefix=key, offset=last, chunk_size=_PAGE)
-            page = next(source, None)
-            stream = source
+            nonlocal unfinished
+            listing = unfinished
+            unfinished = None  # a listing that has failed is not used again
+            if listing is None:
+                listing = obstore.list(store, prefix=key, offset=last, chunk_size=_PAGE)
+            page = next(listing, None)
+            unfinished = listing
             return page
 
         while page := self.ask("list", folder, next_page):
@@ -231,7 +231,7 @@ class ObjectStorage(Storage):
         return failed
 
     def is_link(self, path: str) -> bool:
-        """False, because there are no links."""
+        """False, because there are no links. Raises `InvalidOption` as `key` does."""
         self.key(path)
         return False
 

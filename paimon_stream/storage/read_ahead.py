@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 _MOST_FILES: Final = 4 * AT_ONCE
 """The most files that are read ahead at once."""
-_MOST_AHEAD: Final = 32 << 20
+_MOST_BYTES: Final = 32 << 20
 """About the most bytes that are read ahead at once."""
 
 
@@ -57,7 +57,7 @@ class Ahead(Generic[T]):
     def __init__(self, storage: Storage, fetch: Callable[[str], T], most_files: int) -> None:
         self._storage = storage
         self._fetch = fetch
-        self._most = most_files
+        self._most_files = most_files
         self._plan: dict[str, int] = {}  # the sizes of the files that are expected, in their order
         self._held: dict[str, T] = {}  # what was fetched and not handed out yet
         self.helps = not storage.has_folders
@@ -89,11 +89,12 @@ class Ahead(Generic[T]):
         them.
         """
         group = [path]
-        room = _MOST_AHEAD - self._plan.pop(path)
-        while self._plan and len(group) < self._most and room > 0:
+        size = self._plan.pop(path)
+        room = _MOST_BYTES - size
+        while self._plan and len(group) < self._most_files and room > 0:
             file = next(iter(self._plan))
-            room -= self._plan.pop(file)
             group.append(file)
+            room -= self._plan.pop(file)
         return group
 
     def hold(self, path: str) -> None:

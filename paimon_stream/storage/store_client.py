@@ -151,8 +151,9 @@ class Client:
     def _prepare_repetition(
         self, asking: "_Asking", failure: store_errors.Failure, *, is_first: bool
     ) -> None:
-        """Waits, or forgets credentials, before a request that failed is sent again. Raises the
-        failure if it is not to be sent again.
+        """Waits, or forgets credentials, before a request that failed is sent again. `is_first`
+        says whether the request is a small one, and no request was answered before. Raises the
+        failure if the request is not to be sent again.
         """
         request = asking.request
         clock = asking.runtime.clock

@@ -212,9 +212,9 @@ class Failure:
 
 
 def is_panic(failed: BaseException) -> bool:
-    """Whether the error is a panic of obstore: it ended in a way that its authors did not expect,
-    such as by an answer about other files than those of the request. A panic is no `Exception`, and
-    its class cannot be imported.
+    """Whether the error is a panic of obstore: it met what its authors did not expect, such as an
+    answer about other files than those of the request. A panic is no `Exception`, and its class
+    cannot be imported.
     """
     return type(failed).__name__ == "PanicException"
 

@@ -99,6 +99,7 @@ def apply_rules(
         case "s3":
             _s3_endpoint(place, values, setup)
             _s3_login(values, setup, web_identity=web_identity)
+            # `_s3_role` passes it on. Here it is checked, and HTTP is allowed if it needs that.
             _url(values, "aws_endpoint_url_sts", setup)
             _s3_encryption(values, setup)
             setup.config |= values.of("metadata_endpoint", "checksum_algorithm")
@@ -241,7 +242,9 @@ def _first_group(pattern: re.Pattern[str], url: str) -> str | None:
 
 
 def _s3_login(values: StoreValues, setup: StoreSetup, *, web_identity: bool) -> None:
-    """The credentials: none, a key, a profile, a role, or those of a container."""
+    """The credentials: none, a key, a profile, a role, or those of a container. `web_identity` is
+    as in `apply_rules`.
+    """
     classes = _classes(values, "credentials_provider", _CHAIN)
     if values.switch("skip_signature") or classes & _ANONYMOUS:
         setup.config["skip_signature"] = "true"
@@ -279,7 +282,9 @@ def _s3_login(values: StoreValues, setup: StoreSetup, *, web_identity: bool) -> 
 
 
 def _s3_role(values: StoreValues, setup: StoreSetup, *, web_identity: bool, needed: bool) -> None:
-    """The role to assume. obstore does it with a web identity, boto3 with any other credentials."""
+    """The role to assume. obstore does it with a web identity, boto3 with any other credentials.
+    `needed` says whether the credentials provider assumes one.
+    """
     role = values.of(
         "role_arn",
         "role_session_name",
@@ -381,7 +386,7 @@ def _azure(place: StoreLocation, values: StoreValues, setup: StoreSetup) -> None
         raise values.unsupported(
             "auth_type", "is none of SharedKey, OAuth, SAS and WorkloadIdentity."
         )
-    _classes(values, "oauth_provider", _TOKENS_OF_AZURE)
+    _classes(values, "oauth_provider", _TOKENS_OF_AZURE)  # raises for another class
     account = place.account or values.text("account_name")
     if account:
         setup.config["account_name"] = account

@@ -202,7 +202,7 @@ class ExternalStorage(StorageView):
 
     Attributes:
         base: the storage of the table's folder.
-        roots: the external roots, each with the folder as which it is shown.
+        roots: the external roots, as `shown_root` names them.
     """
 
     __slots__ = ("_opened", "roots")
@@ -242,7 +242,7 @@ def with_roots(storage: Storage, roots: tuple[str, ...]) -> Storage:
 
 
 def shown_root(root: str) -> str:
-    """The folder as which an external root is shown, with a slash at its end."""
+    """The folder that stands for an external root in paths, with a slash at its end."""
     return f"{_SHOWN}{quote(root, safe='')}/"
 
 
@@ -260,8 +260,8 @@ def shown(path: str) -> str:
 
 
 def split_root(path: str) -> tuple[str, str]:
-    """The folder as which an external root is shown, with a slash at its end, and the path below
-    it. The folder of a file inside the table is "".
+    """Splits a path into its external root, as `shown_root` names it, and the path below that. The
+    root of a file inside the table is "".
     """
     if not path.startswith(_SHOWN):
         return "", path

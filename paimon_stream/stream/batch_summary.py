@@ -40,7 +40,9 @@ class BatchSummary:
     def of_messages(
         cls, messages: Iterable[CommitMessage], *, millis: float | None, reused: bool
     ) -> "BatchSummary":
-        """The summary of a batch that is about to be published."""
+        """The summary of a batch that is about to be published. `millis` become its `write_millis`,
+        and `reused` says whether an earlier run has written the files.
+        """
         with_files = [message for message in messages if message.new_files]
         files = [file for message in with_files for file in message.new_files]
         return cls(

@@ -38,7 +38,7 @@ class Claims:
         returns the names of those runs. Raises `DuplicateWriter` if another sink of this run has
         claimed it.
 
-        What the register of an earlier run proves stays proven: the register names this run before
+        What the register of an earlier run proves is not lost: the register names this run before
         the earlier claim ends. So a run that dies in between, or before it registers, leaves the
         proof as it was.
         """
@@ -51,10 +51,10 @@ class Claims:
             holder = json_text.decode_checksummed("claim", data, self._claim).get("token")
             if holder != token:
                 raise duplicate_writer(self._storage.location, self._identity.user)
-        standing, present = self._storage.together([self.standing, self.own])
-        earlier: frozenset[str] = standing - {self.run}
-        if present is not None and present.run in earlier:
-            write_register(self._storage, present.with_run(self.run))
+        runs_with_claims, register = self._storage.together([self.standing, self.own])
+        earlier: frozenset[str] = runs_with_claims - {self.run}
+        if register is not None and register.run in earlier:  # that run's claim ends below
+            write_register(self._storage, register.with_run(self.run))
         ends = [
             partial(self._storage.delete, f"{self._folder}/{CLAIM}{run}") for run in sorted(earlier)
         ]

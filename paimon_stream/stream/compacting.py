@@ -227,7 +227,8 @@ class _DueBuckets:
 
     def rest(self, bucket: Bucket, *, full: bool) -> None:
         """Lets the bucket be due again after some batches, after more each time: an outage passes,
-        others end their compaction, and what is damaged stays damaged.
+        others end their compaction, and what is damaged stays damaged. `full` says whether the
+        compaction that failed was a full one; the next one is, too.
         """
         self._failures[bucket] += 1
         self._rest_ends[bucket] = self.calls + min(_LONGEST_REST, 2 ** self._failures[bucket])
@@ -379,7 +380,7 @@ class StreamCompaction:
         return compacted
 
     def follows(self, millis: int) -> None:
-        """Notes that another process committed the previous batch, at this time (epoch
+        """Records that another process committed the previous batch at `millis` (epoch
         milliseconds).
         """
         self._last_end -= max(0, self._clock.now_millis() - millis) / 1000

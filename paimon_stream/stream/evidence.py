@@ -154,7 +154,7 @@ class Evidence:
 
     @property
     def has_earlier_run(self) -> bool:
-        """Whether an earlier run of this stream has left traces beside the table's snapshots."""
+        """Whether an earlier run of this stream has left traces besides the table's snapshots."""
         traces = (self.registered, self.entry, self.last_entry)
         return any(trace is not None for trace in traces)
 

@@ -35,9 +35,9 @@ class RunFence:
     live: Callable[[], int]
 
     def __call__(self) -> bool:
-        """Whether nobody else can have published the batch in the gap. Raises `SharedCheckpoint` if
-        an earlier run has, `HistoryUnknown` if one may have and no operator has decided to
-        continue, `StorageError`, `FormatError`.
+        """Whether nobody else can have published the batch in the gap. Raises `StorageError`,
+        `FormatError`, `SharedCheckpoint` if an earlier run has, and `HistoryUnknown` if one may
+        have and no operator has decided to continue.
         """
         if self.attempted and self.live():
             raise self.refuse.published_by_earlier_run()

@@ -111,7 +111,7 @@ class Facts(Findings):
 
     @property
     def own(self) -> Snapshot | None:
-        """Our newest snapshot, also if an operator has let the stream continue over it."""
+        """Our newest snapshot, even if an operator has let the stream continue over it."""
         return self.history.own
 
     @cached_property

@@ -326,7 +326,7 @@ def _proven_removal(
 
 def _which_in_its_place(evidence: Evidence, lost: PreviousBatch) -> Finding[LastHeld] | None:
     """Why a batch that is known to be committed is not in the table's lineage, if what stands under
-    the id of its snapshot shows the reason; else None.
+    the id of its snapshot shows the reason; otherwise None.
     """
     snapshots = evidence.snapshots
     latest = evidence.latest

@@ -48,7 +48,7 @@ class PreparedEntry:
     wanted: bool
 
     def write(self, writes: list[EntryWrite]) -> None:
-        """Writes the entry, and adds the result to `writes`, also if the write fails. Raises
+        """Writes the entry, and adds the result to `writes`, even if the write fails. Raises
         `StorageError`.
         """
         if self.wanted:

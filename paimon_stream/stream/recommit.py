@@ -418,8 +418,8 @@ class _Replacement:
 
 # -- may it be committed --------------------------------------------------------------------------
 def _check_files(now: _TableNow, lost: LostBatch, changes: Changes) -> None:
-    """Raises `DeletedFiles` if files of the batch are gone, `SequenceConflict` if others have used
-    its sequence numbers.
+    """Raises `DeletedFiles` if files of the batch are gone, and `SequenceConflict` if others have
+    used its sequence numbers.
     """
     table = now.table
     gone = missing_files(table.storage, table.layout, changes)

@@ -57,7 +57,9 @@ def settle(published: PublishedBatch) -> SettledBatch:
 def _standing_after(
     written: WrittenBatch, outcome: Published | Nothing, report: CommitReport, *, goes_back: bool
 ) -> Standing:
-    """How the run stands after a batch that it has published, or that had nothing to publish."""
+    """How the run stands after a batch that it has published, or that had nothing to publish.
+    `goes_back` is as in `Outlook`.
+    """
     batch = written.judged.batch
     before = written.judged.standing
     if isinstance(outcome, Nothing):

@@ -83,7 +83,7 @@ def read_identity(storage: Storage) -> BranchIdentity | None:
 def made_millis(storage: Storage, identity: BranchIdentity | None) -> int:
     """When the branch that the storage shows was made, in epoch milliseconds; 0 for main. For a
     branch without an identity, it is the time when the first schema was copied into it, by the
-    clock of the storage. Raises `NotFound` if there is no branch, `StorageError`.
+    clock of the storage. Raises `StorageError`, and `NotFound` if there is no branch.
     """
     if branch_of(storage) == MAIN:
         return 0

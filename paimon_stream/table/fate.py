@@ -57,7 +57,9 @@ class Answer:
 
     @property
     def is_held(self) -> bool | None:
-        """Whether the table was built on it; None if that cannot be known."""
+        """Whether the snapshot or batch is part of the table's present history, even if it has
+        expired; None if that cannot be known.
+        """
         if self.fate is Fate.UNKNOWN:
             return None
         return self.fate in (Fate.IN_TABLE, Fate.EXPIRED)

@@ -153,7 +153,7 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
         )
         for message in messages:
             for name in message.file_names():
-                checked_name(name, path)
+                checked_name(name, path)  # raises for a wrong name
         previous = body["previous"]
         return JournalEntry(
             **{attribute: read(body[key]) for attribute, key, read in _FIELDS},

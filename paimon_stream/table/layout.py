@@ -327,7 +327,7 @@ class Layout:
         """
         folder = self.partition(partition)
         for part in folder.split("/") if folder else ():
-            names.checked_name(part, folder, "The partition of an entry")
+            names.checked_name(part, folder, "The partition of an entry")  # raises for a wrong name
         if not names.is_bucket(bucket):
             raise CorruptMetadata(
                 f"An entry is of bucket {bucket}, which no table has. Run verify.", bucket=bucket

@@ -44,7 +44,7 @@ class ManifestStore:
 
     def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
         """The manifests that a list names, in order. `size` is the size a snapshot recorded for it.
-        Raises `CorruptMetadata` if the list is missing, cut off or broken, `UnknownVersion`.
+        Raises `UnknownVersion`, and `CorruptMetadata` if the list is missing, cut off or broken.
         """
         data, path = self._read(name, size)
         return tuple(manifest_avro.decode_manifest_list(data, path))
@@ -74,8 +74,8 @@ class ManifestStore:
         )
 
     def read(self, meta: ManifestFileMeta) -> list[ManifestEntry]:
-        """The entries of a manifest, in order. Raises `CorruptMetadata` if the manifest is missing,
-        cut off or broken, or has other counts than its list records, `UnknownVersion`.
+        """The entries of a manifest, in order. Raises `UnknownVersion`, and `CorruptMetadata` if
+        the manifest is missing, cut off or broken, or has other counts than its list records.
         """
         data, path = self._read(meta.file_name, meta.file_size)
         entries = manifest_avro.decode_manifest(data, path)

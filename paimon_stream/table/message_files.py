@@ -35,14 +35,14 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
     for message in messages:
         try:
             if message.partition not in partitions:
-                layout.bucket_folder(message.partition, 0)
+                layout.bucket_folder(message.partition, 0)  # raises for a wrong partition
                 partitions.add(message.partition)
             if not is_bucket(message.bucket, message.total_buckets):
                 raise FormatError(
                     f"There is no bucket {message.bucket} of {message.total_buckets}."
                 )
             for name in message.file_names():
-                checked_name(name, location, "It")
+                checked_name(name, location, "It")  # raises for a wrong name
             known_paths = {None, *(file.external_path for file in message.compact_before)}
             for file in (
                 *message.new_files,

@@ -137,7 +137,7 @@ def check_possible(schema: TableSchema, options: opt.Options) -> None:
     _check_columns(schema, options)
     _check_types_of_columns(schema, options)
     _check_retention(options)
-    tag_period(options)
+    tag_period(options)  # raises for a period that cannot be
     _check_pattern(schema, options)
     _check_kind(schema, options)
 

@@ -160,7 +160,7 @@ class SpelledStorage(StorageView):
                 yield [replace(file, path=self._shown(file.path)) for file in page]
 
     def delete(self, path: str) -> None:
-        """Deletes the file, or the empty folder, in each of the folders."""
+        """Deletes the file, or the empty folder, in every folder that spells this partition."""
         for place in self._places(path):
             self.base.delete(place)
 

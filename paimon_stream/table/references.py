@@ -211,8 +211,8 @@ def names_kept_beside_history(
     """Those of the names that a tag, a long-lived changelog or another branch refers to. The
     snapshots of the history that the storage shows, and the journals, are not read, because the
     caller has judged them. If there is no tag, changelog or branch, this costs one listing of each
-    folder; else their manifests are read. Raises what `References.read` raises; then no name is
-    known to be unused.
+    folder. If there are any, their manifests are read. Raises what `References.read` raises; then
+    no name is known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     kept = NameSet(References(storage, runtime, Mentions(wanted)).read_beside(storage))
@@ -317,9 +317,9 @@ class References:
         return list(list_roots(self.storage))
 
     def _expect(self, roots: list[Root]) -> None:
-        """Starts to read the files of some roots ahead. The files are read after the roots were
-        listed, as they would be without reading ahead. Names in files that expire in the meantime
-        stay in use.
+        """Begins to read the files of these roots. The roots were listed before, so listing and
+        reading have the same order as without reading ahead. Names in files that expire in the
+        meantime stay in use.
         """
         if not self._ahead.helps:
             return

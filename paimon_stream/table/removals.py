@@ -95,7 +95,7 @@ class Removed:
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, certain: bool = True) -> "Removed":
-        """A snapshot that is about to be removed."""
+        """A snapshot that is about to be removed. `certain` is as in the class."""
         return cls(
             snapshot=SnapshotRef.of(snapshot),
             user=snapshot.commit_user,
@@ -106,7 +106,7 @@ class Removed:
 
     @classmethod
     def of_attempt(cls, user: str, entry: JournalEntry, *, certain: bool = True) -> "Removed":
-        """A journalled batch, whose snapshot may have expired."""
+        """A journalled batch, whose snapshot may have expired. `certain` is as in the class."""
         return cls(
             snapshot=None,
             uuids=entry.stage_uuids,
@@ -120,7 +120,9 @@ class Removed:
     def of_previous(
         cls, user: str, entry: JournalEntry, previous: PreviousBatch, *, certain: bool = True
     ) -> "Removed":
-        """A batch that only the entry of the next one names. Its snapshot may have expired."""
+        """A batch that only the entry of the next one names. Its snapshot may have expired.
+        `certain` is as in the class.
+        """
         return cls(
             snapshot=previous.snapshot,
             user=user,

@@ -94,8 +94,8 @@ class SchemaStore:
         return sorted(schema_id for schema_id in ids if schema_id is not None)
 
     def latest(self) -> TableSchema:
-        """The newest schema. Raises `NotFound` if there is no table, `CorruptMetadata`,
-        `UnknownVersion`.
+        """The newest schema. Raises `CorruptMetadata`, `UnknownVersion`, and `NotFound` if there is
+        no table.
         """
         ids, first = self._storage.together([self.ids, partial(self._if_readable, 0)])
         if not ids:
@@ -125,9 +125,8 @@ class SchemaStore:
             return None  # whoever needs the schema reports the error
 
     def get(self, schema_id: int) -> TableSchema:
-        """The schema with that id. Raises `CorruptMetadata` if it is missing or broken,
-        `UnknownVersion`, `UnsupportedFeature` for types that cannot even be read. All name the
-        file.
+        """The schema with that id. Raises `UnknownVersion`, `CorruptMetadata` if it is missing or
+        broken, and `UnsupportedFeature` for types that cannot even be read. All name the file.
         """
         path = self._full(schema_path(schema_id))
         try:

@@ -286,8 +286,9 @@ class SnapshotStore:
         return snapshot
 
     def find(self, snapshot_id: int) -> Snapshot | None:
-        """The snapshot with that id, None if there is no such file. Raises `CorruptMetadata` if it
-        does not parse for 2 seconds (`when_whole`), `UnknownVersion`, `StorageError`.
+        """The snapshot with that id, None if there is no such file. Raises `UnknownVersion`,
+        `StorageError`, and `CorruptMetadata` if for 2 seconds the file does not parse or holds
+        another id (`when_whole`).
         """
         path = self._full(self.path(snapshot_id))
 
@@ -324,14 +325,14 @@ class SnapshotStore:
         """The snapshots from this one, or this id, downwards, until the first that is missing. The
         walk begins at the newest snapshot, or at one that is known to be part of the table. A
         snapshot that the caller holds is not read again: an engine without a lock may have replaced
-        its file, and then the walk would not begin at what the caller builds on.
+        its file, and then the walk would begin at another snapshot.
         """
         if isinstance(newest, Snapshot):
             yield newest
             from_id = newest.id - 1
         else:
             from_id = newest
-        count = 1
+        count = 1  # many callers need only a few snapshots, so the reads at once begin with one
         while from_id > 0:
             ids = range(from_id, max(0, from_id - count), -1)
             reads = [partial(self.find, snapshot_id) for snapshot_id in ids]

@@ -108,9 +108,9 @@ class Table:
 
 
 def load_table(storage: Storage, overrides: Mapping[str, str] | None = None) -> Table:
-    """The table at the storage's root, with its newest schema. Raises `NotFound` if there is none,
-    `InvalidOption` for overrides of options that apply to all writers, `CorruptMetadata`,
-    `UnknownVersion`, `StorageError`.
+    """The table at the storage's root, with its newest schema. Raises `CorruptMetadata`,
+    `UnknownVersion`, `StorageError`, `NotFound` if there is no table, and `InvalidOption` for
+    overrides of options that apply to all writers.
     """
     if isinstance(storage, BranchStorage) and storage.is_noted():
         raise no_such_branch(storage)
@@ -243,6 +243,7 @@ def check_table_kind(table: Table) -> None:
 
 def _check_merging(table: Table) -> None:
     if table.schema.primary_keys:
+        # Raises for options that contradict each other or the columns.
         MergeSpec.of(table.schema, table.options, table=table.location)
 
 
@@ -288,7 +289,7 @@ def _check_options(table: Table) -> None:
     _check_evolution(table)
     _check_places(table)
     format_ = file_format(table.options)
-    compression(table.options, format_)
+    compression(table.options, format_)  # raises for one that cannot be written
     if table.is_postponed:
         compression(table.options, waiting_format(table.schema.fields, table.options))
     check_columns(format_, table.schema.fields, table.options, table.location)
@@ -313,6 +314,7 @@ def _check_places(table: Table) -> None:
             opt.MANIFEST_FORMAT,
             "is of a file format that this release does not write",
         )
+    # Raises for one that cannot be written.
     compressor(table.options.value(opt.MANIFEST_COMPRESSION), table.options.value(opt.ZSTD_LEVEL))
 
 
@@ -411,7 +413,7 @@ def alter_table(
 ) -> Table:
     """The table after the changes, all of them in one new schema, or none. A catalog may `publish`
     the changes itself, after they were checked here. Raises `IncompatibleSchema`, `InvalidOption`,
-    `CommitContended` if others keep changing the schema, `StorageError`.
+    `StorageError`, and `CommitContended` if others keep changing the schema.
     """
     now = (runtime or system()).clock.now_millis()
 

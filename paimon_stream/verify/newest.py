@@ -1,6 +1,7 @@
-"""Verification of the newest snapshot's files: levels where compactions look up older values, keys
-of files that readers do not merge, ids of row tracking, and what a snapshot names beside its
-manifests: statistics and index files. Files that cannot be read are reported by other checks.
+"""Verification of the newest snapshot's files: levels, where compactions look up older values;
+keys, where readers do not merge files; and the ids of row tracking. Also verification of the
+statistics and index files that a snapshot names besides its manifests. Files that cannot be read
+are reported by other checks.
 """
 
 from collections import Counter
@@ -280,7 +281,9 @@ def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
 def _index_entries(
     root: CheckedRoot, shelf: Shelf, path: str, *, is_current: bool
 ) -> tuple[IndexManifestEntry, ...]:
-    """The entries of the index manifest in a file; none if it cannot be read."""
+    """The entries of the index manifest in a file; none if it cannot be read. `is_current` says
+    whether it is that of the newest snapshot, which alone can be rebuilt.
+    """
     can_be_made = shelf.table.has_dynamic_buckets and not shelf.table.options.value(
         DELETION_VECTORS
     )
@@ -348,7 +351,7 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | N
     try:
         data = shelf.storage.read(path)
         for vector in entry.file.deletions or ():
-            deleted_positions(data, vector, _ANY_ROWS, path)
+            deleted_positions(data, vector, _ANY_ROWS, path)  # raises if it is broken
     except (CorruptMetadata, NotFound) as error:
         return error.message
     if entry.file.deletions is None:

@@ -189,6 +189,7 @@ class _SampledFile:
                 continue
             try:
                 check_evolution(now.name, field_.type, now.type)
+                # Raises for values that readers cannot convert.
                 convert(chunk.columns[field_.name], field_.type, now.type, chunk.leaf, now.name)
             except UnsupportedFeature as error:
                 self.not_read.setdefault(now.name, error.message)

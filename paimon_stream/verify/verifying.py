@@ -363,6 +363,7 @@ class _HistoryCheck:
         self, root: CheckedRoot, after: Replayed, metas: Sequence[ManifestFileMeta]
     ) -> None:
         """Checks that each file was added once, and deleted only after that."""
+        # A file that was added twice has two entries or more in the manifests.
         for name in self._unreported(after.twice, metas, at_least=2):
             self.findings.error(
                 "duplicate-add",

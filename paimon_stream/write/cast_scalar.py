@@ -42,8 +42,8 @@ class Place:
 
     @property
     def amount(self) -> str:
-        """The placeholder of the count in the pattern of an error. It is empty for nested values,
-        whose rows are not counted.
+        """The placeholder of the count in the pattern of an error: of places for nested values,
+        whose rows are not counted, otherwise of rows.
         """
         return errors.PLACES if self.path else errors.ROWS
 
@@ -172,7 +172,7 @@ def _converted(column: pa.Array, target: CastTarget) -> pa.Array:
             raise _overflow(target, outside)
         if _scale(source) <= _scale(arrow):
             if pa.types.is_decimal(arrow) and pa.types.is_integer(source):
-                # This type holds any integer. Arrow refuses the direct cast.
+                # DECIMAL(20, 0) holds any integer. Arrow casts no integer to a narrower DECIMAL.
                 column = column.cast(pa.decimal128(20, 0))
             return _cast(column, target)
     raise errors.IncompatibleSchema(

@@ -235,7 +235,8 @@ def _choices_of_changelogs(options: opt.Options) -> _Choices:
 
 def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[StatsPlan, StatsMode]:
     """The modes of the table's columns and of its keys, which have longer bounds except in Avro
-    (format.md §4.5).
+    (format.md §4.5). `thin` files have no columns for keys alone, so those of the table have the
+    mode of keys.
     """
     plan = StatsPlan.of(schema, options)
     key_mode = parse_mode(_KEY_MODE)

@@ -275,8 +275,8 @@ class KindRules:
         return tuple(rule.column for rule in self.columns if rule.removers and not rule.only_zero)
 
     def kinds(self, rows: pa.RecordBatch, incoming: pa.Array | None) -> Kinds | None:
-        """The kind of each row: from `rowkind.field`, else the kind with which the row came; None
-        if all are +I. Raises `BadRowKind`.
+        """The kind of each row: from `rowkind.field` if that is set, otherwise the kind with which
+        the row came. None if all are +I. Raises `BadRowKind`.
         """
         if self.field is not None:
             return kinds_of_tokens(
@@ -388,7 +388,9 @@ def _column_rule(
     *,
     only_zero: bool = False,
 ) -> _ColumnRule:
-    """The rule of a column, with the sequence groups whose deletes remove its row."""
+    """The rule of a column, with the sequence groups whose deletes remove its row. `reason` and
+    `only_zero` are as in `_ColumnRule`.
+    """
     position_of = {field: position for position, field in enumerate(schema.field_names)}
     group = merge.rules[name].group
     removers = [

@@ -329,7 +329,7 @@ class Task(ABC):
         """The errors in the values of batches that are not written any more."""
         for batch in batches:
             try:
-                self.router.assign(self.conform(batch))
+                self.router.assign(self.conform(batch))  # only the error counts
             except InvalidData as error:
                 yield error
 
