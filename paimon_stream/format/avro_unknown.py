@@ -596,6 +596,8 @@ class _Weaver:
         for (*place, name), _ in types:
             self._names.setdefault(tuple(place), []).append(name)
         self._ways = {place[:depth] for place in self._names for depth in range(len(place) + 1)}
+        self._skips: dict[tuple[str, ...], Skip] = {}
+        """What skips the values at a place without unknown fields, for each place that was met."""
 
     def record(self, data: bytes, at: int, values: Mapping[_Path, bytes]) -> int:
         """Adds a record with these values, by their paths. Returns where its known fields end."""
@@ -611,7 +613,10 @@ class _Weaver:
         values: Mapping[_Path, bytes],
     ) -> int:
         if place not in self._ways:
-            end = self._schema.skip(node)(data, at)
+            skip = self._skips.get(place)
+            if skip is None:
+                skip = self._skips[place] = self._schema.skip(node)
+            end = skip(data, at)
             self.pieces.append(data[at:end])
             return end
         if isinstance(node, list):
