@@ -50,6 +50,21 @@ def noted_batches(
             yield batch_id, removed
 
 
+def _noted_since(
+    evidence: Evidence, user: str, given_up: Ranges, batches: range, own: Snapshot | None
+) -> list[tuple[int, Removed]]:
+    """The batches of `noted_batches`, less those whose snapshot still stands and those that were
+    removed before our newest snapshot, `own`, was published.
+    """
+    removals = evidence.removals()
+    return [
+        (batch_id, removed)
+        for batch_id, removed in noted_batches(evidence, user, given_up, batches)
+        if not (own is not None and _is_older(removed, own, removals))
+        and not _stands_still(evidence, removed)
+    ]
+
+
 def which_noted(
     evidence: Evidence,
     user: str,
@@ -77,12 +92,7 @@ def which_noted(
     if last is None:
         return Finding(EarlierNoted.NOTHING)
     removals = evidence.removals()
-    noted = [
-        (batch_id, removed)
-        for batch_id, removed in noted_batches(evidence, user, given_up, missing)
-        if not (own is not None and _is_older(removed, own, removals))
-        and not _stands_still(evidence, removed)
-    ]
+    noted = _noted_since(evidence, user, given_up, missing, own)
     if noted:
         newest_id, newest_note = max(noted, key=_batch_and_proof)
         answer = judge_notes(removals, newest_note)
@@ -112,11 +122,10 @@ def which_written_again(
     removals = evidence.removals()
     noted = [
         (batch_id, removed)
-        for batch_id, removed in noted_batches(evidence, evidence.identity.user, given_up, batches)
-        if removed.snapshot is not None
-        and removed.snapshot.id > own.id
-        and not _is_older(removed, own, removals)
-        and not _stands_still(evidence, removed)
+        for batch_id, removed in _noted_since(
+            evidence, evidence.identity.user, given_up, batches, own
+        )
+        if removed.snapshot is not None and removed.snapshot.id > own.id
     ]
     batch_id, note = max(noted, key=_batch_and_proof) if noted else (last, None)
     answer = judge_notes(removals, note)
