@@ -578,27 +578,17 @@ PRIMARY_KEY_NULLABLE = switch(
 QUERY_AUTH = switch(
     "query-auth.enabled", "A server decides what each user may read. Such tables are not read."
 )
-PK_BITMAP_INDEX = Option(
-    "pk-bitmap.index.columns", text, "", "Columns with such an index. The table is not compacted."
-)
-PK_BTREE_INDEX = Option(
-    "pk-btree.index.columns", text, "", "Columns with such an index. The table is not compacted."
-)
-PK_FULL_TEXT_INDEX = Option(
-    "pk-full-text.index.columns",
-    text,
-    "",
-    "Columns with such an index. The table is not compacted.",
-)
-PK_MULTIVALUE_INDEX = Option(
-    "pk-multivalue.index.columns",
-    text,
-    "",
-    "Columns with such an index. The table is not compacted.",
-)
-PK_VECTOR_INDEX = Option(
-    "pk-vector.index.columns", text, "", "Columns with such an index. The table is not compacted."
-)
+
+
+def _pk_index(key: str) -> Option[str]:
+    return Option(key, text, "", "Columns with such an index. The table is not compacted.")
+
+
+PK_BITMAP_INDEX = _pk_index("pk-bitmap.index.columns")
+PK_BTREE_INDEX = _pk_index("pk-btree.index.columns")
+PK_FULL_TEXT_INDEX = _pk_index("pk-full-text.index.columns")
+PK_MULTIVALUE_INDEX = _pk_index("pk-multivalue.index.columns")
+PK_VECTOR_INDEX = _pk_index("pk-vector.index.columns")
 BLOB_FIELD = Option("blob-field", text, "", "Columns that are BLOBs. The table is not written.")
 BLOB_DESCRIPTOR_FIELD = Option(
     "blob-descriptor-field",
