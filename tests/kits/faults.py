@@ -77,6 +77,17 @@ class Fault:
         return kind(text, path=operation.path) if issubclass(kind, StorageError) else kind(text)
 
 
+LOST_SNAPSHOT: Final = Fault(
+    at=1,
+    verb="put_if_absent",
+    path="snapshot/",
+    moment=Moment.AFTER,
+    stop=True,
+    error=Unavailable,
+)
+"""The first snapshot is put, and from then on the storage does not answer."""
+
+
 @dataclass
 class _Record:
     """What has happened so far. Pickled copies start with a record of their own."""

@@ -24,7 +24,6 @@ from paimon_stream.errors import (
     NullInNotNull,
     PaimonStreamError,
     TableRolledBack,
-    Unavailable,
     UnsupportedFeature,
 )
 from paimon_stream.format.entries import EMPTY_ROW, IndexFileMeta, IndexManifestEntry
@@ -44,7 +43,7 @@ from tests.kits.compaction import (
     problems,
     run,
 )
-from tests.kits.faults import Fault, FaultyStorage, Moment, Operation
+from tests.kits.faults import LOST_SNAPSHOT, Fault, FaultyStorage, Moment, Operation
 from tests.kits.params import few
 from tests.kits.seeds import examples
 
@@ -386,16 +385,8 @@ def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: b
 
 def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     table = made(tmp_path)
-    lost = Fault(
-        at=1,
-        verb="put_if_absent",
-        path="snapshot/",
-        moment=Moment.AFTER,
-        stop=True,
-        error=Unavailable,
-    )
     with pytest.raises(CommitUnknown):
-        run(table, FaultyStorage(LocalStorage(table.location), [lost]))
+        run(table, FaultyStorage(LocalStorage(table.location), [LOST_SNAPSHOT]))
     assert table.latest_snapshot().id == 7
     assert ids(table) == list(range(6))
 

@@ -27,7 +27,6 @@ from paimon_stream.errors import (
     InvalidOption,
     NullInNotNull,
     PaimonStreamError,
-    Unavailable,
     UnsupportedFeature,
 )
 from paimon_stream.format.entries import FileSource
@@ -36,7 +35,7 @@ from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.kits.compaction import Acting, data_files, live, problems, run
-from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
+from tests.kits.faults import LOST_SNAPSHOT, Fault, FaultyStorage, Killed, Moment, Operation
 from tests.kits.keyed import commit_changes, write_changes
 from tests.kits.params import few
 from tests.kits.seeds import examples
@@ -535,16 +534,8 @@ def test_wherever_it_fails_the_rows_stay(tmp_path: Path, moment: Moment, stop: b
 def test_an_unknown_outcome_deletes_nothing(tmp_path: Path) -> None:
     table = made(tmp_path)
     expected = rows(table)
-    lost = Fault(
-        at=1,
-        verb="put_if_absent",
-        path="snapshot/",
-        moment=Moment.AFTER,
-        stop=True,
-        error=Unavailable,
-    )
     with pytest.raises(CommitUnknown):
-        run(table, FaultyStorage(LocalStorage(table.location), [lost]))
+        run(table, FaultyStorage(LocalStorage(table.location), [LOST_SNAPSHOT]))
     assert table.latest_snapshot().id == 7
     assert rows(table) == expected
 

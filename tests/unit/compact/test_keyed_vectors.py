@@ -16,7 +16,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.commit.vectors import VectorChanges
-from paimon_stream.errors import CommitUnknown, InvalidOption, Unavailable, UnsupportedFeature
+from paimon_stream.errors import CommitUnknown, InvalidOption, UnsupportedFeature
 from paimon_stream.format.entries import IndexManifestEntry
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.maintenance.expire import expire_snapshots
@@ -34,7 +34,7 @@ from tests.kits.compaction import (
     problems,
     run,
 )
-from tests.kits.faults import Fault, FaultyStorage, Moment
+from tests.kits.faults import LOST_SNAPSHOT, FaultyStorage, Moment
 from tests.kits.keyed import commit_changes
 from tests.kits.params import few
 from tests.kits.seeds import examples
@@ -273,16 +273,8 @@ def test_wherever_it_fails_all_is_seen_or_nothing(
 def test_an_unknown_outcome_deletes_no_index_file(tmp_path: Path) -> None:
     table = made(tmp_path)
     write(table, [0], 2)
-    lost = Fault(
-        at=1,
-        verb="put_if_absent",
-        path="snapshot/",
-        moment=Moment.AFTER,
-        stop=True,
-        error=Unavailable,
-    )
     with pytest.raises(CommitUnknown):
-        run(table, FaultyStorage(LocalStorage(table.location), [lost]))
+        run(table, FaultyStorage(LocalStorage(table.location), [LOST_SNAPSHOT]))
     assert rows(table)[0] == 2
     assert not problems(table)
 

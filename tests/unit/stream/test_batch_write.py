@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.errors import CommitUnknown, SequenceConflict, TableReplaced, Unavailable
+from paimon_stream.errors import CommitUnknown, SequenceConflict, TableReplaced
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.batch_write import BatchWrite, Replaced, WrittenRows
 from paimon_stream.stream.sequence_conflicts import fresh_numbering
@@ -15,7 +15,7 @@ from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 from tests.kits.commits import Bench
-from tests.kits.faults import Fault, FaultyStorage, Moment
+from tests.kits.faults import LOST_SNAPSHOT, FaultyStorage
 
 KEYED = {"bucket": "1", "write-only": "true"}
 
@@ -105,15 +105,7 @@ def test_a_write_into_a_table_that_was_made_anew_leaves_no_file() -> None:
 def test_files_of_a_write_whose_outcome_is_unknown_stay() -> None:
     bench = Bench()
     write = Write(bench, "ours")
-    lost = Fault(
-        at=1,
-        verb="put_if_absent",
-        path="snapshot/",
-        moment=Moment.AFTER,
-        stop=True,
-        error=Unavailable,
-    )
     with pytest.raises(CommitUnknown):
-        write.publish(bench.on(FaultyStorage(bench.storage, [lost])))
+        write.publish(bench.on(FaultyStorage(bench.storage, [LOST_SNAPSHOT])))
     assert write.has_file()
     assert bench.live_names() == ["ours"]
