@@ -434,8 +434,8 @@ class Cleaner:
     def _was_newest(self, last: Snapshot) -> bool:
         """Whether a rollback to `last` ended before the file of `last` was deleted. In that case
         all snapshots below `last` had expired, and those that exist were created again by a paused
-        writer. The other cases are told apart: a rollback went below `last`, as tags or its note
-        show; or the table was dropped and created, and there are younger snapshots.
+        writer. Two other cases look alike and do not count. A rollback went below `last`, as tags or
+        its note show. Or the table was dropped and created, and there are younger snapshots.
         """
         ids = self.snapshots.ids()
         if not ids or ids[-1] >= last.id:

@@ -182,7 +182,7 @@ def _parts(values: StoreValues, key: str, url: str | None) -> SplitResult:
 
 def _check_tls(values: StoreValues, key: str, url: str, setup: StoreSetup) -> None:
     """Raises `InvalidOption` for an address without TLS, unless that is allowed or the address is
-    this machine's. If one is allowed, the client is told so.
+    this machine's. The client gets the setting that allows it.
     """
     if not url.startswith("http://"):
         return

@@ -27,7 +27,7 @@ from tests.simulation.truth import Truth
 
 STEPS = 60
 TO_THE_END_RARELY = 3
-"""One of so many schedules goes on until every stream has come to its end. The others end with
+"""Of this many schedules, one goes on until every stream has come to its end. The others end with
 their last step or, if files are real, when everybody has come to rest.
 """
 DEAD_WITH_LOCK = "dead-with-lock"
