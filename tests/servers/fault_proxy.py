@@ -139,6 +139,7 @@ class FaultProxy:
         )
         self.port, self.rules, self.log = port, [], []
         self._random, self._lock = random.Random(seed), threading.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()  # asyncio itself holds them weakly
         self._ready = threading.Event()
         self.struck = threading.Event()  # set when a request has met a rule
 
@@ -166,7 +167,8 @@ class FaultProxy:
         self._loop.call_soon_threadsafe(self._held.set)
 
     def start(self) -> FaultProxy:
-        threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True).start()
+        self.thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self.thread.start()
         self._ready.wait(10)
         return self
 
@@ -193,8 +195,20 @@ class FaultProxy:
         await self._done.wait()
         server.close()
 
+    def _hold_task(self) -> None:
+        """Keeps the current task until it ends.
+
+        A client that has gone leaves a task that waits for the server's answer. Only the task
+        itself then refers to what it waits for, so the garbage collector would end it, at a moment
+        at which the loop may be closed.
+        """
+        if task := asyncio.current_task():
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream: list[Any] = []
+        self._hold_task()
         try:
             while await self._one(reader, writer, upstream):
                 pass
@@ -302,6 +316,7 @@ class FaultProxy:
         return None
 
     async def _late(self, seconds, line, headers, body, entry) -> None:
+        self._hold_task()
         await asyncio.sleep(seconds)
         fresh: list[Any] = []
         entry.status = (await self._ask(fresh, line, headers, body, line.split(" ")[0]))[0]
