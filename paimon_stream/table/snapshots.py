@@ -205,7 +205,8 @@ class SnapshotStore:
     def _listed(self) -> Snapshot | None:
         hint, ids = self.storage.together([partial(self._hint, layout.LATEST_HINT), self.ids])
         for attempt in range(_LATEST_ATTEMPTS):
-            if attempt:
+            # The hint may have been written after the first listing, which was under way with it.
+            if attempt or (hint is not None and not ids):
                 ids = self.ids()
             if hint is not None and not ids:
                 self._require_no_hint()
