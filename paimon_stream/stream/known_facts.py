@@ -351,7 +351,7 @@ def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEnt
 _ASKED: Final = MappingProxyType(
     {
         EarlierNoted.NOTHING: NotesAsked.NOTHING,
-        EarlierNoted.TAKEN: NotesAsked.TAKEN,
-        EarlierNoted.MAY_BE_TAKEN: NotesAsked.MAY_BE_TAKEN,
+        EarlierNoted.REMOVED: NotesAsked.REMOVED,
+        EarlierNoted.MAY_BE_REMOVED: NotesAsked.MAY_BE_REMOVED,
     }
 )
