@@ -345,7 +345,7 @@ class Committer:
         if winner is None:
             return None
         self._discard(attempts.names.drawn)
-        return Superseded(snapshot=winner)
+        return Superseded(snapshot=winner, is_open=attempts.open)
 
     def _same_table(self) -> bool:
         """Whether the table's first schema is still the one this committer was made for."""

@@ -184,6 +184,9 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
     try:
         rows = answers.collect()
     except PySparkException as failed:
+        # The files of tasks that have ended stay for `remove_orphan_files`: their names were in the
+        # answers, which are lost with the job. Other tasks may still be writing, because Spark does
+        # not wait for them, so what lies in the folders cannot be told from files of other writers.
         if _NOT_SHIPPED not in str(failed):
             raise
         raise ConfigError(
