@@ -433,16 +433,7 @@ def _merges_and_upgrades(
     small = limits.small if alone is None else 0
     for group in _neighbours(picked_sections, small):
         entry = group[0].single if len(group) == 1 else None
-        if (
-            entry is None
-            or limits.rewrite_all
-            or (level == limits.top and entry.file.delete_row_count != 0)
-            or limits.drops_rows_of(entry)
-            # A row that is too old on arrival is dropped, whatever the statistics say, because its
-            # key was not looked up.
-            or (entry.file.level == 0 and limits.older.marks and limits.expiry is not None)
-            or (alone is not None and entry.file.file_name in alone)
-        ):
+        if entry is None or _is_rewritten(entry, level, limits, alone or ()):
             files = [entry for section in group for entry in section.files]
             comparison = limits.older.merging(level, files)
             merges.append(
@@ -464,6 +455,23 @@ def _merges_and_upgrades(
             if not writes:
                 upgrades.append(entry)
     return merges, upgrades
+
+
+def _is_rewritten(
+    entry: ManifestEntry, level: int, limits: KeyedThresholds, alone: Collection[str]
+) -> bool:
+    """Whether a file that is placed on this level loses rows, or has to be written anew for another
+    reason. `alone` are the names of files that are rewritten in any case.
+    """
+    if limits.rewrite_all or (level == limits.top and entry.file.delete_row_count != 0):
+        return True
+    if limits.drops_rows_of(entry):
+        return True
+    if entry.file.level == 0 and limits.older.marks and limits.expiry is not None:
+        # A row that is too old on arrival is dropped, whatever the statistics say, because its key
+        # was not looked up.
+        return True
+    return entry.file.file_name in alone
 
 
 def _neighbours(picked_sections: Iterable[Section], small: int) -> Iterator[list[Section]]:
