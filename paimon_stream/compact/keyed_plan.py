@@ -179,12 +179,9 @@ def next_unit(
     """
     runs = runs_of(files, types)
     limits = _with_highest_level(limits, runs, spec)
-    chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
+    chosen = _chosen(runs, spec, limits, vectors, full=full)
     if chosen is None:
         return None
-    is_part = chosen.runs < len(runs) and not limits.older.looks_up
-    if is_part and (limits.as_whole or _loses(spec, runs, chosen.runs)):
-        chosen = Pick(len(runs), limits.top)
     picked = {entry.identity for run in runs[: chosen.runs] for entry in run.files}
     picked_files = [entry for entry in files if entry.identity in picked]
     if not full and len(picked_files) == 1 and picked_files[0].file.level == chosen.level:
@@ -211,6 +208,27 @@ def next_unit(
         merges=merges_with_older,
         in_bucket=tuple(files),
     )
+
+
+def _chosen(
+    runs: Sequence[SortedRun],
+    spec: MergeSpec,
+    limits: KeyedThresholds,
+    vectors: Collection[str],
+    *,
+    full: bool,
+) -> Pick | None:
+    """The runs of a bucket that are merged, and onto which level; None if none are. All runs are
+    merged if a merge of the newer ones alone would lose what the older ones need. The parameters
+    are those of `next_unit`.
+    """
+    chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
+    if chosen is None:
+        return None
+    is_part = chosen.runs < len(runs) and not limits.older.looks_up
+    if is_part and (limits.as_whole or _loses(spec, runs, chosen.runs)):
+        return Pick(len(runs), limits.top)
+    return chosen
 
 
 def _with_highest_level(
