@@ -150,16 +150,7 @@ def rollback_to(
     snapshots = SnapshotStore(storage, running)
     _refuse_links(storage)
     chosen = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
-    target_ref = SnapshotRef.of(chosen.snapshot)
-    cause = ROLLBACK
-    expired = list[Removed]()
-    removes_expired = chosen.kept_by is not None and not snapshots.stands(chosen.snapshot)
-    if forwarding is not None:
-        cause = FAST_FORWARD
-        expired = list(forwarding.lost)
-        removes_expired = forwarding.removes_expired
-    elif removes_expired:
-        expired = _expired_above(table, snapshots, chosen.snapshot)
+    loss = _loss_of(table, snapshots, chosen, forwarding)
     if dry_run:
         refuse_broken(table, snapshots, chosen, read_pins(storage))
         pinned = Pinned(path="")
@@ -171,8 +162,14 @@ def rollback_to(
         kept=chosen.snapshot,
         by_pin=chosen.by_pin,
         alone=chosen.alone or pinned.is_alone,
-        notes=RemovalNotes(storage, running, cause, target_ref, removes_expired=removes_expired),
-        expired=expired,
+        notes=RemovalNotes(
+            storage,
+            running,
+            loss.cause,
+            SnapshotRef.of(chosen.snapshot),
+            removes_expired=loss.removes_expired,
+        ),
+        expired=loss.expired,
         pinned=pinned,
     )
     if dry_run:
@@ -191,6 +188,40 @@ def rollback_to(
         streams=run.streams,
         dry_run=dry_run,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loss:
+    """What a run takes besides the snapshots above its target, and why.
+
+    Attributes:
+        cause: what the notes name as the cause (`ROLLBACK`, `FAST_FORWARD`).
+        removes_expired: whether rows of snapshots that have expired go, too.
+        expired: what is known of these snapshots.
+    """
+
+    cause: str
+    removes_expired: bool
+    expired: list[Removed]
+
+
+def _loss_of(
+    table: Table, snapshots: SnapshotStore, chosen: RollbackTarget, forwarding: Forwarding | None
+) -> _Loss:
+    """What a rollback to the target takes besides later snapshots; for a fast forward, what
+    `forwarding` says.
+    """
+    removes_expired = chosen.kept_by is not None and not snapshots.stands(chosen.snapshot)
+    if forwarding is not None:
+        return _Loss(
+            cause=FAST_FORWARD,
+            removes_expired=forwarding.removes_expired,
+            expired=list(forwarding.lost),
+        )
+    expired = list[Removed]()
+    if removes_expired:
+        expired = _expired_above(table, snapshots, chosen.snapshot)
+    return _Loss(cause=ROLLBACK, removes_expired=removes_expired, expired=expired)
 
 
 def _warn_of_streams(storage: Storage, target: int, streams: Mapping[str, int]) -> None:
