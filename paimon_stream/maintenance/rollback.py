@@ -28,7 +28,7 @@ what it recorded as done.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -584,10 +584,7 @@ def pin_target(
     path = pin_path(wanted, runtime, alone=is_alone)
     try:
         pinned_millis = _put(storage, path, target, pins)
-        known = {path, *(pin.path for pin in pins)}
-        newer = [pin for pin in read_pins(storage) if pin.path not in known]
-        if newer:
-            raise under_way(storage, newer, doing)
+        _refuse_newer_pins(storage, {path, *(pin.path for pin in pins)}, doing)
         _wait_for_expiry(storage, wanted.id, pinned_millis, runtime)
         if not pins:  # otherwise an expiry could not end what it has begun
             _refuse_half_expired(snapshots, target, pinned_millis)
@@ -604,6 +601,15 @@ def pin_target(
         is_alone=is_alone,
         replaces=bool(pins),
     )
+
+
+def _refuse_newer_pins(storage: Storage, known: Collection[str], doing: str) -> None:
+    """Raises `CommitContended` if there are pins other than the known ones. `doing` is as in
+    `under_way`.
+    """
+    newer = [pin for pin in read_pins(storage) if pin.path not in known]
+    if newer:
+        raise under_way(storage, newer, doing)
 
 
 def _put(storage: Storage, path: str, target: RollbackTarget, pins: Sequence[Pin]) -> int:
