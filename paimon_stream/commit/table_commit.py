@@ -238,12 +238,7 @@ class TableCommit:
         watermark, properties = self._checked_marks(watermark, properties)
         by_identifier = self._checked_committables(committables)
         latest = self._latest()
-        newest = self._newest_of_user(latest, min(by_identifier)) if by_identifier else None
-        wanted = {
-            identifier: all_messages
-            for identifier, all_messages in by_identifier.items()
-            if newest is None or identifier > newest
-        }
+        wanted = self._newer_committables(by_identifier, latest)
         for all_messages in wanted.values():
             check_messages(self._table.layout, all_messages, self._storage.location)
             self._check_committable_here(all_messages)
@@ -451,6 +446,19 @@ class TableCommit:
         return {
             identifier: self._checked_messages(messages, f"committables[{identifier}]")
             for identifier, messages in sorted(by_identifier.items())
+        }
+
+    def _newer_committables(
+        self, by_identifier: Mapping[int, tuple[CommitMessage, ...]], latest: Snapshot | None
+    ) -> dict[int, tuple[CommitMessage, ...]]:
+        """Those of the committables that are newer than the last commit of this user."""
+        newest = None
+        if by_identifier:
+            newest = self._newest_of_user(latest, min(by_identifier))
+        return {
+            identifier: messages
+            for identifier, messages in by_identifier.items()
+            if newest is None or identifier > newest
         }
 
     def _check_committable_here(self, messages: Iterable[CommitMessage]) -> None:
