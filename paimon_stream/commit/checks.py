@@ -16,7 +16,7 @@ checked, too.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -167,7 +167,9 @@ class Checker:
         self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         is_compared = self._is_compared(request, changes)
-        files = self._files_at(request, changes, base) if is_compared or discards else KnownFiles()
+        files = KnownFiles()
+        if is_compared or discards:
+            files = self._files_at(request, changes, base)
         if discards:
             new_entries = tuple(
                 entry for entry in changes.entries if entry.identity not in files.live
@@ -181,16 +183,22 @@ class Checker:
         if not self._leaves_out_rules(request):
             conflicts.check_each_file_once(context, changes.entries)
         if is_compared:
-            conflicts.check_not_in_table(context, files, changes.entries)
-            expiration = self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
-            conflicts.check_removed_files_are_there(
-                context, files.live, changes.entries, expiration
-            )
-            if self._key_order is not None:
-                conflicts.check_key_ranges(context, files.live, changes.entries, self._key_order)
+            self._check_entries(context, files, changes.entries)
         if self._table.is_postponed and request.kind is not CommitKind.COMPACT:
             changes = self._timed(changes, base)
         return self._numbered(request, changes, files)
+
+    def _check_entries(
+        self, context: CommitContext, files: KnownFiles, entries: Sequence[ManifestEntry]
+    ) -> None:
+        """Compares entries with the files of the table: what they add is new, what they remove is
+        there, and levels keep apart. Raises `CommitConflict`.
+        """
+        conflicts.check_not_in_table(context, files, entries)
+        expiration = self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
+        conflicts.check_removed_files_are_there(context, files.live, entries, expiration)
+        if self._key_order is not None:
+            conflicts.check_key_ranges(context, files.live, entries, self._key_order)
 
     def _timed(self, changes: Changes, base: Base) -> Changes:
         """The changes with new creation times for files that wait for a bucket. See `timed`."""
