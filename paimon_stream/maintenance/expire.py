@@ -169,12 +169,7 @@ def expire_snapshots(
     limits = (retain_max, retain_min, older_than, max_deletes)
     retention = Retention.of(table.options, clock.now_millis(), storage.location, *limits)
     if not dry_run:
-        refuse_while_pinned(storage, "nothing was expired")
-        if is_served(storage):
-            raise UnsupportedFeature(
-                "is of a REST catalog, whose server or another engine expires snapshots. Nothing "
-                "was expired."
-            ).of_table(storage.location, subject=True)
+        _refuse_expiry(storage)
     snapshots = SnapshotStore(storage, runtime)
     newest = snapshots.latest()
     ids = snapshots.ids()  # listed: a snapshot below a wrong hint would lose files
@@ -187,26 +182,15 @@ def expire_snapshots(
     if end > ids[0]:
         cleaner.kept.refresh_tags()  # a tag that cannot be read is named before anything expires
     expired = _Expired(earliest=ids[0])
-    changelogs: tuple[int, ...] = ()
     try:
-        if not dry_run:
-            _finish_others(cleaner)
-        below_end = sum(snapshot_id < end for snapshot_id in ids)
-        for group in _groups(snapshots, ids, end):
-            if _expire_group(cleaner, group, newest, expired):
-                progress("snapshots", len(expired.snapshots), below_end)
-            if not expired.complete:
-                _LOG.warning("%s: the expiry stopped, because a rollback began.", storage.location)
-                break
-        else:
-            changelogs = _expire_changelogs(table, cleaner, clock.now_millis(), newest)
+        _expire_below(cleaner, ids, end, newest, expired, progress)
     finally:
         if not dry_run:
             expired.earliest = _write_earliest(snapshots, moved=bool(expired.snapshots))
     return ExpireReport(
         location=storage.location,
         snapshots=tuple(expired.snapshots),
-        changelogs=changelogs,
+        changelogs=expired.changelogs,
         files=dict(+cleaner.remover.removed),
         left=cleaner.remover.left,
         impossible=cleaner.remover.impossible,
@@ -225,12 +209,57 @@ class _Expired:
     Attributes:
         earliest: the id of the oldest snapshot that is left, None if there is none.
         snapshots: the ids of the snapshots that the run has removed.
+        changelogs: the ids of the changelogs that it has removed, which had outlived theirs.
         complete: false if a rollback has begun.
     """
 
     earliest: int | None
     snapshots: list[int] = field(default_factory=list)
+    changelogs: tuple[int, ...] = ()
     complete: bool = True
+
+
+def _refuse_expiry(storage: Storage) -> None:
+    """Raises `CommitContended` while a rollback is under way, and `UnsupportedFeature` for a table
+    of a REST catalog.
+    """
+    refuse_while_pinned(storage, "nothing was expired")
+    if is_served(storage):
+        raise UnsupportedFeature(
+            "is of a REST catalog, whose server or another engine expires snapshots. Nothing "
+            "was expired."
+        ).of_table(storage.location, subject=True)
+
+
+def _expire_below(
+    cleaner: Cleaner,
+    ids: Sequence[int],
+    end: int,
+    newest: Snapshot,
+    expired: _Expired,
+    progress: Progress,
+) -> None:
+    """Expires the snapshots below an id, then changelogs, unless a rollback begins.
+
+    Args:
+        cleaner: removes what they needed.
+        ids: the ids of all snapshots, ascending.
+        end: the id that the oldest snapshot is to have.
+        newest: the newest snapshot.
+        expired: gets what has expired, also if an error ends the run.
+        progress: is called with the number of snapshots done.
+    """
+    if not cleaner.dry_run:
+        _finish_others(cleaner)
+    below_end = sum(snapshot_id < end for snapshot_id in ids)
+    for group in _groups(cleaner.snapshots, ids, end):
+        if _expire_group(cleaner, group, newest, expired):
+            progress("snapshots", len(expired.snapshots), below_end)
+        if not expired.complete:
+            location = cleaner.storage.location
+            _LOG.warning("%s: the expiry stopped, because a rollback began.", location)
+            return
+    expired.changelogs = _expire_changelogs(cleaner, newest)
 
 
 def _finish_others(cleaner: Cleaner) -> None:
@@ -276,9 +305,7 @@ def expiry_is_due(
     return oldest.id < latest - retention.most + 1 or oldest.time_millis < retention.cutoff_millis
 
 
-def _expire_changelogs(
-    table: Table, cleaner: Cleaner, now_millis: int, newest: Snapshot
-) -> tuple[int, ...]:
+def _expire_changelogs(cleaner: Cleaner, newest: Snapshot) -> tuple[int, ...]:
     """Expires long-lived changelogs by the options of the table, and returns their ids. The newest
     one stays, as in Java. Consumers always hold them back.
     """
@@ -288,11 +315,11 @@ def _expire_changelogs(
     first = None if earliest is None else cleaner.snapshots.find(earliest)
     if not ids or first is None:
         return ()
+    table = cleaner.table
     options = of_changelogs(opt.Options(table.schema.options, location=table.location))
     most = options.value(opt.SNAPSHOT_NUM_RETAINED_MAX)
-    end = _end(
-        options, store, Retention.of(options, now_millis, table.location, most), ids, newest.id
-    )
+    retention = Retention.of(options, cleaner.clock.now_millis(), table.location, most)
+    end = _end(options, store, retention, ids, newest.id)
     gone: list[int] = []
     for group in _groups(store, ids, min(end, ids[-1])):
         cleaner.finish_changelogs(group[:-1], group[-1], first)
