@@ -149,14 +149,13 @@ def expire_snapshots(
     dry_run: bool = False,
     *,
     protect_streams: bool = True,
-    user: str | None = None,
-    last_of_user: int | None = None,
+    last_of_stream: Snapshot | None = None,
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> ExpireReport:
     """Expires old snapshots, and deletes every file that only they need, as
-    `PaimonTable.expire_snapshots` says. `user` is a stream whose last snapshot, `last_of_user`, the
-    caller knows. `progress` is called with the number of snapshots done.
+    `PaimonTable.expire_snapshots` says. `last_of_stream` is the last snapshot of the caller's own
+    stream. `progress` is called with the number of snapshots done.
 
     Expiry is safe beside writers, other expirers, rollbacks and creators of tags. The next run
     finishes a run that was killed. A run stops when a rollback begins. Raises the same errors,
@@ -177,7 +176,7 @@ def expire_snapshots(
         return ExpireReport(location=storage.location, dry_run=dry_run)
     end = _end(table.options, snapshots, retention, ids, newest.id)
     if end > ids[0] and protect_streams:
-        end = min(end, _least_of_streams(storage, clock.now_millis(), user, last_of_user))
+        end = min(end, _least_of_streams(storage, clock.now_millis(), last_of_stream))
     cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
     if end > ids[0]:
         cleaner.kept.refresh_tags()  # a tag that cannot be read is named before anything expires
@@ -361,18 +360,20 @@ def _end(
     return max(end, earliest)
 
 
-def _least_of_streams(
-    storage: Storage, now_millis: int, user: str | None, last_of_user: int | None
-) -> int:
+def _least_of_streams(storage: Storage, now_millis: int, last_of_stream: Snapshot | None) -> int:
     """The first id of the last snapshots of streams with a journal that were active within a day.
     For each stream, the journal names it: the snapshot of the batch before its newest batch, or else
     the one on which the newest batch was judged. The first snapshot of the table if neither exists.
+    The journal of the stream whose `last_of_stream` is known is not read.
     """
-    least = [2**63 - 1 if last_of_user is None else last_of_user]
-    folder_of_user = None if user is None or last_of_user is None else user_folder(user)
+    least = 2**63 - 1
+    known_folder = None
+    if last_of_stream is not None:
+        least = last_of_stream.id
+        known_folder = user_folder(last_of_stream.commit_user)
     for name in storage.list_folders(OWN_FOLDER):
         folder = f"{OWN_FOLDER}/{name}"
-        if folder == folder_of_user:
+        if folder == known_folder:
             continue
         journal = Journal(storage, "", folder)
         for batch in journal.batches()[-1:]:
@@ -382,13 +383,13 @@ def _least_of_streams(
                 continue  # the stream itself reports that when it starts
             if entry is None or entry.prepared_millis < now_millis - PROTECTED_MILLIS:
                 continue
+            least_of_stream = 1
             if entry.previous is not None:
-                least.append(entry.previous.snapshot.id)
+                least_of_stream = entry.previous.snapshot.id
             elif entry.base is not None:
-                least.append(entry.base.id)
-            else:
-                least.append(1)
-    return min(least)
+                least_of_stream = entry.base.id
+            least = min(least, least_of_stream)
+    return least
 
 
 def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:

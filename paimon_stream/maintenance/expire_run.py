@@ -201,6 +201,7 @@ class Cleaner:
         self,
         table: Table,
         snapshots: SnapshotStore,
+        *,
         dry_run: bool = False,
         clock: Clock | None = None,
     ) -> None:
