@@ -170,10 +170,13 @@ class _Learned:
             # If a bucket has several files, its rows did not fit into memory, or it was large in
             # any case.
             too_large = size
+        row_bytes = self.row_bytes
+        if written.messages:
+            row_bytes = written.row_bytes
         learned = replace(
             self,
             rows=self._rows_with(rows if is_small else None),
-            row_bytes=written.row_bytes if written.messages else self.row_bytes,
+            row_bytes=row_bytes,
             bytes=size,
             bytes_of_group=size / max(1, groups),
             too_large=too_large,
