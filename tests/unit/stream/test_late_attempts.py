@@ -351,7 +351,12 @@ def test_files_of_an_overtaken_run_that_no_journal_names_are_removed_at_once(
     Stream(bench, options=options).batch()
     later = Stream(bench, next_batch=1, runs=20, written=1, options=options)
     overtaken = Stream(bench, next_batch=1, runs=10, options=options)
-    overtaken.start(At(phase, later.batch))
+
+    def overtake() -> None:
+        later.batch()
+        bench.clock.advance(5_000)  # so that the commit looks at the table before it stages
+
+    overtaken.start(At(phase, overtake))
     with pytest.raises(SharedCheckpoint, match="published batch 1"):
         overtaken.batch()
     assert readable(bench) == ["me-0-1", "me-1-2"]
