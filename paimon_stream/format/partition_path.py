@@ -73,8 +73,12 @@ def partition_path(
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
         check_partition_key(key, type_, legacy)
-        text = "" if value is None else value_text(type_, value, legacy)
-        parts.append(f"{escape(key)}={escape(default if is_blank(text) else text)}")
+        text = ""
+        if value is not None:
+            text = value_text(type_, value, legacy)
+        if is_blank(text):
+            text = default
+        parts.append(f"{escape(key)}={escape(text)}")
     return "/".join(parts)
 
 
