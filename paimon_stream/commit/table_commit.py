@@ -489,9 +489,10 @@ class TableCommit:
         newest snapshot that was searched for this commit.
         """
         self._check_committable_here(order.messages)
+        identifier = BATCH_IDENTIFIER if order.identifier is None else order.identifier
         request = CommitRequest(
             user=order.user,
-            identifier=BATCH_IDENTIFIER if order.identifier is None else order.identifier,
+            identifier=identifier,
             messages=order.messages,
             source=order.source,
             kind=order.kind,
@@ -500,7 +501,7 @@ class TableCommit:
             renumber=order.renumber,
             numbering=order.numbering,
             checked=order.checked,
-            seen=None if seen is None else SnapshotRef.of(seen),
+            seen=SnapshotRef.of_optional(seen),
             stage_uuid=self._runtime.ids.uuid(),
             force_snapshot=order.force_snapshot,
         )
