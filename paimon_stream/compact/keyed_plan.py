@@ -115,8 +115,12 @@ class KeyedThresholds:
         """
         target = target_bytes(options, keyed=True)
         off_peak = options.value(opt.COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
-        total = opt.COMPACTION_TOTAL_SIZE
-        incremental = opt.COMPACTION_INCREMENTAL_SIZE
+        total = None
+        if options.is_set(opt.COMPACTION_TOTAL_SIZE):
+            total = options.value(opt.COMPACTION_TOTAL_SIZE)
+        incremental = None
+        if options.is_set(opt.COMPACTION_INCREMENTAL_SIZE):
+            incremental = options.value(opt.COMPACTION_INCREMENTAL_SIZE)
         top = max(1, top_level(options))
         older = OlderRows.of(spec, options, columns, top)
         return cls(
@@ -127,8 +131,8 @@ class KeyedThresholds:
             amplification=options.value(opt.COMPACTION_AMPLIFICATION),
             ratio=options.value(opt.COMPACTION_SIZE_RATIO) + off_peak,
             always_full=options.is_set(opt.COMPACTION_INTERVAL),
-            total=options.value(total) if options.is_set(total) else None,
-            incremental=options.value(incremental) if options.is_set(incremental) else None,
+            total=total,
+            incremental=incremental,
             force=options.value(opt.COMPACTION_FORCE_UP) or older.looks_up,
             rewrite_all=options.value(opt.COMPACTION_REWRITE_ALL),
             older=older,
@@ -188,11 +192,12 @@ def next_unit(
         return None
     is_in_place = len(runs) == 1 and runs[0].level == chosen.level
     has_older = chosen.level < max(entry.file.level for entry in files)
+    alone = vectors if is_in_place else None
     merges, upgrades = _merges_and_upgrades(
         sections(picked_files, types),
         chosen.level,
         limits,
-        vectors if is_in_place else None,
+        alone,
         keep_deletes=has_older and not limits.older.marks,
     )
     replaced = [entry for merge in merges if merge.writes for entry in merge.files]

@@ -153,8 +153,10 @@ class PlannedUnits:
     def add(self, units: Iterable[Unit]) -> None:
         """Sorts units into those that are rewritten and those that are held."""
         for unit in units:
-            is_held = any(entry.file.unknown for entry in unit.known)
-            (self.held if is_held else self.units).append(unit)
+            if any(entry.file.unknown for entry in unit.known):
+                self.held.append(unit)
+            else:
+                self.units.append(unit)
 
 
 def plan_append(

@@ -243,7 +243,8 @@ def nanos_of(written: str, options: Options) -> int | None:
     `InvalidOption`.
     """
     strict = options.is_set(_FORM)
-    match = (options.value(_FORM) if strict else _DEFAULT).fullmatch(written)
+    form = options.value(_FORM) if strict else _DEFAULT
+    match = form.fullmatch(written)
     values: dict[str, int] = {}
     for letter, digits in match.groupdict().items() if match else ():
         if digits:

@@ -173,9 +173,10 @@ class _Learned:
         row_bytes = self.row_bytes
         if written.messages:
             row_bytes = written.row_bytes
+        small_rows = rows if is_small else None
         learned = replace(
             self,
-            rows=self._rows_with(rows if is_small else None),
+            rows=self._rows_with(small_rows),
             row_bytes=row_bytes,
             bytes=size,
             bytes_of_group=size / max(1, groups),

@@ -105,7 +105,9 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
         newest = verdict.newest
     # If the rows were not numbered on the snapshot of the judgement, no other run may use them.
     numbering = written.numbering
-    is_numbered_here = numbering is None or numbering.base == verdict.seen
+    offsets_hash = None
+    if numbering is None or numbering.base == verdict.seen:
+        offsets_hash = judged.batch.offsets_hash
     return JournalEntry(
         batch_id=judged.batch.batch_id,
         messages=written.messages,
@@ -115,7 +117,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
         run_id=run.identity.run_id,
         checkpoint=run.identity.checkpoint,
         query_name=run.identity.query_name,
-        offsets_hash=judged.batch.offsets_hash if is_numbered_here else None,
+        offsets_hash=offsets_hash,
         schema_digest=judged.target.digest,
         schema_id=table.schema.id,
         total_buckets=table.options.value(BUCKET),
