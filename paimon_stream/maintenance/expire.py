@@ -183,6 +183,9 @@ def expire_snapshots(
     expired = _Expired(earliest=ids[0])
     try:
         _expire_below(cleaner, ids, end, newest, expired, progress)
+        if expired.complete:
+            now_millis = clock.now_millis()
+            expired.changelogs = _expire_changelogs(cleaner, newest, now_millis)
     finally:
         if not dry_run:
             expired.earliest = _write_earliest(snapshots, moved=bool(expired.snapshots))
@@ -238,7 +241,7 @@ def _expire_below(
     expired: _Expired,
     progress: Progress,
 ) -> None:
-    """Expires the snapshots below an id, then changelogs, unless a rollback begins.
+    """Expires the snapshots below an id, until a rollback begins.
 
     Args:
         cleaner: removes what they needed.
@@ -248,7 +251,7 @@ def _expire_below(
         expired: gets what has expired, also if an error ends the run.
         progress: is called with the number of snapshots done.
     """
-    if not cleaner.dry_run:
+    if not cleaner.remover.dry_run:
         _finish_others(cleaner)
     below_end = sum(snapshot_id < end for snapshot_id in ids)
     for group in _groups(cleaner.snapshots, ids, end):
@@ -258,7 +261,6 @@ def _expire_below(
             location = cleaner.storage.location
             _LOG.warning("%s: the expiry stopped, because a rollback began.", location)
             return
-    expired.changelogs = _expire_changelogs(cleaner, newest)
 
 
 def _finish_others(cleaner: Cleaner) -> None:
@@ -275,7 +277,7 @@ def _expire_group(
     """Expires all snapshots in the group but the last, which follows them, and adds them to
     `expired`. Returns whether this run has removed any of them.
     """
-    begun = cleaner.begin(group, newest)
+    begun = cleaner.own_files.begin(group, newest)
     expired.snapshots += [snapshot.id for snapshot in begun.removed]
     if begun.gone:
         expired.earliest = group[begun.gone].id
@@ -304,7 +306,7 @@ def expiry_is_due(
     return oldest.id < latest - retention.most + 1 or oldest.time_millis < retention.cutoff_millis
 
 
-def _expire_changelogs(cleaner: Cleaner, newest: Snapshot) -> tuple[int, ...]:
+def _expire_changelogs(cleaner: Cleaner, newest: Snapshot, now_millis: int) -> tuple[int, ...]:
     """Expires long-lived changelogs by the options of the table, and returns their ids. The newest
     one stays, as in Java. Consumers always hold them back.
     """
@@ -317,7 +319,7 @@ def _expire_changelogs(cleaner: Cleaner, newest: Snapshot) -> tuple[int, ...]:
     table = cleaner.table
     options = of_changelogs(opt.Options(table.schema.options, location=table.location))
     most = options.value(opt.SNAPSHOT_NUM_RETAINED_MAX)
-    retention = Retention.of(options, cleaner.clock.now_millis(), table.location, most)
+    retention = Retention.of(options, now_millis, table.location, most)
     end = _end(options, store, retention, ids, newest.id)
     gone: list[int] = []
     for group in _groups(store, ids, min(end, ids[-1])):
@@ -325,9 +327,9 @@ def _expire_changelogs(cleaner: Cleaner, newest: Snapshot) -> tuple[int, ...]:
         gone += [
             changelog.id
             for changelog in group[:-1]
-            if cleaner.dry_run or not store.exists(changelog.id)
+            if cleaner.remover.dry_run or not store.exists(changelog.id)
         ]
-    if not cleaner.dry_run:
+    if not cleaner.remover.dry_run:
         _write_earliest(store, moved=bool(gone))
     return tuple(gone)
 
