@@ -94,7 +94,7 @@ class TableMaintenance(LoadedTable):
             retain_min,
             older_than,
             max_deletes,
-            dry_run,
+            dry_run=dry_run,
             protect_streams=protect_streams,
             progress=progress,
         )
@@ -403,7 +403,11 @@ class TableMaintenance(LoadedTable):
         max_paths = self._arguments.whole("max_paths", max_paths, least=0)
         self._arguments.function("progress", progress, optional=True)
         return remove_orphan_files(
-            self._table, older_than, dry_run, max_paths=max_paths, progress=progress or silent
+            self._table,
+            older_than,
+            dry_run=dry_run,
+            max_paths=max_paths,
+            progress=progress or silent,
         )
 
     def verify(

@@ -387,7 +387,7 @@ def _refusal(
 def _check_partition_columns(table: Table) -> None:
     legacy = table.options.value(opt.PARTITION_LEGACY_NAME)
     for field in table.schema.partition_fields:
-        check_partition_key(field.name, field.type, legacy, table.location)
+        check_partition_key(field.name, field.type, legacy=legacy, table=table.location)
 
 
 # -- new schemas ----------------------------------------------------------------------------------
