@@ -152,14 +152,7 @@ class Checker:
             HistoryUnknown: see the strict mode.
             CorruptMetadata, StorageError: the files of the table cannot be read.
         """
-        context = CommitContext(
-            location=self._table.location,
-            user=request.user,
-            identifier=request.identifier,
-            partition_name=self._table.layout.partition,
-            kind=request.kind,
-            base=base.snapshot,
-        )
+        context = self._context(request, base)
         self._check_strict(context, base)
         now = None if request.checked else self._clock.local_millis()
         missing = missing_files(self._table.storage, self._table.layout, changes, now=now)
@@ -187,6 +180,17 @@ class Checker:
         if self._table.is_postponed and request.kind is not CommitKind.COMPACT:
             changes = self._timed(changes, base)
         return self._numbered(request, changes, files)
+
+    def _context(self, request: CommitRequest, base: Base) -> CommitContext:
+        """What the errors of the rules say of this commit."""
+        return CommitContext(
+            location=self._table.location,
+            user=request.user,
+            identifier=request.identifier,
+            partition_name=self._table.layout.partition,
+            kind=request.kind,
+            base=base.snapshot,
+        )
 
     def _check_entries(
         self, context: CommitContext, files: KnownFiles, entries: Sequence[ManifestEntry]
