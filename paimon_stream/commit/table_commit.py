@@ -239,11 +239,7 @@ class TableCommit:
         by_identifier = self._checked_committables(committables)
         latest = self._latest()
         wanted = self._newer_committables(by_identifier, latest)
-        for all_messages in wanted.values():
-            check_messages(self._table.layout, all_messages, self._storage.location)
-            self._check_committable_here(all_messages)
-        for identifier, all_messages in wanted.items():
-            self._check_files_exist(identifier, all_messages, latest)
+        self._check_all(wanted, latest)
         published = 0
         for identifier, all_messages in wanted.items():
             order = _CommitOrder(
@@ -460,6 +456,16 @@ class TableCommit:
             for identifier, messages in by_identifier.items()
             if newest is None or identifier > newest
         }
+
+    def _check_all(
+        self, committables: Mapping[int, tuple[CommitMessage, ...]], latest: Snapshot | None
+    ) -> None:
+        """Checks all committables before the first is published. Raises as `filter_and_commit`."""
+        for messages in committables.values():
+            check_messages(self._table.layout, messages, self._storage.location)
+            self._check_committable_here(messages)
+        for identifier, messages in committables.items():
+            self._check_files_exist(identifier, messages, latest)
 
     def _check_committable_here(self, messages: Iterable[CommitMessage]) -> None:
         """Raises `UnsupportedFeature` for messages that this package cannot commit safely."""
