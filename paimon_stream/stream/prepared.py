@@ -11,6 +11,7 @@ from paimon_stream.stream.steps import WrittenBatch
 from paimon_stream.stream.verdicts import Fresh, Reuse
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.message_files import written_files
+from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,14 +84,9 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
     verdict = written.verdict
     run = judged.run
     table = judged.table
-    dead = verdict.dead
     dead_uuids: tuple[str, ...] = ()
-    abandoned: tuple[str, ...] = ()
-    if dead is not None:
-        dead_uuids = dead.stage_uuids
-        abandoned = dead.abandoned
-    if isinstance(verdict, Fresh) and dead is not None:
-        abandoned += written_files(table.layout, dead.messages)
+    if verdict.dead is not None:
+        dead_uuids = verdict.dead.stage_uuids
     now_millis = run.runtime.clock.now_millis()
     prepared_millis = now_millis
     reused_millis = None
@@ -112,7 +108,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
         batch_id=judged.batch.batch_id,
         messages=written.messages,
         stage_uuids=(run.runtime.ids.uuid(), *dead_uuids),
-        abandoned=abandoned,
+        abandoned=_abandoned(verdict, table),
         query_id=run.identity.query_id,
         run_id=run.identity.run_id,
         checkpoint=run.identity.checkpoint,
@@ -128,3 +124,13 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
         reused_millis=reused_millis,
         overwrites=run.overwrites,
     )
+
+
+def _abandoned(verdict: Fresh | Reuse, table: Table) -> tuple[str, ...]:
+    """The files that dead attempts at the batch have left, and that this one does not use."""
+    dead = verdict.dead
+    if dead is None:
+        return ()
+    if isinstance(verdict, Fresh):
+        return (*dead.abandoned, *written_files(table.layout, dead.messages))
+    return dead.abandoned
