@@ -151,24 +151,25 @@ def rollback_to(
     _refuse_links(storage)
     chosen = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
     loss = _loss_of(table, snapshots, chosen, forwarding)
+    pinned = Pinned(path="")
     if dry_run:
         refuse_broken(table, snapshots, chosen, read_pins(storage))
-        pinned = Pinned(path="")
     else:
         pinned = pin_target(table, snapshots, chosen, running, take_over=take_over)
+    notes = RemovalNotes(
+        storage,
+        running,
+        loss.cause,
+        SnapshotRef.of(chosen.snapshot),
+        removes_expired=loss.removes_expired,
+    )
     run = _Rollback(
         storage=storage,
         snapshots=snapshots,
         kept=chosen.snapshot,
         by_pin=chosen.by_pin,
         alone=chosen.alone or pinned.is_alone,
-        notes=RemovalNotes(
-            storage,
-            running,
-            loss.cause,
-            SnapshotRef.of(chosen.snapshot),
-            removes_expired=loss.removes_expired,
-        ),
+        notes=notes,
         expired=loss.expired,
         pinned=pinned,
     )
@@ -178,10 +179,11 @@ def rollback_to(
         begin = None if forwarding is None else forwarding.begin
         run.execute(begin)
         _warn_of_streams(storage, chosen.snapshot.id, run.streams)
+    tag = target if isinstance(target, str) else None
     return RollbackReport(
         location=storage.location,
         snapshot=chosen.snapshot.id,
-        tag=target if isinstance(target, str) else None,
+        tag=tag,
         snapshots=tuple(sorted(run.gone)),
         tags=tuple(sorted(run.tags)),
         changelogs=run.changelogs,
