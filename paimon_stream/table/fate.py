@@ -120,13 +120,12 @@ def fate_of(
         return _unknown(
             f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
         )
-    remover = None
     if stood_millis is not None:
         remover = _may_have_removed(removals, remembered, stood_millis, removed_it)
-    if remover is not None:
-        return _unknown(
-            f"{_in_words(remover)}, and may have taken snapshot {remembered.id}, which had expired"
-        )
+        if remover is not None:
+            return _unknown(
+                f"{_in_words(remover)}, and may have taken snapshot {remembered.id}, which had expired"
+            )
     return answer
 
 
