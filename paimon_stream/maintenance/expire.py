@@ -165,8 +165,15 @@ def expire_snapshots(
     storage = table.storage
     clock = (runtime or system()).clock
     started = clock.monotonic()
-    limits = (retain_max, retain_min, older_than, max_deletes)
-    retention = Retention.of(table.options, clock.now_millis(), storage.location, *limits)
+    retention = Retention.of(
+        table.options,
+        clock.now_millis(),
+        storage.location,
+        retain_max=retain_max,
+        retain_min=retain_min,
+        older_than=older_than,
+        max_deletes=max_deletes,
+    )
     if not dry_run:
         _refuse_expiry(storage)
     snapshots = SnapshotStore(storage, runtime)
@@ -184,24 +191,11 @@ def expire_snapshots(
     try:
         _expire_below(cleaner, ids, end, newest, expired, progress)
         if expired.complete:
-            now_millis = clock.now_millis()
-            expired.changelogs = _expire_changelogs(cleaner, newest, now_millis)
+            expired.changelogs = _expire_changelogs(cleaner, newest, clock.now_millis())
     finally:
         if not dry_run:
             expired.earliest = _write_earliest(snapshots, moved=bool(expired.snapshots))
-    return ExpireReport(
-        location=storage.location,
-        snapshots=tuple(expired.snapshots),
-        changelogs=expired.changelogs,
-        files=dict(+cleaner.remover.removed),
-        left=cleaner.remover.left,
-        impossible=cleaner.remover.impossible,
-        earliest=expired.earliest,
-        latest=newest.id,
-        dry_run=dry_run,
-        complete=expired.complete,
-        millis=(clock.monotonic() - started) * 1000,
-    )
+    return _report(cleaner, expired, newest, (clock.monotonic() - started) * 1000)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,6 +213,23 @@ class _Expired:
     snapshots: list[int] = field(default_factory=list)
     changelogs: tuple[int, ...] = ()
     complete: bool = True
+
+
+def _report(cleaner: Cleaner, expired: _Expired, newest: Snapshot, millis: float) -> ExpireReport:
+    """The report of a run. `newest` is the newest snapshot, and `millis` how long the run took."""
+    return ExpireReport(
+        location=cleaner.storage.location,
+        snapshots=tuple(expired.snapshots),
+        changelogs=expired.changelogs,
+        files=dict(+cleaner.remover.removed),
+        left=cleaner.remover.left,
+        impossible=cleaner.remover.impossible,
+        earliest=expired.earliest,
+        latest=newest.id,
+        dry_run=cleaner.remover.dry_run,
+        complete=expired.complete,
+        millis=millis,
+    )
 
 
 def _refuse_expiry(storage: Storage) -> None:
