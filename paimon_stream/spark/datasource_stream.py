@@ -136,22 +136,23 @@ class _StreamOptions:
         and `has_keys` says whether rows of one key are merged. Raises `InvalidOption`, and
         `UnsupportedFeature` for tables whose changes cannot be told.
         """
-        points = at.said_by
         mode = table.options.value(_MODE)
+        consumer = table.options.value(_CONSUMER)
+        most_snapshots = table.options.value(_MOST)
+        producer = table.options.value(opt.CHANGELOG_PRODUCER) if has_keys else ""
+        points = at.said_by
         if mode == "default":
             mode = next((mode for mode, name in _NEEDED.items() if name in points), "latest-full")
         needed = _NEEDED.get(mode)
-        consumer = table.options.value(_CONSUMER)
         _check_start(table, mode, needed, points)
         _check_options(table, consumer)
-        producer = table.options.value(opt.CHANGELOG_PRODUCER) if has_keys else ""
         _check_changes_can_be_told(table, producer)
         start = 0 if needed is None else getattr(at, needed)
         return cls(
             mode=mode,
             start=opt.Arguments(table.location).whole(needed or "", start),
             consumer=consumer,
-            most_snapshots=table.options.value(_MOST),
+            most_snapshots=most_snapshots,
             producer=producer,
         )
 
