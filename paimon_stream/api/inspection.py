@@ -209,14 +209,16 @@ class History(tuple[HistoryEntry, ...]):
 
 
 def _history_entry(snapshot: Snapshot) -> HistoryEntry:
-    is_batch_commit = snapshot.commit_identifier == BATCH_IDENTIFIER
+    identifier = None
+    if snapshot.commit_identifier != BATCH_IDENTIFIER:
+        identifier = snapshot.commit_identifier
     properties = own_properties(snapshot)
     return HistoryEntry(
         id=snapshot.id,
         time=iso(snapshot.time_millis) or "",
         kind=snapshot.commit_kind.value,
         user=snapshot.commit_user,
-        identifier=None if is_batch_commit else snapshot.commit_identifier,
+        identifier=identifier,
         rows_added=snapshot.delta_record_count,
         rows=snapshot.total_record_count,
         marks=Marks.of(properties),

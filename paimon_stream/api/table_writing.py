@@ -177,11 +177,12 @@ def _write_arrow(
             "Leave it out, and alter the table first.",
             option="merge_schema",
         ).of_table(table.location)
+    index = None if numbering is None else numbering.index
     spec = WriteSpec(
         storage=table.storage,
         schema=table.schema,
         options=table.options,
-        index=None if numbering is None else numbering.index,
+        index=index,
         user=user,
     )
     operations = operations_of(table.options)

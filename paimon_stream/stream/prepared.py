@@ -99,6 +99,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
             base = verdict.entry.base
     else:
         newest = verdict.newest
+    newer = None if newest == base else newest
     # If the rows were not numbered on the snapshot of the judgement, no other run may use them.
     numbering = written.numbering
     offsets_hash = None
@@ -118,7 +119,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
         schema_id=table.schema.id,
         total_buckets=table.options.value(BUCKET),
         base=base,
-        newest=None if newest == base else newest,
+        newest=newer,
         previous=verdict.own,
         prepared_millis=prepared_millis,
         reused_millis=reused_millis,
