@@ -74,12 +74,12 @@ def partition_path(
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
         check_partition_key(key, type_, legacy=legacy)
-        text = ""
+        named = ""
         if value is not None:
-            text = value_text(type_, value, legacy=legacy)
-        if is_blank(text):
-            text = default
-        parts.append(f"{escape(key)}={escape(text)}")
+            named = value_text(type_, value, legacy=legacy)
+        if is_blank(named):
+            named = default
+        parts.append(f"{escape(key)}={escape(named)}")
     return "/".join(parts)
 
 
