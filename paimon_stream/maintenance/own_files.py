@@ -169,8 +169,8 @@ class OwnFiles:
         self, group: Sequence[Snapshot], newest: Snapshot, lists: list[str]
     ) -> tuple[int, list[Snapshot]]:
         """Removes the snapshots' own files, one after the other. Returns how many of them are gone,
-        and which of them this run removed. Afterwards `lists` holds the lists whose reads were
-        begun.
+        and which of them this run removed. Then `lists` is emptied, so that `_hold_all` begins no
+        further read.
         """
         gone = 0
         removed = []
@@ -202,9 +202,9 @@ class OwnFiles:
                 self._ahead.hold(lists.pop())
 
     def _small_lists(self, snapshot: Snapshot) -> Iterator[str]:
-        """The lists of a snapshot that are read while the group's own files are deleted: `Cleaner.finish`
-        needs them, and their content never changes. Large lists are left out, because those of a
-        group would not fit into memory together.
+        """The lists of a snapshot that are read while the group's own files are deleted:
+        `Cleaner.finish` needs them, and their content never changes. Large lists are left out,
+        because those of a group would not fit into memory together.
         """
         for name, size in snapshot.manifest_lists[:2]:
             is_small = size is not None and 0 < size <= _SMALL
