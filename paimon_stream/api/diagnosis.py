@@ -81,6 +81,7 @@ class Diagnosis(Report):
 def in_words(
     verdict: Verdict,
     number: int,
+    *,
     replayed: bool,
 ) -> tuple[str, str]:
     """The name of a verdict on a batch, and what the sink then does.

@@ -369,7 +369,7 @@ class _Doctor:
         batch = restart.batch
         try:
             verdict = self._judge(restart, others.users, refusals)
-            name, explanation = in_words(verdict, batch.batch_id, restart.is_replay)
+            name, explanation = in_words(verdict, batch.batch_id, replayed=restart.is_replay)
             explanation += self._without_apart(restart, others)
             history = (*diagnosis.history, *refusals.history)
             diagnosis = replace(diagnosis, verdict=name, explanation=explanation, history=history)

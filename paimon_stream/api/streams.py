@@ -3,7 +3,7 @@ read, so this can be asked every few seconds, for many tables. Nothing is writte
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal
 
@@ -142,13 +142,10 @@ class StreamWatch:
 
     def _state(self, state: State, why: str = "", snapshot: Snapshot | None = None) -> StreamState:
         """The state of a table in which no stream is seen. `snapshot` is the newest one."""
-        return StreamState(
-            location=self._storage.location,
-            state=state,
-            why=why,
-            snapshot=None if snapshot is None else snapshot.id,
-            last_millis=None if snapshot is None else snapshot.time_millis,
-        )
+        stream_state = StreamState(location=self._storage.location, state=state, why=why)
+        if snapshot is None:
+            return stream_state
+        return replace(stream_state, snapshot=snapshot.id, last_millis=snapshot.time_millis)
 
     def _stream_state(self, snapshots: Sequence[Snapshot], now: int) -> StreamState:
         """The state of the stream with these snapshots, the newest first. Some have rows."""

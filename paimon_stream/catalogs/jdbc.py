@@ -9,8 +9,8 @@ database, so executors need no access.
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
@@ -381,23 +381,34 @@ def ask(
     }
     shown = shown_location(settings.get("uri", "").removeprefix("jdbc:"))
     sql = require("sqlalchemy", "jdbc", f"The catalog in {shown}")
-    kind = errors.StorageError
-    try:
-        # The database keeps local times, and Java's sessions have the zone of its machine. The
-        # zone's offset is another one in summer than in winter.
-        clock = system().clock
-        away = round((clock.local_millis() - clock.now_millis()) / 60_000)
+    # The database keeps local times, and Java's sessions have the zone of its machine. The zone's
+    # offset is another one in summer than in winter.
+    clock = system().clock
+    away = round((clock.local_millis() - clock.now_millis()) / 60_000)
+    with _in_our_words(sql, shown, errors.StorageError):
         engine, age = _engine(os.getpid(), away, tuple(sorted(settings.items())))
-        kind = errors.Unavailable
-        values["key"] = settings.get("catalog-key", "jdbc")
-        with engine.begin() as connection:
-            results = [
-                connection.execute(sql.text(statement.replace("{age}", age)), values)
-                for statement in statements
-            ]
-            rows = results[-1].all() if results[-1].returns_rows else []
-            then()
-        return rows
+    values["key"] = settings.get("catalog-key", "jdbc")
+    with _in_our_words(sql, shown, errors.Unavailable), engine.begin() as connection:
+        results = [
+            connection.execute(sql.text(statement.replace("{age}", age)), values)
+            for statement in statements
+        ]
+        rows = results[-1].all() if results[-1].returns_rows else []
+        then()
+    return rows
+
+
+@contextmanager
+def _in_our_words(sql: Any, shown: str, kind: type[errors.StorageError]) -> Iterator[None]:
+    """Raises this package's errors for those of SQLAlchemy, without the values that these may hold.
+
+    Args:
+        sql: the module `sqlalchemy`.
+        shown: the location of the database, for messages.
+        kind: the error if the database failed.
+    """
+    try:
+        yield
     except sql.exc.IntegrityError:
         raise errors.AlreadyExists(
             f"The row is already in the catalog in {shown}.", path=shown

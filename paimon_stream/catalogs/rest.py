@@ -210,6 +210,9 @@ class RestClient:
         pool = _POOLS.get(process) or _POOLS.setdefault(
             process, urllib3.PoolManager(maxsize=AT_ONCE)
         )
+        encoded = None
+        if body is not None:
+            encoded = json.dumps(body).encode()
         content = b""
         status = 0
         retry_after = ""
@@ -218,7 +221,7 @@ class RestClient:
             response = pool.request(
                 verb,
                 f"{self.uri}/v1/{path}",
-                body=None if body is None else json.dumps(body).encode(),
+                body=encoded,
                 headers={"Content-Type": "application/json", **self.headers},
                 timeout=urllib3.Timeout(connect=10, read=seconds),
                 retries=False,

@@ -89,7 +89,8 @@ def verify(session: Session, sample: int, strict: bool) -> CommandAnswer:
     parts.append(f"Looked at: {looked_at}.")
     listed_findings = [json_of(_FINDINGS, finding) for finding in findings]
     document = {**report.to_json(), "findings": listed_findings}
-    return CommandAnswer(document=document, parts=parts, code=FINDINGS if is_bad else OK)
+    code = FINDINGS if is_bad else OK
+    return CommandAnswer(document=document, parts=parts, code=code)
 
 
 @table_command(

@@ -190,7 +190,10 @@ def _table(
     for row in rows:
         broken = []
         for column, cell, width in zip(columns, row, widths, strict=True):
-            broken.append(_broken(cell, width) if column.prose else [cell])
+            lines = [cell]
+            if column.prose:
+                lines = _broken(cell, width)
+            broken.append(lines)
         for cells in zip_longest(*broken, fillvalue=""):
             yield Text(line(cells))
 

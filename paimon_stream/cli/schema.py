@@ -56,9 +56,15 @@ _FIELDS: Final[tuple[Column[DataField], ...]] = (
     ),
 )
 
+
+def _value_of(setting: _Setting) -> str | None:
+    """The value that counts: the one that is set, else the default."""
+    return setting.default if setting.text is None else setting.text
+
+
 _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
     Column("key", lambda setting: setting.key, "option"),
-    Column("value", lambda setting: setting.default if setting.text is None else setting.text),
+    Column("value", _value_of),
     Column("set", lambda setting: setting.text is not None),
     Column("default", lambda setting: setting.default),
     Column("known", lambda setting: setting.doc is not None, extra=True),

@@ -31,7 +31,13 @@ def moment(millis: int | None) -> str | None:
 
 def ranges(pairs: Sequence[tuple[int, int]], most: int = 5) -> str:
     """The first `most` ranges, such as `3, 5-8`, and the number of the others."""
-    first = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in pairs[:most])
+    texts = []
+    for low, high in pairs[:most]:
+        if low == high:
+            texts.append(str(low))
+        else:
+            texts.append(f"{low}-{high}")
+    first = ", ".join(texts)
     return f"{first} and {len(pairs) - most} more" if len(pairs) > most else first
 
 

@@ -4,11 +4,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paimon_stream import options as opt
 from paimon_stream.commit.latest_hint import LatestHint
-from paimon_stream.commit.plan import NO_CHANGES
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
 from paimon_stream.commit.staged import Staged
 from paimon_stream.errors import (
@@ -162,17 +161,15 @@ class Attempts:
 
     def published(self, staged: Staged) -> Published:
         """The outcome if this attempt is part of the table."""
-        snapshot = staged.snapshot
-        compacts = snapshot.commit_kind is CommitKind.COMPACT
-        return Published(
-            snapshot=snapshot,
+        published = Published(
+            snapshot=staged.snapshot,
             attempts=self.count,
             phases=self.phases,
-            compact=snapshot if compacts else None,
-            changes=NO_CHANGES if compacts else staged.changes,
-            compact_changes=staged.changes if compacts else NO_CHANGES,
             manifests_merged=staged.merged.count,
         )
+        if staged.snapshot.commit_kind is CommitKind.COMPACT:
+            return replace(published, compact=staged.snapshot, compact_changes=staged.changes)
+        return replace(published, changes=staged.changes)
 
     # -- errors -----------------------------------------------------------------------------------
     def contended(self) -> CommitContended:

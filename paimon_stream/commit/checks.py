@@ -16,7 +16,7 @@ checked, too.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -152,14 +152,7 @@ class Checker:
             HistoryUnknown: see the strict mode.
             CorruptMetadata, StorageError: the files of the table cannot be read.
         """
-        context = CommitContext(
-            location=self._table.location,
-            user=request.user,
-            identifier=request.identifier,
-            partition_name=self._table.layout.partition,
-            kind=request.kind,
-            base=base.snapshot,
-        )
+        context = self._context(request, base)
         self._check_strict(context, base)
         now = None if request.checked else self._clock.local_millis()
         missing = missing_files(self._table.storage, self._table.layout, changes, now=now)
@@ -167,7 +160,9 @@ class Checker:
         self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         is_compared = self._is_compared(request, changes)
-        files = self._files_at(request, changes, base) if is_compared or discards else KnownFiles()
+        files = KnownFiles()
+        if is_compared or discards:
+            files = self._files_at(request, changes, base)
         if discards:
             new_entries = tuple(
                 entry for entry in changes.entries if entry.identity not in files.live
@@ -181,16 +176,33 @@ class Checker:
         if not self._leaves_out_rules(request):
             conflicts.check_each_file_once(context, changes.entries)
         if is_compared:
-            conflicts.check_not_in_table(context, files, changes.entries)
-            expiration = self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
-            conflicts.check_removed_files_are_there(
-                context, files.live, changes.entries, expiration
-            )
-            if self._key_order is not None:
-                conflicts.check_key_ranges(context, files.live, changes.entries, self._key_order)
+            self._check_entries(context, files, changes.entries)
         if self._table.is_postponed and request.kind is not CommitKind.COMPACT:
             changes = self._timed(changes, base)
         return self._numbered(request, changes, files)
+
+    def _context(self, request: CommitRequest, base: Base) -> CommitContext:
+        """What the errors of the rules say of this commit."""
+        return CommitContext(
+            location=self._table.location,
+            user=request.user,
+            identifier=request.identifier,
+            partition_name=self._table.layout.partition,
+            kind=request.kind,
+            base=base.snapshot,
+        )
+
+    def _check_entries(
+        self, context: CommitContext, files: KnownFiles, entries: Sequence[ManifestEntry]
+    ) -> None:
+        """Compares entries with the files of the table: what they add is new, what they remove is
+        there, and levels keep apart. Raises `CommitConflict`.
+        """
+        conflicts.check_not_in_table(context, files, entries)
+        expiration = self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
+        conflicts.check_removed_files_are_there(context, files.live, entries, expiration)
+        if self._key_order is not None:
+            conflicts.check_key_ranges(context, files.live, entries, self._key_order)
 
     def _timed(self, changes: Changes, base: Base) -> Changes:
         """The changes with new creation times for files that wait for a bucket. See `timed`."""

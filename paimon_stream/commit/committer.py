@@ -341,11 +341,11 @@ class Committer:
                 if part_of_table is False:
                     attempts.unproven.remove(staged)
             winner = published_since(self._snapshots, attempts, latest)
-        attempts.seen = None if latest is None else SnapshotRef.of(latest)
+        attempts.seen = SnapshotRef.of_optional(latest)
         if winner is None:
             return None
         self._discard(attempts.names.drawn)
-        return Superseded(snapshot=winner)
+        return Superseded(snapshot=winner, is_open=attempts.open)
 
     def _same_table(self) -> bool:
         """Whether the table's first schema is still the one this committer was made for."""

@@ -91,10 +91,13 @@ class Changes:
     @property
     def record_count(self) -> int:
         """Rows added minus rows deleted (semantics.md §2.3 step 8)."""
-        return sum(
-            entry.file.row_count if entry.kind is FileKind.ADD else -entry.file.row_count
-            for entry in self.entries
-        )
+        rows = 0
+        for entry in self.entries:
+            if entry.kind is FileKind.ADD:
+                rows += entry.file.row_count
+            else:
+                rows -= entry.file.row_count
+        return rows
 
     @property
     def changelog_record_count(self) -> int:

@@ -227,6 +227,9 @@ class CommitReport:
         )
         if isinstance(outcome, Nothing):
             return empty
+        compact_snapshot_id = None
+        if outcome.compact is not None:
+            compact_snapshot_id = outcome.compact.id
         files = [file for message in messages for file in message.new_files]
         return replace(
             empty,
@@ -239,7 +242,7 @@ class CommitReport:
             phases={**spent, **outcome.phases},
             reused=reused,
             counts=Counts.of(outcome.changes, outcome.compact_changes),
-            compact_snapshot_id=None if outcome.compact is None else outcome.compact.id,
+            compact_snapshot_id=compact_snapshot_id,
             manifests_merged=outcome.manifests_merged,
             removed_files=removed_files,
         )

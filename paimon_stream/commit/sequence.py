@@ -178,7 +178,7 @@ class Sequences:
         changes since keys got their buckets (table-kinds.md K1.4). A key could be in two buckets
         then.
         """
-        base_ref = None if base is None else SnapshotRef.of(base)
+        base_ref = SnapshotRef.of_optional(base)
         if base_ref == numbering.base:
             return
         if not changes.entries:
@@ -209,9 +209,8 @@ class Sequences:
 
     def _index_files(self, snapshot: Snapshot | None) -> dict[_Bucket, str]:
         """The hash index file of each bucket."""
-        entries = self._cache.manifests.index_entries(
-            None if snapshot is None else snapshot.index_manifest
-        )
+        index_manifest = None if snapshot is None else snapshot.index_manifest
+        entries = self._cache.manifests.index_entries(index_manifest)
         return {
             (entry.partition, entry.bucket): entry.file.file_name
             for entry in entries

@@ -307,11 +307,12 @@ class _CompactionCall:
         table = plan.scan.table
         done = self.done
         skipped = _counted(table.layout, given_up, plan.limits.target, _SKIPPED)
+        snapshot_id = None if done.snapshot is None else done.snapshot.id
         new_files = [file for result in done.rewritten for file in result.written]
         changelog = [file for result in done.rewritten for file in result.changelog]
         return replace(
             _counts_before(table, [result.unit for result in done.rewritten], dry_run=False),
-            snapshot_id=None if done.snapshot is None else done.snapshot.id,
+            snapshot_id=snapshot_id,
             files_after=len(new_files),
             rows_after=sum(file.row_count for file in new_files),
             bytes_after=sum(file.file_size for file in new_files),

@@ -86,10 +86,11 @@ class OlderRows:
         logs = (self.full and level == self.top) or (self.logs and looks_up)
         if not logs and not looks_up:
             return None
+        known = self.top if self.full else 1
         return Comparison(
             spec=self.spec,
             level=level,
-            known=self.top if self.full else 1,
+            known=known,
             compared=self.compared,
             looks_up=looks_up,
             logs=logs,
@@ -145,7 +146,11 @@ class RecordExpiry:
             return None
         since = millis // 1000 - options.value(opt.RECORD_EXPIRE_TIME) // 1000
         field = schema.field(options.value(opt.RECORD_TIME_FIELD))
-        return cls(field, since, lambda id_: schema if id_ == schema.id else schemas.get(id_))
+
+        def schema_of(schema_id: int) -> TableSchema:
+            return schema if schema_id == schema.id else schemas.get(schema_id)
+
+        return cls(field, since, schema_of)
 
     def fresh(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that stay. As in Java, rows are dropped before merging. So if the newest version

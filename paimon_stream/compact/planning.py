@@ -6,7 +6,7 @@ fixed bucket the order of rows counts, so the files of a unit are neighbours (§
 only on its input.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
@@ -21,6 +21,7 @@ from paimon_stream.format.entries import HASH, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.types import TypeRoot
+from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options.option import Option
 from paimon_stream.read.merged import buckets
 from paimon_stream.read.scan import Scan
@@ -152,8 +153,10 @@ class PlannedUnits:
     def add(self, units: Iterable[Unit]) -> None:
         """Sorts units into those that are rewritten and those that are held."""
         for unit in units:
-            is_held = any(entry.file.unknown for entry in unit.known)
-            (self.held if is_held else self.units).append(unit)
+            if any(entry.file.unknown for entry in unit.known):
+                self.held.append(unit)
+            else:
+                self.units.append(unit)
 
 
 def plan_append(
@@ -346,20 +349,34 @@ def plan_units(
         InvalidOption: an option of the table cannot be used.
     """
     check_indexes(scan.table, scan.snapshot)
-    spec = scan.merge
-    if spec is None:
+    if scan.merge is None:
         limits = Thresholds.of(scan.table.options)
         units = plan_append(scan.files, limits, scan.vectors, full=full)
         planned = PlannedUnits(limits=limits)
         planned.add(unit for unit in units if only is None or unit.bucket in only)
         return planned
     thresholds = keyed_limits(scan, runtime, early=early)
-    types = [scan.schema.field(name).type for name in spec.keys]
     planned = PlannedUnits(limits=thresholds)
     if waiting:
         planned.add(_waiting_units(scan, only, wrong))
-    if planned.units:
-        return planned
+    if not planned.units:
+        planned.add(_keyed_units(scan, scan.merge, thresholds, only, wrong, full=full))
+    return planned
+
+
+def _keyed_units(
+    scan: Scan,
+    spec: MergeSpec,
+    thresholds: KeyedThresholds,
+    only: Collection[Bucket] | None,
+    wrong: Callable[[PaimonStreamError, ManifestEntry], object],
+    *,
+    full: bool,
+) -> Iterator[Unit]:
+    """A unit for each bucket of a table with a primary key that has something to merge. `spec` says
+    how rows of one key are merged. The other parameters are those of `plan_units`.
+    """
+    types = [scan.schema.field(name).type for name in spec.keys]
     for files in buckets(
         entry
         for entry in scan.files
@@ -371,8 +388,7 @@ def plan_units(
             wrong(error, files[0])
             continue
         if unit is not None:
-            planned.add((unit,))
-    return planned
+            yield unit
 
 
 def _waiting_units(

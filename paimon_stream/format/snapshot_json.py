@@ -129,6 +129,11 @@ class SnapshotRef:
         """The reference to this snapshot."""
         return cls(id=snapshot.id, nonce=snapshot.nonce)
 
+    @classmethod
+    def of_optional(cls, snapshot: Snapshot | None) -> "SnapshotRef | None":
+        """The reference to this snapshot. None if there is none."""
+        return None if snapshot is None else cls.of(snapshot)
+
     def node(self) -> dict[str, Any]:
         """The reference in JSON, as our private files have it."""
         return {"id": self.id, "nonce": self.nonce}

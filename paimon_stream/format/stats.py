@@ -162,7 +162,7 @@ def _truncate_upper(value: str, length: int) -> str | None:
 
 
 def encode_stats(
-    fields: Sequence[DataField], column_stats: Sequence[ColumnStats], dense: bool
+    fields: Sequence[DataField], column_stats: Sequence[ColumnStats], *, dense: bool
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
     """Columns' statistics in the form in which they are stored.
 

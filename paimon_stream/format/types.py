@@ -336,11 +336,12 @@ class _SqlType:
         if keyword in ("VARIANT", "BLOB", "VECTOR"):
             raise UnsupportedFeature(f"Type {keyword} is not supported.", type=keyword)
         root = self._atomic_root(keyword, zone)
+        scale = numbers[1] if len(numbers) > 1 else 0
         type_ = DataType(
             root=root,
             nullable=not_null is None,
             precision=_precision(root, keyword, numbers),
-            scale=numbers[1] if len(numbers) > 1 else 0,
+            scale=scale,
         )
         if root is TypeRoot.DECIMAL and not (
             1 <= type_.precision <= 38 and type_.scale <= type_.precision

@@ -251,12 +251,7 @@ class AfterCommit:
             self._failed(table, error)
 
     def _expire_snapshots(self, table: Table, last: Snapshot | None) -> None:
-        report = expire_snapshots(
-            table,
-            user=None if last is None else last.commit_user,
-            last_of_user=None if last is None else last.id,
-            runtime=self.runtime,
-        )
+        report = expire_snapshots(table, last_of_stream=last, runtime=self.runtime)
         self._notify(report)
         if report.snapshots:
             _LOG.info(

@@ -87,13 +87,16 @@ def create_automatic_tags(
     if not dry_run:
         for name in deleted:
             delete_tag(table, name, runtime=runtime)
-    next_time = names.due_at({**tags, **dict(wanted)})
+    due_at = names.due_at({**tags, **dict(wanted)})
+    next_time = None
+    if due_at is not None:
+        next_time = due_at.replace(tzinfo=None).isoformat()
     return AutomaticTagsReport(
         location=table.location,
         dry_run=dry_run,
         created=created,
         deleted=deleted,
-        next_time=None if next_time is None else next_time.replace(tzinfo=None).isoformat(),
+        next_time=next_time,
     )
 
 
@@ -171,18 +174,25 @@ class TagNames:
             format_ = _HOUR["with_dashes"]
         else:
             format_ = _HOUR[style]
-        zone = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
-        has_name = options.is_set(opt.TAG_BATCH_NAME)
-        has_most = options.is_set(opt.TAG_NUM_RETAINED_MAX)
+        of_zone = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
+        zone = None
+        if options.is_set(of_zone) or of_zone.default:
+            zone = options.value(of_zone)
+        batch = None
+        if options.is_set(opt.TAG_BATCH_NAME):
+            batch = options.value(opt.TAG_BATCH_NAME)
+        most = 0
+        if options.is_set(opt.TAG_NUM_RETAINED_MAX):
+            most = options.value(opt.TAG_NUM_RETAINED_MAX)
         return cls(
             mode=mode,
             period=tag_period(options),
             delay=dt.timedelta(milliseconds=options.value(opt.TAG_CREATION_DELAY)),
             format=format_,
-            zone=options.value(zone) if options.is_set(zone) or zone.default else None,
+            zone=zone,
             complete=options.value(opt.TAG_AUTOMATIC_COMPLETION),
-            batch=options.value(opt.TAG_BATCH_NAME) if has_name else None,
-            most=options.value(opt.TAG_NUM_RETAINED_MAX) if has_most else 0,
+            batch=batch,
+            most=most,
         )
 
     def counts(self, name: str) -> bool:

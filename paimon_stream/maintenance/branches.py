@@ -136,7 +136,7 @@ def create_branch(
     for schema_id in SchemaStore(main).ids():
         if tagged is None or schema_id <= tagged.schema_id:
             branch.put_if_absent(schema_path(schema_id), main.read(schema_path(schema_id)))
-    point = None if tagged is None else SnapshotRef.of(tagged)
+    point = SnapshotRef.of_optional(tagged)
     write_identity(branch, point, runtime or system())
     if tagged is not None and tag is not None:
         branch.put_if_absent(snapshot_path(tagged.id), encode_snapshot(without_changelog(tagged)))
@@ -278,11 +278,12 @@ def fast_forward(
         present = run.present()
         run.note_what_is_back(present)
         run.copy_streams(present)
+    kept = None if target.alone else target.snapshot.id
     return ForwardReport(
         location=main.location,
         branch=name,
         snapshot=run.ids[-1],
-        kept=None if target.alone else target.snapshot.id,
+        kept=kept,
         added=tuple(
             snapshot_id
             for snapshot_id in run.ids

@@ -129,8 +129,8 @@ class OrphanReport(Report):
 def remove_orphan_files(
     table: Table,
     older_than: Age | None = None,
-    dry_run: bool = True,
     *,
+    dry_run: bool = True,
     max_paths: int = 1000,
     progress: Progress = silent,
     runtime: Runtime | None = None,

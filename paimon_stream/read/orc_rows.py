@@ -12,7 +12,7 @@ Both stay (docs/decisions/0020-orc-in-any-year.md): without them, a table that h
 where a row has no end could not be read or compacted any more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -69,14 +69,7 @@ def read_orc(
     footer = OrcFooter.read(source)
     numbers = footer.columns()
     columns = {field.name: numbers[field.name] for field in fields if field.name in numbers}
-    by_hand = {
-        field.name: field
-        for field in fields
-        if field.name in columns and _beyond_nanoseconds(footer, columns[field.name])
-    }
-    for field in by_hand.values():
-        if not footer.is_timestamp(columns[field.name]):  # the timestamp is nested in the column
-            raise _beyond_arrow(path, field)
+    by_hand = _read_by_hand(footer, columns, fields, path)
     by_arrow = [name for name in columns if name not in by_hand]
     chosen: list[str] | None = by_arrow
     if not by_hand and any("." in name for name in by_arrow):
@@ -105,6 +98,23 @@ def read_orc(
                 except OverflowError:
                     raise _beyond_arrow(path, field) from None
         yield Chunk(stripe.rows, arrays, _leaf(zone))
+
+
+def _read_by_hand(
+    footer: OrcFooter, columns: Mapping[str, int], fields: Sequence[DataField], path: str
+) -> dict[str, DataField]:
+    """The columns with timestamps that Arrow cannot read, by name. `columns` are the numbers of the
+    file's columns by name. Raises `UnsupportedFeature` if such a timestamp is nested in a column.
+    """
+    by_hand = {
+        field.name: field
+        for field in fields
+        if field.name in columns and _beyond_nanoseconds(footer, columns[field.name])
+    }
+    for name, field in by_hand.items():
+        if not footer.is_timestamp(columns[name]):
+            raise _beyond_arrow(path, field)
+    return by_hand
 
 
 def _beyond_arrow(path: str, field: DataField) -> UnsupportedFeature:

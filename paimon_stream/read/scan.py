@@ -233,13 +233,16 @@ def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) ->
     """
     _check_readable(table)
     schema = table.schema
+    merge = None
+    if schema.primary_keys:
+        merge = _merge_of(table, schema)
     return Scan(
         table=table,
         schema=schema,
         columns=schema.fields,
         snapshot=snapshot,
         files=tuple(files),
-        merge=_merge_of(table, schema) if schema.primary_keys else None,
+        merge=merge,
         vectors=_vectors(table, snapshot, files),
     )
 
@@ -395,7 +398,12 @@ def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
     """
     schema = scan.schema
     store = SchemaStore(scan.table.storage)
-    return cache(lambda id_: schema if id_ == schema.id else store.get(id_))
+
+    @cache
+    def schema_of(schema_id: int) -> TableSchema:
+        return schema if schema_id == schema.id else store.get(schema_id)
+
+    return schema_of
 
 
 def known_of(
@@ -488,10 +496,11 @@ def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]
         values: the partition's, by the names of the columns; None is NULL.
         rows: how many rows there are.
     """
-    return {
-        name: ColumnStats(min=value, max=value, null_count=rows if value is None else 0)
-        for name, value in values.items()
-    }
+    stats = {}
+    for name, value in values.items():
+        null_count = rows if value is None else 0
+        stats[name] = ColumnStats(min=value, max=value, null_count=null_count)
+    return stats
 
 
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:

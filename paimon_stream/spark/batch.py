@@ -270,7 +270,9 @@ class Runs:
             writer = writer.option("checkpointLocation", settings.checkpoint)
         if query_name is not None:
             writer = writer.queryName(query_name)
-        return (writer.trigger(**trigger) if trigger else writer).start()
+        if trigger:
+            writer = writer.trigger(**trigger)
+        return writer.start()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,6 +151,9 @@ def plan(
     user = sink.commit_user or batch_user(table.options, system().ids)
     if is_stream:
         user = commit_user(QueryFacts(query_id="{}"), sink.commit_user, sink.name, sink.prefix)
+    numbers = None
+    if numbering is not None:
+        numbers = NUMBERS
     recent: dict[tuple[str, str | None], int] = {}
     if is_stream and not _may_be_written_again(table):
         recent = _recent(sink.location, snapshots, latest)
@@ -160,7 +163,7 @@ def plan(
             attempts=sys.maxsize,  # Spark knows how many there are
             first_sequence=first_number(numbering),
             operations=operations,
-            numbers=None if numbering is None else NUMBERS,
+            numbers=numbers,
         ),
         columns=sources,
         user=user,

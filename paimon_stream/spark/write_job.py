@@ -100,14 +100,16 @@ def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
     way = order.plan.way_of_tasks(table, tasks)
     placed = _placed(frame, table, spec_of(table, order.user, order.numbering), way)
     is_spread = way is Way.TASKS and bool(table.schema.primary_keys) and not table.is_postponed
+    attempts = 1 if is_connect(frame) else task_attempts(frame.sparkSession)
+    numbers = _numbers_of_task(tasks) if is_spread else None
     task = WriteTask(
         spec=placed.spec,
-        attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
+        attempts=attempts,
         packed=way is Way.PACKETS,
         first_sequence=first_number(order.numbering),
         is_sorted=placed.is_sorted,
         operations=order.operations,
-        numbers=_numbers_of_task(tasks) if is_spread else None,
+        numbers=numbers,
     )
     row_bytes = fixed_row_bytes(table.schema) if order.operations is None else None
     with arrow_batches_of(order.plan.arrow_batches(row_bytes), frame):
@@ -184,6 +186,9 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
     try:
         rows = answers.collect()
     except PySparkException as failed:
+        # The files of tasks that have ended stay for `remove_orphan_files`: their names were in the
+        # answers, which are lost with the job. Other tasks may still be writing, because Spark does
+        # not wait for them, so what lies in the folders cannot be told from files of other writers.
         if _NOT_SHIPPED not in str(failed):
             raise
         raise ConfigError(
@@ -197,11 +202,12 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
 
 def spec_of(table: Table, user: str, numbering: Numbering | None) -> WriteSpec:
     """What tasks need to know. `user` and `numbering` are as for `WriteOrder`."""
+    index = None if numbering is None else numbering.index
     return WriteSpec(
         storage=table.storage,
         schema=table.schema,
         options=table.options,
-        index=None if numbering is None else numbering.index,
+        index=index,
         user=user,
     )
 
@@ -229,7 +235,10 @@ def written_by(
         remove_files(table.storage, data_files(table.layout, messages))
         raise failure
     sizes = [result.row_bytes for result in results if result.messages]
-    return Written(messages=messages, row_bytes=max(sizes) if sizes and all(sizes) else None)
+    row_bytes = None
+    if sizes and all(sizes):
+        row_bytes = max(sizes)
+    return Written(messages=messages, row_bytes=row_bytes)
 
 
 def task_attempts(session: SparkSession) -> int:

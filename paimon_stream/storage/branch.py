@@ -165,8 +165,9 @@ class BranchStorage(StorageView):
         return is_noted(self.base, self.branch)
 
     def _place(self, path: str) -> PathPlace:
-        is_own = path.partition("/")[0] in _OWN
-        return PathPlace(self.base, there=self.folder if is_own else "")
+        if path.partition("/")[0] in _OWN:
+            return PathPlace(self.base, there=self.folder)
+        return PathPlace(self.base, there="")
 
 
 def branch_storage(table: Storage, branch: str) -> Storage:

@@ -117,21 +117,12 @@ def open_store(
         _complete_s3(settings, config, provider)
     if settings.kind == "azure":
         _check_account(settings, config)
-    retry = {
-        "max_retries": max_retries,
-        "retry_timeout": timedelta(seconds=seconds),
-        "backoff": {
-            "init_backoff": timedelta(milliseconds=100),
-            "max_backoff": timedelta(seconds=10),
-            "base": 2,
-        },
-    }
     client = dict(settings.client)
     if bulk:
         client["timeout"] = f"{int(client['timeout'].removesuffix('ms')) * _BULK}ms"
     arguments = {
         "client_options": client,
-        "retry_config": retry,
+        "retry_config": _retries(max_retries, seconds),
         "credential_provider": provider,
     }
     kind = getattr(stores, _CLASS[settings.kind])
@@ -144,6 +135,19 @@ def open_store(
         return kind(settings.bucket, config=config, **arguments)
     except Exception as refused:  # noqa: BLE001 - obstore's texts may hold values
         raise _in_our_words(settings, config, refused) from None
+
+
+def _retries(most: int, seconds: float) -> dict[str, Any]:
+    """How obstore repeats requests: at most so often, and for at most so long."""
+    return {
+        "max_retries": most,
+        "retry_timeout": timedelta(seconds=seconds),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=10),
+            "base": 2,
+        },
+    }
 
 
 def _in_our_words(

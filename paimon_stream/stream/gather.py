@@ -62,6 +62,7 @@ def gather(
     entries_of_main = {}
     if known.came_from_main and known.registered is None:
         entries_of_main = _entries_of_main(main, identity, batch.batch_id)
+    earlier_runs = claims.standing() if runs is None else runs
     return Evidence(
         identity=identity,
         batch=batch,
@@ -84,7 +85,7 @@ def gather(
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
         elsewhere=partial(_elsewhere, main, known.other_branches, identity, claims.run),
-        runs=(claims.standing() if runs is None else runs) | {claims.run},
+        runs=earlier_runs | {claims.run},
     )
 
 

@@ -170,7 +170,7 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
     return LostBatch(
         user=user,
         batch=batch,
-        base=None if below is None else SnapshotRef.of(below),
+        base=SnapshotRef.of_optional(below),
         messages=tuple(
             CommitMessage(
                 partition=partition, bucket=bucket, total_buckets=total, new_files=tuple(files)

@@ -23,8 +23,8 @@ from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import Removals, Removed
 
 _OF_NOTES: Final = {
-    EarlierNoted.TAKEN: OldNameWrote.ROLLED_BACK,
-    EarlierNoted.MAY_BE_TAKEN: OldNameWrote.MAY_HAVE_LOST,
+    EarlierNoted.REMOVED: OldNameWrote.ROLLED_BACK,
+    EarlierNoted.MAY_BE_REMOVED: OldNameWrote.MAY_HAVE_LOST,
 }
 _OF_LAST: Final = {
     LastHeld.UNPROVEN: OldNameWrote.UNPROVEN,

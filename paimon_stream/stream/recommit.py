@@ -441,7 +441,7 @@ def _request(now: _TableNow, lost: LostBatch, runtime: Runtime) -> CommitRequest
         renumber=True,
         numbering=prepared_numbering(now.table, lost.base),
         checked=True,
-        seen=None if now.latest is None else SnapshotRef.of(now.latest),
+        seen=SnapshotRef.of_optional(now.latest),
         stage_uuid=runtime.ids.uuid(),
     )
 

@@ -46,11 +46,14 @@ def settle(published: PublishedBatch) -> SettledBatch:
         removed_files=removed_files,
     ).measured(judged.meter)
     run.observer.reached(Phase.FINISHED, batch.batch_id)
+    changes = None
+    if isinstance(outcome, Published):
+        changes = outcome.changes
     return SettledBatch(
         run=run,
         standing=_standing_after(written, outcome, report, goes_back=goes_back),
         report=report,
-        changes=outcome.changes if isinstance(outcome, Published) else None,
+        changes=changes,
     )
 
 
@@ -100,9 +103,11 @@ def settle_found(judged: JudgedBatch, verdict: AlreadyCommitted) -> SettledBatch
     run = judged.run
     batch = judged.batch
     own = None
+    snapshot_id = None
     removed_files = 0
     marks = judged.standing.marks
     if verdict.snapshot is not None:
+        snapshot_id = verdict.snapshot.id
         snapshot_with_rows = with_rows(run.snapshots, verdict.snapshot)
         own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(snapshot_with_rows))
         marks = run.identity.properties(batch.batch_id, batch.offsets_hash)
@@ -124,7 +129,7 @@ def settle_found(judged: JudgedBatch, verdict: AlreadyCommitted) -> SettledBatch
         user=run.identity.user,
         identifier=batch.batch_id,
         outcome="already committed",
-        snapshot_id=None if verdict.snapshot is None else verdict.snapshot.id,
+        snapshot_id=snapshot_id,
         removed_files=removed_files,
     ).measured(judged.meter)
     standing = replace(judged.standing, memory=memory, marks=marks)

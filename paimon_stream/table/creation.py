@@ -53,11 +53,7 @@ def first_schema(
     _check_keys(partition, types, "partition key")
     _check_keys(primary, types, "primary key")
     _check_primary_key(primary, partition)
-    columns = [
-        replace(field, type=field.type.with_nullable(False)) if field.name in primary else field
-        for field in fields
-    ]
-    numbered, highest = reassign_ids(tuple(columns))
+    numbered, highest = reassign_ids(_with_not_null(fields, primary))
     schema = TableSchema(
         id=0,
         fields=numbered,
@@ -72,6 +68,15 @@ def first_schema(
     check_buckets(schema, opt.Options(stored))
     check_possible(schema, opt.Options(stored))
     return schema
+
+
+def _with_not_null(fields: Sequence[DataField], names: Sequence[str]) -> tuple[DataField, ...]:
+    """The columns. Those with these names are NOT NULL."""
+    columns = list(fields)
+    for place, field in enumerate(columns):
+        if field.name in names:
+            columns[place] = replace(field, type=field.type.with_nullable(False))
+    return tuple(columns)
 
 
 def _check_primary_key(primary: Sequence[str], partition: Sequence[str]) -> None:

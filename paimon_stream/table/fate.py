@@ -106,14 +106,40 @@ def fate_of(
     newest = 0 if latest is None else latest.id
     if there is not None and there.nonce == remembered.nonce and newest >= remembered.id:
         return Answer(fate=Fate.IN_TABLE)
-    storage = snapshots.storage
     removals: Removals
     replaced: bool | None
     looks: list[Request] = [
-        partial(read_removals, storage),
+        partial(read_removals, snapshots.storage),
         partial(is_replaced, snapshots, remembered, latest),
     ]
-    removals, replaced = storage.together(looks)
+    removals, replaced = snapshots.storage.together(looks)
+    answer = _by_notes_and_lineage(removals, remembered, newest, replaced)
+    if answer.fate is not Fate.EXPIRED:
+        return answer
+    if there is None and _is_gap(snapshots, remembered):
+        return _unknown(
+            f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
+        )
+    if stood_millis is not None:
+        remover = _may_have_removed(removals, remembered, stood_millis, removed_it)
+        if remover is not None:
+            return _unknown(
+                f"{_in_words(remover)}, and may have taken snapshot {remembered.id}, which had expired"
+            )
+    return answer
+
+
+def _by_notes_and_lineage(
+    removals: Removals, remembered: SnapshotRef, newest: int, replaced: bool | None
+) -> Answer:
+    """What the notes and the table's line say of a snapshot that is not there.
+
+    Args:
+        removals: the notes.
+        remembered: the snapshot.
+        newest: the id of the newest snapshot, 0 if there is none.
+        replaced: whether another snapshot of the lineage has its id; None if that is not known.
+    """
     noted = judge_notes(removals, removals.of_nonce(remembered.nonce))
     if noted.fate is Fate.ROLLED_BACK:
         return noted
@@ -128,17 +154,6 @@ def fate_of(
     if replaced is None:
         return _unknown(
             "manifest lists are missing that would show whether the snapshot with its id replaced it"
-        )
-    if there is None and _is_gap(snapshots, remembered):
-        return _unknown(
-            f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
-        )
-    remover = None
-    if stood_millis is not None:
-        remover = _may_have_removed(removals, remembered, stood_millis, removed_it)
-    if remover is not None:
-        return _unknown(
-            f"{_in_words(remover)}, and may have taken snapshot {remembered.id}, which had expired"
         )
     return noted
 

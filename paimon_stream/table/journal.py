@@ -155,6 +155,9 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
             for name in message.file_names():
                 checked_name(name, path)  # raises for a wrong name
         previous = body["previous"]
+        reused_millis = body.get("reusedMillis")
+        if reused_millis is not None:
+            reused_millis = integer(reused_millis)
         return JournalEntry(
             **{attribute: read(body[key]) for attribute, key, read in _FIELDS},
             messages=messages,
@@ -163,9 +166,7 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
             base=_optional_ref(body["base"]),
             newest=_optional_ref(body.get("newest")),
             previous=_previous(previous) if previous else None,
-            reused_millis=(
-                None if body.get("reusedMillis") is None else integer(body["reusedMillis"])
-            ),
+            reused_millis=reused_millis,
             overwrites=bool(body.get("overwrites", False)),
         )
 

@@ -304,7 +304,7 @@ class Layout:
             self.partition_types,
             self.partition_values(partition),
             self.default_name,
-            self.legacy_name,
+            legacy=self.legacy_name,
         )
 
     @property

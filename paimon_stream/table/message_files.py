@@ -61,10 +61,13 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
 
 def _misfit(message: CommitMessage, problem: str, location: str) -> FormatError:
     """The error for a commit message; `problem` is a sentence."""
+    partition = None
+    if isinstance(message.partition, bytes):
+        partition = message.partition.hex()
     return FormatError(
         f"a commit message does not fit the table, so nothing of it was published or deleted: {problem} Its "
         "writer or the bytes are wrong: write its files again.",
-        partition=message.partition.hex() if isinstance(message.partition, bytes) else None,
+        partition=partition,
         bucket=message.bucket,
     ).of_table(location)
 

@@ -374,7 +374,11 @@ def with_renamed(stored: Mapping[str, str], old: str, new: str) -> dict[str, str
     """
 
     def renamed(names: str) -> str:
-        return ",".join(new if name.strip() == old else name for name in names.split(","))
+        listed = names.split(",")
+        for place, name in enumerate(listed):
+            if name.strip() == old:
+                listed[place] = new
+        return ",".join(listed)
 
     options = {}
     for key, text in stored.items():

@@ -387,7 +387,7 @@ def _refusal(
 def _check_partition_columns(table: Table) -> None:
     legacy = table.options.value(opt.PARTITION_LEGACY_NAME)
     for field in table.schema.partition_fields:
-        check_partition_key(field.name, field.type, legacy, table.location)
+        check_partition_key(field.name, field.type, legacy=legacy, table=table.location)
 
 
 # -- new schemas ----------------------------------------------------------------------------------
@@ -477,23 +477,33 @@ def evolve(
         if digest is not None:
             _require_same_table(table, schemas, digest)
         wanted = table_of(table.storage, merged, overrides)
-        try:
-            if schemas.create(merged):
-                _warn_of_nanoseconds(table.schema, merged)
-                return wanted
-        except errors.Unavailable:
-            if schemas.exists(merged.id) and schemas.get(merged.id) == merged:
-                return wanted
-            if schemas.latest_id() == table.schema.id:
-                # The schema does not exist, but a late put may still create it. The next attempt at
-                # the batch will find out.
-                raise
+        if _publish_schema(schemas, table.schema, merged):
+            return wanted
         table = table_of(table.storage, schemas.latest(), overrides)
     raise errors.CommitContended(
         f"others changed the schema {_ATTEMPTS} times while it was being changed here. "
         "Nothing was written. Try again when they are done.",
         attempts=_ATTEMPTS,
     ).of_table(table.location)
+
+
+def _publish_schema(schemas: SchemaStore, before: TableSchema, after: TableSchema) -> bool:
+    """Publishes the schema that follows `before`. Returns whether the table has it now. If not,
+    another writer was first. Raises `Unavailable` if that is not known, and `StorageError`.
+    """
+    try:
+        is_created = schemas.create(after)
+    except errors.Unavailable:
+        if schemas.exists(after.id) and schemas.get(after.id) == after:
+            return True
+        if schemas.latest_id() == before.id:
+            # The schema does not exist, but a late put may still create it. The next attempt at the
+            # batch will find out.
+            raise
+        return False
+    if is_created:
+        _warn_of_nanoseconds(before, after)
+    return is_created
 
 
 def _require_same_table(table: Table, schemas: SchemaStore, digest: str) -> None:

@@ -75,7 +75,8 @@ class _Needs:
         named = []
         if ids:
             several = len(ids) > 1 or any(first != last for first, last in self.snapshots)
-            named.append(f"{'snapshots' if several else 'snapshot'} {_listed(ids)}")
+            noun = "snapshots" if several else "snapshot"
+            named.append(f"{noun} {_listed(ids)}")
         if self.tags:
             noun = "tags" if len(self.tags) > 1 else "tag"
             named.append(f"{noun} {_listed([repr(tag) for tag in self.tags])}")

@@ -471,7 +471,8 @@ class _ReadEntries:
         identities = list(map(hash, parts_of_identity))
         adds = [kind == FileKind.ADD for kind in kinds]
         self.ids.extend(identities)
-        self.signs.extend([1 if is_add else -1 for is_add in adds])
+        signs = [1 if is_add else -1 for is_add in adds]
+        self.signs.extend(signs)
         self.buckets.update(buckets)
         rows_added = sum(compress(counts, adds))
         self.added_rows += rows_added

@@ -330,4 +330,6 @@ def _key(type_: DataType, value: Any) -> Any:
     """
     if not type_.is_string:
         return value
-    return (value.rstrip(" ") if type_.root is TypeRoot.CHAR else value).encode()
+    if type_.root is TypeRoot.CHAR:
+        value = value.rstrip(" ")
+    return value.encode()

@@ -81,7 +81,7 @@ class StatsPlan:
             cover all.
         """
         reduced = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
-        return encode_stats(self.fields, reduced, self.dense)
+        return encode_stats(self.fields, reduced, dense=self.dense)
 
 
 class RowStats:

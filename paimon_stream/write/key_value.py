@@ -313,7 +313,7 @@ class KeyValueWriter(BucketWriter):
         self._content = _Content()
         keys = [replace(key, type=key.type.with_nullable(True)) for key in settings.keys]
         key_columns = [settings.key_mode.apply(columns[position]) for position in settings.keys_at]
-        key_stats, _ = encode_stats(keys, key_columns, False)
+        key_stats, _ = encode_stats(keys, key_columns, dense=False)
         return replace(
             super()._described(file, columns[settings.values_at :]),
             key_stats=key_stats,

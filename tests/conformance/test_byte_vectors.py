@@ -109,7 +109,7 @@ def test_partition_folders_are_those_of_java(vectors: Vectors) -> None:
         assert encode_row([type_], [value]).hex() == vector["partition_row_hex"]
         for legacy, form in ((True, "legacy_true"), (False, "legacy_false")):
             try:
-                path = partition_path(["p"], [type_], [value], default, legacy)
+                path = partition_path(["p"], [type_], [value], default, legacy=legacy)
             except UnsupportedFeature:
                 refused.append((str(type_), legacy))
                 continue
