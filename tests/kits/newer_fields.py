@@ -16,6 +16,10 @@ from typing import Any, Final
 import fastavro
 
 from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.live import snapshot_files
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import load_table
 from tests.kits.avro_files import read_file
 
 Node = dict[str, Any]
@@ -284,6 +288,12 @@ def members_with_values(node: Any, name: str, path: Place = ()) -> dict[Place, A
         elif isinstance(value, dict | list):
             found |= members_with_values(value, name, (*path, key))
     return found
+
+
+def live_entries(location: Path) -> list[ManifestEntry]:
+    """The entries of the live files of a local table."""
+    table = load_table(LocalStorage(str(location)))
+    return snapshot_files(table, SnapshotStore(table.storage).latest())
 
 
 def without_unknown(entry: ManifestEntry) -> ManifestEntry:
