@@ -144,8 +144,8 @@ class Checker:
             base: the snapshot on which it is built.
 
         Returns:
-            The changes to publish, with their final sequence numbers. They are without duplicates
-            if the table's options ask for that.
+            The changes to publish, with their final sequence numbers, and with the unknown fields
+            of removed files. They are without duplicates if the table's options ask for that.
 
         Raises:
             CommitConflict: a rule is broken.
@@ -188,6 +188,7 @@ class Checker:
             )
             if self._key_order is not None:
                 conflicts.check_key_ranges(context, files.live, changes.entries, self._key_order)
+            changes = replace(changes, entries=files.with_unknown(changes.entries))
         if self._table.is_postponed and request.kind is not CommitKind.COMPACT:
             changes = self._timed(changes, base)
         return self._numbered(request, changes, files)
