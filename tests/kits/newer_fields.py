@@ -143,6 +143,13 @@ def add_sequences(data: bytes) -> bytes:
     return written(schema, records)
 
 
+def add_sequences_everywhere(location: Path) -> None:
+    """Adds that field to all entries of the manifests of a local table."""
+    for path in (location / "manifest").glob("manifest-*"):
+        if not path.name.startswith("manifest-list"):
+            path.write_bytes(add_sequences(path.read_bytes()))
+
+
 def add_names(data: bytes, place: tuple[str, ...], name: str, files: Sequence[str]) -> bytes:
     """An Avro file of metadata in which each record at a place names some files, in a field of this
     name, as Paimon 2 names the sidecar files of manifests in manifest lists (`_EXTRA_FILES`).
