@@ -144,8 +144,8 @@ class Checker:
             base: the snapshot on which it is built.
 
         Returns:
-            The changes to publish, with their final sequence numbers. They are without duplicates
-            if the table's options ask for that.
+            The changes to publish, with their final sequence numbers, and with the unknown fields
+            of removed files. They are without duplicates if the table's options ask for that.
 
         Raises:
             CommitConflict: a rule is broken.
@@ -177,6 +177,7 @@ class Checker:
             conflicts.check_each_file_once(context, changes.entries)
         if is_compared:
             self._check_entries(context, files, changes.entries)
+            changes = replace(changes, entries=files.with_unknown(changes.entries))
         if self._table.is_postponed and request.kind is not CommitKind.COMPACT:
             changes = self._timed(changes, base)
         return self._numbered(request, changes, files)

@@ -23,14 +23,19 @@ from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import static_spec
 from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.compact.keyed_plan import KeyedThresholds
-from paimon_stream.compact.planning import Thresholds, check_compactable, plan_units, rewriter_of
+from paimon_stream.compact.planning import (
+    Thresholds,
+    check_compactable,
+    plan_units,
+    rewriter_of,
+    why_held,
+)
 from paimon_stream.compact.publish import CompactedBucket, CompactionSource, CompactReport
 from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, WaitingUnit, size_of
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.format.unknown_fields import names_of
 from paimon_stream.options import POSTPONE_BUCKETS, TARGET_FILE_SIZE, compaction_options
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.reports import Progress, silent
@@ -62,10 +67,6 @@ _DAMAGED: Final = (
     errors.WriteInterrupted,
 )
 _SKIPPED: Final = "Others have changed its files each time. Compact again later."
-_HELD: Final = (
-    "The manifests say of {} of its files what this release does not know ({}), and what it would lose. "
-    "Compact them with the engine that wrote them, or with a newer release of paimon-stream."
-)
 
 
 def compact(
@@ -324,10 +325,7 @@ class _CompactionCall:
     def _skipped(self, plan: _CompactionPlan) -> Iterator[CompactedBucket]:
         """The units that are held, by bucket."""
         for unit in self.done.held.values():
-            files = [entry.file for entry in unit.known if entry.file.unknown]
-            names = names_of(tuple(field for file in files for field in file.unknown))
-            reason = _HELD.format(len(files), names)
-            yield from _counted(plan.scan.table.layout, [unit], plan.limits.target, reason)
+            yield from _counted(plan.scan.table.layout, [unit], plan.limits.target, why_held(unit))
 
 
 def _naming_bucket(

@@ -21,6 +21,7 @@ from paimon_stream.format.entries import HASH, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.types import TypeRoot
+from paimon_stream.format.unknown_fields import names_of
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options.option import Option
 from paimon_stream.read.merged import buckets
@@ -157,6 +158,16 @@ class PlannedUnits:
                 self.held.append(unit)
             else:
                 self.units.append(unit)
+
+
+def why_held(unit: Unit) -> str:
+    """Why a unit of `PlannedUnits.held` is not rewritten, and what to do, for people."""
+    files = [entry.file for entry in unit.known if entry.file.unknown]
+    names = names_of(tuple(field for file in files for field in file.unknown))
+    return (
+        f"The manifests say of {len(files)} of its files what this release does not know ({names}), and what it would "
+        "lose. Compact them with the engine that wrote them, or with a newer release of paimon-stream."
+    )
 
 
 def plan_append(

@@ -1,9 +1,10 @@
 """Fields of Avro records that this release does not know: found in the bytes of a block when it is
 read, put back when the records are written (format.md §1.5).
 
-No value of such a field is ever made. Its bytes are cut out of the block and put at the end of the
+No value of such a field is made. Its bytes are cut out of the block and put at the end of the
 record that had it. So the memory that a crafted file can cost is that of its bytes, and every type
-is kept exactly.
+is kept exactly. Only arrays of numbers become values, because commit messages have them in another
+form (format.md §8.2).
 
 What a file holds besides the wanted schema is decided once, by the writer's schema. Files without
 such fields cost nothing.
@@ -507,6 +508,31 @@ class _OwnType:
                 {"name": field["name"], "type": self.of(field["type"])} for field in own["fields"]
             ]
         return own
+
+
+# -- arrays of numbers ----------------------------------------------------------------------------
+LONGS: Final = json.dumps(["null", {"type": "array", "items": "long"}], sort_keys=True)
+"""The type of an unknown field that is an array of longs, as `UnknownField` has it."""
+
+
+def field_of_longs(path: _Path, numbers: Sequence[int]) -> UnknownField:
+    """The unknown field at a path that has these numbers of 64 bits."""
+    items = (zigzag(len(numbers)), *map(zigzag, numbers)) if numbers else ()
+    return UnknownField(path, LONGS, b"".join((zigzag(1), *items, zigzag(0))))
+
+
+def longs_of(field: UnknownField) -> tuple[int, ...]:
+    """The numbers of an unknown field whose type is `LONGS`, and whose bytes a file had."""
+    numbers: list[int] = []
+    _, at = _number(field.data, 0)
+    blocks = _items(field.data, at)
+    size, at = next(blocks)
+    while size:
+        for _ in range(size):
+            number, at = _number(field.data, at)
+            numbers.append(number)
+        size, at = blocks.send(at)
+    return tuple(numbers)
 
 
 # -- writing --------------------------------------------------------------------------------------

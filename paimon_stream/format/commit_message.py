@@ -153,8 +153,7 @@ class CommitMessage:
         version: int = VERSION,
     ) -> "CommitMessage":
         """The message in these bytes, which must be of this version, 11 to 14, and hold nothing
-        else. Raises `FormatError`, `UnknownVersion`, and `UnsupportedFeature` for a file with
-        `_WRITE_COLS_SEQUENCES`.
+        else. Raises `FormatError` and `UnknownVersion`.
         """
         source = _Input(data, version)
         message = _read(source)

@@ -85,6 +85,7 @@ COUNTERS: Final = (
     "failedExpiries",
     "compactions",
     "failedCompactions",
+    "heldCompactions",
     "committedRows",
     "committedFiles",
     "committedBytes",

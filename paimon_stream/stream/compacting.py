@@ -38,6 +38,7 @@ from paimon_stream.compact.planning import (
     plan_units,
     refusal,
     rewriter_of,
+    why_held,
 )
 from paimon_stream.compact.publish import CompactionSource, landed
 from paimon_stream.compact.rewrite import DaemonThreads, Rewriter, Rewritten
@@ -349,6 +350,8 @@ class StreamCompaction:
         """
         self._deep: set[Bucket] = set()
         """The buckets of which the last warning has said that they are too deep."""
+        self._held: set[Bucket] = set()
+        """The buckets with files that this run leaves to other releases (`_note_held`)."""
         self._knows_earlier = False
         """Whether the buckets that an earlier run left to compact were read (`_note_earlier`)."""
         self._last_end = self._clock.monotonic()
@@ -509,6 +512,7 @@ class StreamCompaction:
             self._fail(scan.table, bucket_of(entry), error, full=mode.full)
 
         planned = plan_units(scan, self._runtime, skip_bucket, full=mode.full, early=mode.early)
+        self._note_held(scan.table, planned.held)
         ready: list[Unit] = []
         for unit in planned.units:
             if unit.newest_schema <= scan.schema.id:
@@ -522,6 +526,26 @@ class StreamCompaction:
         if mode.early:
             for unit in ready:
                 self._optimized_millis[unit.bucket] = self._clock.now_millis()
+
+    def _note_held(self, table: Table, units: Iterable[Unit]) -> None:
+        """Counts the buckets with units that are left as they are because of unknown fields, each
+        once in a run. Warns of the first one only, because a writer that adds such fields adds them
+        to all.
+        """
+        for unit in units:
+            if unit.bucket in self._held:
+                continue
+            if not self._held:
+                partition, number, _ = unit.bucket
+                _LOG.warning(
+                    "%s: the stream leaves files of %s as they are. %s "
+                    "The metric heldCompactions counts such buckets.",
+                    table.location,
+                    table.layout.bucket_folder(partition, number),
+                    why_held(unit),
+                )
+            self._held.add(unit.bucket)
+            self._count("heldCompactions", 1)
 
     # -- publish
     # ----------------------------------------------------------------------------------
