@@ -210,7 +210,9 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
 
 
 class _Removal(NamedTuple):
-    """A run that removed snapshots. The fields are those of `Removed`."""
+    """A run that removed snapshots: the fields of `Removed` that all of them share. `millis` is 0
+    if it is not known.
+    """
 
     millis: int
     by: str

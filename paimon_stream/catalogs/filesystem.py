@@ -276,6 +276,9 @@ class FilesystemCatalog:
         """Records a table that was made (`new`) or altered, if this catalog has more than files."""
 
     def _has(self, database: str) -> bool:
+        """Whether there is such a database. Raises `InvalidOption` for a name that no folder can
+        have, and for `sys`, which Java keeps for its system tables.
+        """
         if not _is_name(database):
             raise errors.InvalidOption(
                 f"{database!r} cannot be a database: its name is a folder's, and not 'sys'. "

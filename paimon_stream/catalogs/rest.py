@@ -303,15 +303,12 @@ class RestCatalog(FilesystemCatalog):
         table = self._client.ask("GET", path_in_catalog)
         location = str(table.get("path") or "")
         if scheme_of(location) == "file":
+            # Servers write `file:/path` and `file:///path`.
             location = "/" + location.partition(":")[2].lstrip("/")
         if table.get("isExternal"):  # the server does not commit to it (docs/spec/catalogs.md §4)
             return location, _of_store(location, self._options)
-        options = {
-            f"{_CATALOG}{key}" if OF_SERVER.fullmatch(key) else key: value
-            for key, value in self._options.items()
-        }
         return location, {
-            **options,
+            **{_key_for_storage(key): value for key, value in self._options.items()},
             "metastore": "rest",
             f"{_CATALOG}identifier": path_in_catalog,
             f"{_CATALOG}table-id": str(table.get("id")),
@@ -337,7 +334,7 @@ class RestCatalog(FilesystemCatalog):
             "POST",
             "databases",
             {"name": _name(name), "options": {}},
-            but=errors.AlreadyExists,
+            failure=errors.AlreadyExists,
             ignored=ignored,
         )
 
@@ -363,7 +360,7 @@ class RestCatalog(FilesystemCatalog):
                 option="cascade",
                 path=self.warehouse,
             )
-        self._ask("DELETE", path_of(_name(name)), but=errors.NotFound, ignored=ignored)
+        self._ask("DELETE", path_of(_name(name)), failure=errors.NotFound, ignored=ignored)
 
     def list_tables(self, database: str) -> list[str]:
         """The names of the tables of a database, sorted. Raises `NotFound` if there is no such
@@ -378,7 +375,7 @@ class RestCatalog(FilesystemCatalog):
     ) -> None:
         """Lets the server drop a table. Raises `NotFound`."""
         ignored = opt.Arguments(self.warehouse).flag("ignore_if_not_exists", ignore_if_not_exists)
-        self._ask("DELETE", path_of(*_names(identifier)), but=errors.NotFound, ignored=ignored)
+        self._ask("DELETE", path_of(*_names(identifier)), failure=errors.NotFound, ignored=ignored)
 
     def rename_table(
         self,
@@ -419,7 +416,11 @@ class RestCatalog(FilesystemCatalog):
         }
         body = {"identifier": {"database": database, "object": table}, "schema": sent}
         self._ask(
-            "POST", f"{path_of(database)}/tables", body, but=errors.AlreadyExists, ignored=ignored
+            "POST",
+            f"{path_of(database)}/tables",
+            body,
+            failure=errors.AlreadyExists,
+            ignored=ignored,
         )
 
     def post_changes(
@@ -438,13 +439,13 @@ class RestCatalog(FilesystemCatalog):
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
-        but: type[errors.StorageError],
+        failure: type[errors.StorageError],
         ignored: bool,
     ) -> None:
-        """Asks the server. An error of the class `but` is not raised if `ignored` is set."""
+        """Asks the server. An error of the class `failure` is not raised if `ignored` is set."""
         try:
             self._client.ask(verb, path, body)
-        except but:
+        except failure:
             if not ignored:
                 raise
 
@@ -492,6 +493,13 @@ _names: Final = partial(names_of, main=True)  # branches are not opened
 
 def _name(database: str) -> str:
     return names_of((database, "t"))[0]
+
+
+def _key_for_storage(key: str) -> str:
+    """The key under which the storage gets an option of the catalog. Options of the server get a
+    prefix, so that they are told apart from those of the object store.
+    """
+    return f"{_CATALOG}{key}" if OF_SERVER.fullmatch(key) else key
 
 
 def _of_store(

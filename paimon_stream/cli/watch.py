@@ -252,8 +252,8 @@ _SORTS: Final = tuple(_SORT_KEYS)
 
 
 def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState]:
-    """The states in the order in which an operator wants to see them, or sorted by something else
-    (`_SORTS`).
+    """The states sorted by `by`, one of `_SORTS`. By default, the states that need an operator come
+    first.
     """
     return sorted(states, key=_SORT_KEYS[by])
 

@@ -316,8 +316,8 @@ class Checker:
         """Checks what others did since the last safe snapshot, which the option
         `commit.strict-mode.last-safe-snapshot` names (semantics.md §2.9). −1 stands for the
         snapshot that is the latest at the first commit. After a check, the base becomes the last
-        safe snapshot, unless the last safe one is later. Raises `StrictModeViolated`, and
-        `HistoryUnknown` if some of these snapshots have expired.
+        safe snapshot, unless the last safe one is later. Raises `StrictModeViolated`. Raises
+        `HistoryUnknown` if a snapshot after the last safe one has expired.
         """
         if self._last_safe is None:
             return
@@ -347,8 +347,8 @@ class Checker:
     # -- afterwards
     # ---------------------------------------------------------------------------------
     def published(self, changes: Changes) -> None:
-        """Warns once if a bucket that our commit has touched has more files of level 0 than Java
-        would allow (semantics.md §6.6), before readers become slow. Uses only facts that the commit
+        """Warns once, before readers become slow, if a bucket that our commit has touched has more
+        files of level 0 than Java would allow (semantics.md §6.6). Uses only facts that the commit
         already has.
         """
         most = self._most_runs

@@ -81,8 +81,9 @@ class OverwriteSource:
         self._read: dict[str, list[ManifestEntry]] = {}
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each live file of the cleared partitions, then what was written. The index
-        files of those partitions are removed, too. Raises `CorruptMetadata`, `StorageError`.
+        """A DELETE for each live file that is replaced, then what was written. Files of spared
+        partitions and of postponed rows are not replaced. The index files of the cleared partitions
+        that are not spared are removed, too. Raises `CorruptMetadata`, `StorageError`.
         """
         live = self._live(base)
         spared = {

@@ -101,7 +101,7 @@ class Counts:
         append: Changes = NO_CHANGES,
         compact: Changes = NO_CHANGES,
     ) -> "Counts":
-        """The counts of a commit with these written and compacted changes."""
+        """The counts of a commit with these changes, from writing and from compaction."""
         both = (*append.entries, *compact.entries)
         added = [entry for entry in both if entry.kind is FileKind.ADD]
         output = [entry for entry in compact.entries if entry.kind is FileKind.ADD]

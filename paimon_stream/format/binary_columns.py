@@ -295,7 +295,10 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
     low = pairs[:, 0]
     high = pairs[:, 1]
     if not is_reserved(type_):
+        # A short DECIMAL has no tail: its low word is all of the number.
         return _Part(slot=_zeroed(low, null), null=null)
+    # All bits are 1 for a negative number, else 0. XOR with them turns a negative number into a
+    # non-negative one that needs as many bytes.
     sign = (high.view(np.int64) >> 63).view(np.uint64)
     size = _byte_length(low ^ sign, high ^ sign)
     # The digits are moved to the front, big endian. They are shifted up as one number of 128 bits:
@@ -305,6 +308,8 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
     bits = (shift % 64).astype(np.uint64)
     upper = np.where(by_a_word, low, high)
     lower = np.where(by_a_word, np.uint64(0), low)
+    # These bits move from the lower word into the upper one. Where nothing is shifted, there are
+    # none; `maximum` only keeps numpy from shifting by 64, which is undefined.
     carried = np.where(bits > 0, lower >> (np.uint64(64) - np.maximum(bits, 1)), np.uint64(0))
     first_word = ((upper << bits) | carried).byteswap()
     second_word = (lower << bits).byteswap()

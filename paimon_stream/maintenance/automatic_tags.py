@@ -168,10 +168,11 @@ class TagNames:
         elif period == "daily":
             format_ = _DAY[style]
         elif period == "two-hours":
-            format_ = _HOUR["with_dashes"]
+            format_ = _HOUR["with_dashes"]  # Java ignores the formatter here
         else:
             format_ = _HOUR[style]
-        zone = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
+        zone_option = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
+        has_zone = options.is_set(zone_option) or zone_option.default is not None
         has_name = options.is_set(opt.TAG_BATCH_NAME)
         has_most = options.is_set(opt.TAG_NUM_RETAINED_MAX)
         return cls(
@@ -179,7 +180,7 @@ class TagNames:
             period=tag_period(options),
             delay=dt.timedelta(milliseconds=options.value(opt.TAG_CREATION_DELAY)),
             format=format_,
-            zone=options.value(zone) if options.is_set(zone) or zone.default else None,
+            zone=options.value(zone_option) if has_zone else None,
             complete=options.value(opt.TAG_AUTOMATIC_COMPLETION),
             batch=options.value(opt.TAG_BATCH_NAME) if has_name else None,
             most=options.value(opt.TAG_NUM_RETAINED_MAX) if has_most else 0,

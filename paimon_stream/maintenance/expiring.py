@@ -203,7 +203,9 @@ class ExpiringNotes:
             if note.path == path:
                 continue
             data = read_if_there(self._storage.read, note.path)
-            if data is not None and path not in present:
+            # An earlier run may have copied the note, and ended before it deleted the older file.
+            is_copied = path in present
+            if data is not None and not is_copied:
                 try:
                     self._storage.write_hint(path, data)
                 except StorageError as error:

@@ -106,7 +106,8 @@ def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
 
 
 def _evidence_of_loss(storage: Storage, *, in_doubt: bool) -> str | None:
-    # The hints are read before the listing.
+    # The hints are read before the listing. Otherwise a snapshot that is committed in between would
+    # look lost.
     hints = {path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}
     ids = SnapshotStore(storage).ids()
     latest = hints[LATEST_HINT]

@@ -374,7 +374,9 @@ class _OptionReader:
         return set(self._columns(option.key, filter(None, self._options.value(option).split(","))))
 
     def _check_deletes(self, groups: Sequence[SequenceGroup], deleting: set[str]) -> None:
-        """Raises `InvalidOption` for options about deletes that contradict each other."""
+        """Raises `InvalidOption` for options about deletes that contradict each other. `deleting`
+        are the columns whose sequence groups delete rows.
+        """
         remove_on_delete = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE)
         remove_key = opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key
         group_key = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
@@ -385,7 +387,8 @@ class _OptionReader:
                 raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {group_key}")
         if remove_on_delete and groups:
             raise self._wrong(remove_key, "does not go with sequence groups of columns")
-        if not deleting <= _ordering_columns(groups):
+        names_other_column = not deleting.issubset(_ordering_columns(groups))
+        if names_other_column:
             raise self._wrong(group_key, "names a column that orders no sequence group")
 
     def _partial_update_rules(

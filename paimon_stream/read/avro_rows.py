@@ -1,6 +1,7 @@
 """Avro data files, a few blocks at a time (format.md §7.6). Arrow does not read Avro, so rows are
-decoded in Python and then converted column by column. A file may use names of types and fields that
-Avro forbids. For reading, only the order of fields matters, so the decoder gets generated names.
+decoded in Python and then converted column by column. The names of types and fields in a file may
+be ones that Avro forbids. To decode a block, only the order of fields matters, so the decoder gets
+generated names. The columns are then chosen by their names in the file.
 """
 
 import io

@@ -220,7 +220,7 @@ def convert(
     if target.is_nested:
         return _map(array, source, target, leaf, column)
     if source.is_nested:
-        # Java neither cuts nor pads this text.
+        # Java ignores the length of a CHAR or VARCHAR for the text of a nested value.
         return nested_to_string(convert(array, source, _text_inside(source), leaf, column))
     return _atomic(array, source, target, leaf, column)
 

@@ -188,7 +188,7 @@ def _day(parts: pa.Array) -> pa.Array:
 
 
 def _two_digits(parts: pa.Array, name: str) -> pa.Array:
-    """A part of a day or a clock, such as "07" for "7"."""
+    """A part of a date or of a time of day, padded to two digits: "07" for "7"."""
     return pc.utf8_lpad(pc.struct_field(parts, name), width=2, padding="0")
 
 

@@ -260,7 +260,8 @@ def _holds_for_all(type_: DataType, low: Any, high: Any, rows: int | None) -> bo
     Raises one of `BROKEN` if they cannot be compared.
     """
     if type_.is_float or type_.is_binary or type_.is_nested:
-        # A value may be beyond all bounds, such as NaN, unless there is no other value.
+        # The bounds of these types bind no value (NaN is beyond all), except in a file of one
+        # row with equal bounds.
         is_any_zero = type_.is_float and low == 0  # 0.0 and -0.0 are equal, and not the same
         if rows != 1 or low != high or is_any_zero:
             return False

@@ -258,12 +258,13 @@ def find_snapshot(table: Table, at: PointInTime) -> Snapshot | None:
     """
     arguments = opt.Arguments(table.location)
     snapshot_id = arguments.whole("snapshot_id", at.snapshot_id, optional=True)
-    arguments.text("tag", at.tag, may_be_blank=True, optional=True)
+    arguments.text("tag", at.tag, may_be_blank=True, optional=True)  # raises for another type
     store = SnapshotStore(table.storage)
-    names = at.said_by
-    if len(names) > 1:
+    arguments_set = at.said_by
+    if len(arguments_set) > 1:
         raise InvalidOption(
-            f"{' and '.join(names)} are both given. Give one of them.", option=names[1]
+            f"{' and '.join(arguments_set)} are both given. Give one of them.",
+            option=arguments_set[1],
         ).of_table(table.location)
     if at.tag is not None:
         return _tagged(table, at.tag)

@@ -188,7 +188,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return {**self.__dict__, "_store": None}
 
     def initialOffset(self) -> Offset:
-        """Before the first batch (streaming-reads.md §1)."""
+        """The offset before the first batch (streaming-reads.md §1)."""
         return _BEFORE
 
     def latestOffset(self, start: Offset = _BEFORE, limit: Any = None) -> Offset:

@@ -93,7 +93,8 @@ def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
 
     Raises:
         PaimonStreamError: a task failed with this error (of `write_task` or `write_keyed_task`).
-            The files of the other tasks are removed. Spark raises other failures in the plan.
+            The files of the other tasks are removed. Other failures are raised when Spark runs the
+            query.
     """
     check_shuffle(table)
     tasks = partitions_of(frame) if table.schema.primary_keys else None

@@ -307,7 +307,8 @@ class Bundle:
         """Adds the file. Raises `StorageError` if files must be written to make room and that
         fails.
         """
-        self._held += len(data) - len(self._files.pop(path, b""))
+        replaced = self._files.pop(path, b"")
+        self._held += len(data) - len(replaced)
         self._files[path] = data
         if self._held > _HELD_BYTES:
             self.flush()

@@ -208,8 +208,8 @@ def branch_note(branch: str) -> str:
 
 
 def older_branch_note(branch: str) -> str:
-    """Where releases up to 0.1.0 wrote that note. If there is a commit user `branch-<name>`, its
-    folder is at the same path.
+    """Where releases up to 0.1.0 wrote the note of `branch_note`. A commit user `branch-<name>` has
+    its folder there.
     """
     return f"{_OWN_FOLDER}/{_PREFIX}{branch}"
 

@@ -219,10 +219,10 @@ class ObjectStorage(Storage):
         """
         if self.settings.kind != "s3":
             return self._deleted_alone(paths)
-        every = dict.fromkeys(paths)
-        # This deletes nothing. It finds the paths that are no keys.
-        failed = delete_each(self.key, every)
-        good = [path for path in every if path not in failed]
+        unique_paths = dict.fromkeys(paths)
+        # This deletes nothing. `key` raises for the paths that are no keys, which are thus found.
+        failed = delete_each(self.key, unique_paths)
+        good = [path for path in unique_paths if path not in failed]
         groups = [good[start : start + _PAGE] for start in range(0, len(good), _PAGE)]
         for failed_of_group in self.together(
             [partial(self._deleted_together, group) for group in groups]

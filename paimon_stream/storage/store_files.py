@@ -178,15 +178,16 @@ def open_source(store: _AskedStore, path: str) -> Any:
 
 def _size_and_tail(store: _AskedStore, path: str) -> tuple[int, int, bytes]:
     """The size of the file, where its last bytes begin, and those bytes."""
-    if store.settings.kind != "azure":  # which has no ranges that count from the end
+    # Azure has no ranges that count from the end.
+    if store.settings.kind != "azure":
         try:
             return store.get(path, _facts_of_tail, options={"range": {"suffix": _LEAST_READ}})
-        except InvalidOption as refused:  # an empty file has no last bytes
-            refusal = refused
+        except InvalidOption:
+            # An empty file has no last bytes, so stores refuse the request.
             size = int(store.head(path)["size"])
-        if size:
-            raise refusal
-        return 0, 0, b""
+            if size:
+                raise
+            return 0, 0, b""
     size = int(store.head(path)["size"])
     start = max(0, size - _LEAST_READ)
     tail = store.ranged(path, start, size) if size else b""

@@ -383,8 +383,9 @@ class Layout:
         return self.in_folder(INDEX_FOLDER, file.file_name)
 
     def holds(self, path: str) -> bool:
-        """Whether the path, relative to the table, can be that of a data file or index file: a file
-        in a bucket of a partition, or in the index folder.
+        """Whether the path can be that of a data file or index file: a file in a bucket of a
+        partition, or in the index folder. It is relative to the table, or begins with an external
+        path that the options name.
         """
         folder, _, name = path.rpartition("/")
         if names.wrong_with(name) is not None:

@@ -141,7 +141,7 @@ class SnapshotStore:
         ids = self._to_survey
         if not ids:
             return
-        step = -(-len(ids) // _SAMPLES)
+        step = -(-len(ids) // _SAMPLES)  # rounded up, so that at most `_SAMPLES` are read
         reads = [partial(self._if_readable, snapshot_id) for snapshot_id in ids[::step]]
         for snapshot in self.storage.together(reads):
             if snapshot is not None:

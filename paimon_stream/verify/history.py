@@ -128,7 +128,7 @@ def _read_root(
     """The root in a file. None if the file is gone, or if a finding says what is wrong with it.
     `number` is the id in the name of the file; None for a tag.
     """
-    kind = stat.path.partition("/")[0]
+    kind = stat.path.partition("/")[0]  # the folder is named for what is in it
     try:
         snapshot = decode_snapshot(storage.read(stat.path, MOST_JSON), stat.path)
     except NotFound:

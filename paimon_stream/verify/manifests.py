@@ -112,33 +112,33 @@ class SamplePool:
     manifest.
 
     Attributes:
-        most: how many files are drawn at most.
+        most_files: how many files are drawn at most; 0 for none.
         rng: draws them.
     """
 
-    most: int
+    most_files: int
     rng: Rng
     _files: list[tuple[int, str]] = field(default_factory=list, init=False)
     """Each is the hash of the file's identity, and the path of its manifest."""
 
     def add(self, ids: Sequence[int], manifest: str) -> None:
         """Adds some of the files that a manifest adds. `ids` are the hashes of their identities."""
-        if len(ids) > self.most:
-            ids = [ids[self.rng.below(len(ids))] for _ in range(self.most)]
+        if len(ids) > self.most_files:
+            ids = [ids[self.rng.below(len(ids))] for _ in range(self.most_files)]
         self._files += [(identity, manifest) for identity in ids]
-        if len(self._files) > _POOL * self.most:
+        if len(self._files) > _POOL * self.most_files:
             self._files = [
                 self._files[self.rng.below(len(self._files))] for _ in range(len(self._files) // 2)
             ]
 
-    def draw(self, live: Longs, but: Container[int]) -> dict[str, set[int]]:
-        """Draws from the live files, apart from some. Returns the hashes of their identities, by
-        the paths of their manifests.
+    def draw(self, live: Longs, excluded: Container[int]) -> dict[str, set[int]]:
+        """Draws from the live files that are not `excluded`. All files are given as the hashes of
+        their identities. Returns those of the drawn files, by the paths of their manifests.
         """
         manifests = dict(self._files)
-        ids = [identity for identity in manifests if identity not in but]
+        ids = [identity for identity in manifests if identity not in excluded]
         alive = list(compress(ids, np.isin(np.array(ids, np.int64), live)))
-        while len(alive) > self.most:
+        while len(alive) > self.most_files:
             alive.pop(self.rng.below(len(alive)))
         drawn: dict[str, set[int]] = {}
         for identity in alive:
@@ -295,7 +295,7 @@ class Shelf:
         self.findings.checked["manifests"] += 1
         self.findings.checked["entries"] += len(entries.signs)
         self._check_meta(meta, entries, path)
-        if self.pool.most:
+        if self.pool.most_files:
             self.pool.add(entries.added_files(), path)
         return ManifestFacts(
             ids=np.frombuffer(entries.ids, dtype=np.int64),
@@ -390,8 +390,12 @@ class Shelf:
     def names(
         self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1
     ) -> list[str]:
-        """The sorted paths of the files with these identities that occur `at_least` times in the
-        manifests.
+        """The sorted paths of files that occur in the manifests at least `at_least` times.
+
+        Args:
+            ids: the hashes of the identities of the files to look for.
+            metas: the manifests.
+            at_least: how often a file must occur; 1 for all that occur.
         """
         wanted = set(ids)
         paths = (manifest_path(meta.file_name) for meta in metas)

@@ -281,8 +281,9 @@ def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
 def _index_entries(
     root: CheckedRoot, shelf: Shelf, path: str, *, is_current: bool
 ) -> tuple[IndexManifestEntry, ...]:
-    """The entries of the index manifest in a file; none if it cannot be read. `is_current` says
-    whether it is that of the newest snapshot, which alone can be rebuilt.
+    """The entries of the index manifest in a file. If it cannot be read, adds a finding and returns
+    none. Only the index of the newest snapshot can be rebuilt; `is_current` says whether this is
+    it.
     """
     can_be_made = shelf.table.has_dynamic_buckets and not shelf.table.options.value(
         DELETION_VECTORS

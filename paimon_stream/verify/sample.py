@@ -57,6 +57,7 @@ def check_sample(shelf: Shelf, live: Longs, progress: Progress) -> Sampled:
     chosen: list[ManifestEntry] = []
     for manifest, identities in drawn.items():
         for entry in shelf.entries(manifest, identities):
+            # `entries` looks at this set while it runs, so each file is chosen once.
             identities.discard(hash(tuple(entry.identity)))
             chosen.append(entry)
     sampled: Sampled = {}
@@ -156,7 +157,7 @@ class _SampledFile:
             if column.name in chunk.columns
         }
         self._partition(columns)
-        self._bucket(columns, chunk.rows)
+        self._check_buckets(columns, chunk.rows)
         self._todays_types(chunk)
         for field_ in self.fields:
             column = columns.get(field_.name)
@@ -194,7 +195,10 @@ class _SampledFile:
             except UnsupportedFeature as error:
                 self.not_read.setdefault(now.name, error.message)
 
-    def _bucket(self, columns: dict[str, pa.Array], rows: int) -> None:
+    def _check_buckets(self, columns: dict[str, pa.Array], rows: int) -> None:
+        """Counts the rows that belong into another bucket. For dynamic buckets, collects the hashes
+        of the keys instead, because only the index can tell their buckets.
+        """
         total = self.entry.total_buckets
         keys = self.written.bucket_keys
         dynamic = self.table.has_dynamic_buckets

@@ -383,8 +383,8 @@ class _HistoryCheck:
     def _unreported(
         self, ids: Longs, metas: Sequence[ManifestFileMeta], *, at_least: int
     ) -> list[str]:
-        """The first names of the files with these identities that were not reported before. They
-        occur `at_least` times in the manifests.
+        """The first few of the names not reported before, if their files occur in the manifests at
+        least `at_least` times. `ids` are the hashes of the identities of the files.
         """
         fresh = [int(identity) for identity in ids if int(identity) not in self.reported]
         self.reported.update(fresh)

@@ -54,9 +54,12 @@ def _find(pairs: Pairs, hashes: Hashes) -> Numbers:
     """The bucket of each hash, -1 for a hash that is not known."""
     if not len(pairs):
         return np.full(len(hashes), -1, np.int32)
+    # A hash above all pairs is looked up beyond the last one; it is compared with the last.
     positions = np.minimum(np.searchsorted(pairs, _pairs(hashes, 0)), len(pairs) - 1)
     nearest = pairs[positions]
-    return np.where(nearest >> _BITS == hashes, nearest & _BUCKET, -1).astype(np.int32)
+    nearest_hashes = nearest >> _BITS
+    nearest_buckets = nearest & _BUCKET
+    return np.where(nearest_hashes == hashes, nearest_buckets, -1).astype(np.int32)
 
 
 def _first_twice(pairs: Pairs) -> Pairs:

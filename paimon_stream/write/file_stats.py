@@ -214,9 +214,9 @@ _IDS_PER_FIELD: Final = 1024
 
 
 def file_schema(schema: TableSchema) -> pa.Schema:
-    """The columns in table order, each with its field id; NOT NULL columns are not nullable.
-    Members of ROWs have field ids of their own. The ids of elements, keys and values are derived
-    from the field around them.
+    """The columns in table order, each with its field id and the nullability of its type. Members
+    of ROWs have field ids of their own. The ids of elements, keys and values are derived from the
+    field around them.
     """
     return pa.schema([_root_field(field) for field in schema.fields])
 
