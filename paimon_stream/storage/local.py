@@ -92,7 +92,8 @@ class LocalStorage(Storage):
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Like `write` for each file, but new files get their names at once, because nothing refers
-        to them yet. They are synced in parallel, and their folders once, at the end.
+        to them yet. They are synced at the end, several at once if the disk is busy, and each
+        folder once.
         """
         paths = [self._full(path) for path, _ in files]
         created: list[os_files.CheckedFile] = []
