@@ -22,6 +22,7 @@ from paimon_stream.read.convert import Chunk, normalize
 _BROKEN: Final = (*BROKEN, MemoryError, *SCHEMA_ERRORS)
 _PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _BATCH_BYTES: Final = 32 << 20
+"""After reading this many bytes, records are returned even if they are fewer than asked for."""
 _KEPT: Final = "surrogateescape"
 """How Python text keeps bytes that are not UTF-8 (PEP 383)."""
 
@@ -130,6 +131,9 @@ def _renamed(node: Any, names: dict[str, str]) -> Any:
 
 
 def _array(values: list[Any], type_: DataType) -> pa.Array:
+    """The decoded values of a column, or of a part of a nested one, as Arrow's array. Raises
+    `FormatError`.
+    """
     wanted = arrow_type(type_)
     try:
         match type_.root:

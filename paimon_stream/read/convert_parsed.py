@@ -35,7 +35,9 @@ _TIME: Final = (
 )
 _PER_DAY: Final = 86_400_000
 _EPOCH_UNITS: Final = MappingProxyType({0: "s", 3: "ms", 6: "us", 9: "ns"})
-"""What a whole number counts that becomes a TIMESTAMP, by its precision. Java fails on others."""
+"""What a whole number that becomes a TIMESTAMP counts, by the precision. Java fails on other
+precisions.
+"""
 _WIDE: Final = pa.decimal256(76, 38)
 
 

@@ -226,7 +226,8 @@ def _cases(column: DataField, stats: ColumnStats, rows: int | None) -> list[pc.E
     if in_bounds is not None:
         return [in_bounds, reference.is_null()] if may_be_null else [in_bounds]
     if may_be_null or column.type.is_float:
-        return []  # a float may be NaN: that is valid, but is_null(nan_is_null=True)
+        # A float may be NaN. It is valid, and yet is_null(nan_is_null=True) holds for it.
+        return []
     return [reference.is_valid()]
 
 

@@ -254,7 +254,9 @@ def find_snapshot(table: Table, at: PointInTime) -> Snapshot | None:
 
     Raises:
         NotFound: there is no such snapshot or tag.
-        InvalidOption: the id is not a whole number, or two of the three are given.
+        InvalidOption: the id is not a whole number, the tag is not text, or several of the three
+            are given.
+        CorruptMetadata, StorageError: a snapshot or a tag cannot be read.
     """
     arguments = opt.Arguments(table.location)
     snapshot_id = arguments.whole("snapshot_id", at.snapshot_id, optional=True)
@@ -512,8 +514,8 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> li
             opt.POSTPONE_MERGE_ON_READ.key,
             waiting,
         )
-    lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
-    return [entry for entry in entries if entry.bucket >= 0 and entry.file.level >= lowest]
+    lowest_level = 1 if by_level or merge.engine == FIRST_ROW else 0
+    return [entry for entry in entries if entry.bucket >= 0 and entry.file.level >= lowest_level]
 
 
 def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
