@@ -251,6 +251,7 @@ class _OptionReader:
 
     # -- options of any engine --------------------------------------------------------------------
     def _is_on(self, key: str) -> bool:
+        """Whether a switch is true; False if it is not set. Raises `InvalidOption`."""
         value = self._options.get(key, "false").lower()
         if value not in ("true", "false"):
             raise self._wrong(key, "is neither true nor false")
@@ -324,6 +325,7 @@ class _OptionReader:
         )
 
     def _check_function(self, column: DataField, function: str) -> None:
+        """Raises `InvalidOption` or `UnsupportedFeature` if the function cannot merge the column."""
         context = {"table": self._table, "column": column.name, "function": function}
         if not function or function != function.strip():
             raise InvalidOption(
@@ -438,6 +440,7 @@ class _OptionReader:
             if len(set(members)) < len(members):
                 raise self._wrong(key, "names a column twice")
             for name in (*members, *ordering):
+                # This group gets the next position.
                 if group_of.get(name, len(groups)) != len(groups):
                     raise self._wrong(key, f"names {name!r}, which is in another sequence group")
                 if name in self._schema.primary_keys:
