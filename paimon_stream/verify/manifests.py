@@ -34,7 +34,9 @@ from paimon_stream.verify.files import Inventory, Longs
 from paimon_stream.verify.findings import RESTORE, Findings
 
 _POOL: Final = 64
+"""How many files the pool of a sample may have for each that is drawn."""
 _AT_ONCE: Final = 4096
+"""How many entries are checked together."""
 _WHOLE_BLOCK: Final = 100
 """Blocks of fewer entries are written anew when manifests are merged."""
 _FIELDS: Final = (
@@ -232,7 +234,7 @@ class Shelf:
 
     @property
     def storage(self) -> Storage:
-        """That of the table."""
+        """The storage of the table."""
         return self.table.storage
 
     def get(self, meta: ManifestFileMeta) -> ManifestFacts | None:
@@ -242,11 +244,11 @@ class Shelf:
             self.facts[name] = self._read(meta)
         return self.facts[name]
 
-    def forget(self, but: frozenset[str]) -> None:
+    def forget(self, kept: frozenset[str]) -> None:
         """Forgets all manifests except those with these names. They are read again when they are
         needed.
         """
-        for name in self.facts.keys() - but:
+        for name in self.facts.keys() - kept:
             del self.facts[name]
 
     def _read(self, meta: ManifestFileMeta) -> ManifestFacts | None:
@@ -324,6 +326,8 @@ class Shelf:
             blocks.append(known or fresh[key])
             return known is None
 
+        # `is_new` is asked before a block is read. So while a row is read, the number of blocks is
+        # that of its own block.
         rows = read_manifest(data, path, _FIELDS, is_new)
         for number, rows_of_block in groupby(rows, key=lambda _: len(blocks)):
             while batch := list(islice(rows_of_block, _AT_ONCE)):
@@ -564,7 +568,8 @@ class _ReadEntries:
                     self.manifest,
                     "Overwrite its partition; a writer routed its rows wrongly.",
                 )
-            if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
+            has_wrong_deletes = deletes is not None and not 0 <= deletes <= count
+            if count < 0 or low > high or has_wrong_deletes:
                 findings.error(
                     "entry-impossible",
                     f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of "
