@@ -44,9 +44,11 @@ _CHANGING: Final = (
     "delete_all",
     "open_output",
 )
+"""The methods of a storage that change files."""
 _OWNED: Final = re.compile(
     r"snapshot/(?!(LATEST|EARLIEST)\Z)|(schema|tag|branch)/|_paimon_stream/(branch|removed)\."
 )
+"""The files that only the server writes or deletes."""
 _REMEMBERED: Final = 64
 """How many snapshots a process remembers that it has sent, or that the server has shown."""
 _RENEWED_BEFORE_MILLIS: Final = 3_600_000
@@ -54,12 +56,14 @@ _RENEWED_BEFORE_MILLIS: Final = 3_600_000
 _ASKED_EVERY_MILLIS: Final = 60_000
 """How often the server is asked for a data token at most."""
 COMMIT_SECONDS: Final = 60.0
+"""How long the answer to a commit may take."""
 _TRIES: Final = 5
+"""How often GET is sent to a server that does not answer, if no outage is waited for."""
 _POOLS: Final[dict[int, Any]] = {}
-"""By process: a forked child would share the connections of its parent."""
+"""The connections by process, because a forked child would share those of its parent."""
 _ANSWERED: Final = set[str]()
-"""The addresses at which a server has answered this process, or the one that it works for. Others
-may be wrong.
+"""The addresses at which a server has answered this process, or the one that it works for. Other
+addresses may be wrong.
 """
 
 _ERRORS: Final[Mapping[int, type[errors.PaimonStreamError]]] = {
@@ -284,8 +288,8 @@ def path_of(*names: str) -> str:
 
 class RestCatalog(FilesystemCatalog):
     """The databases and tables that a server knows. `storage_options` are all options of the
-    catalog. Nothing is asked before the first method is called. All methods raise `InvalidOption`
-    and `StorageError`.
+    catalog. Nothing is asked before the first method is called. All methods raise `InvalidOption`,
+    `StorageError`, and `UnsupportedFeature` for what the server does not have.
     """
 
     @property
@@ -328,7 +332,9 @@ class RestCatalog(FilesystemCatalog):
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database. Raises `AlreadyExists`."""
+        """Creates an empty database. Raises `AlreadyExists` if there is one, and that is not
+        ignored.
+        """
         ignored = opt.Arguments(self.warehouse).flag("ignore_if_exists", ignore_if_exists)
         self._ask(
             "POST",
@@ -352,6 +358,7 @@ class RestCatalog(FilesystemCatalog):
         with_tables = arguments.flag("cascade", cascade)
         if ignored and name not in self.list_databases():
             return
+        # With `cascade`, the server drops the tables.
         tables = [] if with_tables else self.list_tables(name)
         if tables:
             raise errors.InvalidOption(
@@ -640,11 +647,11 @@ class RestStorage(StorageView):
                 refused = self._refusals(items)
                 if name == "delete_all":
                     return {**call([path for path in target if path not in refused]), **refused}
-                for refusal in refused.values():
-                    raise refusal
+                if refused:
+                    raise next(iter(refused.values()))
                 if isinstance(target, str) and target.startswith("snapshot/"):
                     return None  # hints are the server's
-            used = self.base
+            used = self.base  # another thread may open the store anew meanwhile
             try:
                 return call(target, *others, **named)
             except errors.PermissionDenied:
