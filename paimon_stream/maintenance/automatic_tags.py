@@ -239,6 +239,9 @@ class TagNames:
         return max(times, default=None)
 
     def _after(self, time: dt.datetime) -> dt.datetime:
+        """When the next tag is due, after that of the period which begins at `time`: the next
+        period has ended then, and the delay is over.
+        """
         try:
             return time + 2 * self.period + self.delay
         except OverflowError:  # somebody's tag 9999-12-31

@@ -50,7 +50,7 @@ def repair_hints(
 ) -> HintReport:
     """Sets wrong hints to the ids in the listing of the snapshots; an empty table gets none. Safe
     beside writers: LATEST is never moved to a missing snapshot, and a commit meanwhile sets it
-    again. Raises `StorageError`.
+    again. A missing EARLIEST is not wrong: readers list the snapshots then. Raises `StorageError`.
     """
     storage = table.storage
     snapshots = SnapshotStore(storage, runtime)
