@@ -118,8 +118,8 @@ class Checker:
             compacts or options.value(opt.WRITE_ONLY)
         )
         self._most_runs = stop_trigger(options) if watched else None
-        """A warning names the first bucket with more files of level 0. None after it, and where nobody
-        is warned.
+        """A warning names the first bucket with more files of level 0. None after it, and where
+        nobody is warned.
         """
         self._last_safe = (
             options.value(opt.STRICT_MODE) if options.is_set(opt.STRICT_MODE) else None
@@ -150,7 +150,8 @@ class Checker:
         Raises:
             CommitConflict: a rule is broken.
             HistoryUnknown: see the strict mode.
-            CorruptMetadata, StorageError: the files of the table cannot be read.
+            FormatError, StorageError: the files of the table, or the keys of a file, cannot be
+            read.
         """
         context = CommitContext(
             location=self._table.location,
@@ -388,8 +389,8 @@ def _key_order(table: Table) -> RowOrder | None:
 
 
 def stop_trigger(options: opt.Options) -> int:
-    """The number of sorted runs above which Java's writers wait for a compaction. By default it is 3
-    more than the number that starts a compaction.
+    """The number of sorted runs above which Java's writers wait for a compaction. By default it is
+    3 more than the number that starts a compaction.
     """
     if options.is_set(opt.STOP_TRIGGER):
         return options.value(opt.STOP_TRIGGER)

@@ -74,8 +74,8 @@ class Counts:
         records_compacted: the rows of `files_compacted`, including deleted files.
         changelog_records_appended: the rows of `changelog_files_appended`.
         changelog_records_compacted: the rows of `changelog_files_compacted`.
-        partitions: those with data files that were added or deleted.
-        buckets: those with such files, in all partitions.
+        partitions: the partitions with data files that were added or deleted.
+        buckets: the buckets with such files, in all partitions.
         compaction_input_bytes: the bytes of the files that a compaction deleted.
         compaction_output_bytes: the bytes of the files that a compaction added.
     """

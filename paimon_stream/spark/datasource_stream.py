@@ -328,6 +328,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             if ROW_KIND in self._arrow.names:
                 yield batch
             else:
+                # The odd kinds, -U and -D, remove rows.
                 yield batch.filter(pc.equal(pc.bit_wise_and(kinds, 1), 0))
 
     def commit(self, end: Offset) -> None:
