@@ -211,7 +211,9 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
 
 
 class _Removal(NamedTuple):
-    """A run that removed snapshots. The fields are those of `Removed`."""
+    """A run that removed snapshots: the fields of `Removed` that all of them share. `millis` is 0
+    if it is not known.
+    """
 
     millis: int
     by: str
@@ -338,42 +340,42 @@ def judge_columns(
     Raises:
         PaimonStreamError: what the sink would raise for the columns of that snapshot.
     """
-    now = table.schema
+    newest = table.schema
     if last is None:
-        if now.id == 0 or done_millis is None or now.time_millis <= done_millis:
+        if newest.id == 0 or done_millis is None or newest.time_millis <= done_millis:
             return []
         return [
-            f"The table's schema {now.id} is younger than the stream's last batch, and no snapshot of that batch is "
+            f"The table's schema {newest.id} is younger than the stream's last batch, and no snapshot of that batch is "
             "left. Whether the columns of the query still fit is not known."
         ]
-    if last.schema_id == now.id:
+    if last.schema_id == newest.id:
         return []
-    then = SchemaStore(table.storage).get(last.schema_id)
-    since = f"The table's schema has changed since batch {last.commit_identifier}, from {then.id} to {now.id}"
+    earlier = SchemaStore(table.storage).get(last.schema_id)
+    since = f"The table's schema has changed since batch {last.commit_identifier}, from {earlier.id} to {newest.id}"
     notes = []
-    buckets_then = opt.Options(then.options).value(opt.BUCKET)
+    buckets_then = opt.Options(earlier.options).value(opt.BUCKET)
     buckets_now = table.options.value(opt.BUCKET)
     if buckets_then != buckets_now:
         notes.append(
             f"{since}: bucket was {buckets_then} and is now {buckets_now}. "
             f"Rows for a partition of {buckets_then} buckets raise BucketCountChanged."
         )
-    columns_note = _columns_note(then, table, since)
+    columns_note = _columns_note(earlier, table, since)
     if columns_note is not None:
         notes.append(f"{since}: {columns_note}")
     return notes
 
 
-def _columns_note(then: TableSchema, table: Table, since: str) -> str | None:
-    """What an operator must know if the query has the columns that the table had at that time; None
-    if nothing. `since` begins the message of the error that the sink would raise.
+def _columns_note(earlier: TableSchema, table: Table, since: str) -> str | None:
+    """What an operator must know if the query has the columns of an `earlier` schema; None if
+    nothing. `since` begins the message of the error that the sink would raise.
     """
     try:
         fit = require("paimon_stream.spark.schema_fit", "spark", "The check of a changed schema")
     except MissingExtra:
         return "PySpark is not installed, so whether the columns of the query still fit is not known here."
     try:
-        grown: TableSchema = fit.check_earlier_columns(then, table)
+        grown: TableSchema = fit.check_earlier_columns(earlier, table)
     except IncompatibleSchema as error:
         raise type(error)(
             f"{since}. If the query still has the columns of that batch, the sink raises: {error.message}",

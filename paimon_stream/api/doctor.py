@@ -244,10 +244,13 @@ class _Doctor:
             return (self._unusable(checkpoint.root, user, explanation, cure),)
         query_id = checkpoint.query_id() or _NEW_QUERY
         users = self._users_of(query_id, names) if user is None else [user]
-        renamed = [] if names or user is not None else self._renamed_by_prefix(query_id, users)
+        renamed: list[str] = []
+        if not names and user is None:
+            renamed = self._renamed_by_prefix(query_id, users)
         diagnoses = []
         for position, sink_user in enumerate(users):
             if names:
+                # When a sink is called, the run has claimed only the users of the sinks before it.
                 others = _Others(users=frozenset(users[:position]))
             else:
                 other_users = frozenset({*users, *all_users} - {sink_user})

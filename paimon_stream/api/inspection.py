@@ -75,11 +75,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Report):
-    """A table in numbers. The numbers of partitions, buckets, files, rows and manifests are those of
-    one snapshot.
+    """A table in numbers. The numbers of partitions, buckets, files, rows and manifests are those
+    of one snapshot.
 
     Attributes:
-        snapshot: that snapshot; None in an empty table.
+        snapshot: the snapshot; None in an empty table.
         snapshots: how many snapshots exist.
         earliest: the id of the oldest snapshot.
         latest: the id of the newest snapshot.

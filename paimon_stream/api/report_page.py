@@ -32,8 +32,11 @@ from paimon_stream.verify.verifying import verify
 T = TypeVar("T")
 
 _MOST_LISTS: Final = 40
+"""About how many snapshots' manifest lists are read."""
 _MOST_GROUPS: Final = 40
+"""How many partitions, buckets or writers a plot shows."""
 _MOST_ROWS: Final = 100
+"""How many rows a table of numbers has."""
 _LINES: Final = "lines+markers"
 _TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
 
@@ -252,7 +255,7 @@ def _batches(entries: History) -> PageSection:
         traces.append(_trace("scatter", measure, times, values, mode=_LINES, yaxis=axis))
         axes[f"yaxis{place + 1}"] = {
             "title": {"text": measure},
-            "domain": [0.7 - 0.35 * place, 1 - 0.35 * place],
+            "domain": [0.7 - 0.35 * place, 1 - 0.35 * place],  # one plot below the other
         }
     return PageSection(
         title="Batches",
@@ -332,7 +335,7 @@ def _attempts(entries: History) -> PageSection:
     totals = {name: sum(filter(None, numbers)) for name, numbers in columns.items()}
     commits = len(list(filter(None, columns["attempts"])))
     lost_attempts = totals["attempts"] - commits
-    most = max((number or 0 for batch in batches for number in batch.numbers()), default=0)
+    largest = max((number or 0 for batch in batches for number in batch.numbers()), default=0)
     return PageSection(
         title="Attempts and conflicts",
         about=f"Other writers were faster at {count(lost_attempts, 'attempt')}, and {count(totals['conflicts'], 'compaction')} lost to "
@@ -352,7 +355,7 @@ def _attempts(entries: History) -> PageSection:
             for place, (name, numbers) in enumerate(columns.items())
             if any(numbers)
         ],
-        layout={"yaxis": {"rangemode": "tozero", "dtick": 1 + most // 8}},
+        layout={"yaxis": {"rangemode": "tozero", "dtick": 1 + largest // 8}},
     )
 
 

@@ -105,8 +105,8 @@ class StreamWatch:
         self._known: dict[int, Snapshot] = {}
         """The newest snapshots of the look before, by id. None after a look that failed."""
         self._depth = _USUAL_DEPTH
-        """How many snapshots a look reads. More from the look on that found a stream registered,
-        and no batch of it.
+        """How many snapshots a look reads. It grows when a look finds a registered stream, and no
+        batch of it.
         """
 
     def look(self, now_millis: int) -> StreamState:
@@ -153,7 +153,7 @@ class StreamWatch:
         marks = Marks.of(own_properties(newest))
         with_rows = [snapshot for snapshot in snapshots if _has_rows(snapshot)]
         gaps = sorted(late.time_millis - early.time_millis for late, early in pairwise(with_rows))
-        interval = gaps[len(gaps) // 2] if gaps else None
+        interval = gaps[len(gaps) // 2] if gaps else None  # the median
         running = self._running(marks.checkpoint, now)
         properties = own_properties(with_rows[0])
         previous = previous_of(properties)

@@ -30,6 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 _NAME: Final = "VARCHAR(255) NOT NULL"
 _ROW: Final = f"catalog_key {_NAME}, database_name {_NAME}"
+# Begins the primary key; what follows ends it.
 _VALUE: Final = "property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name"
 _TABLES: Final = {
     "paimon_tables": f"{_ROW}, table_name {_NAME}, "
@@ -107,7 +108,9 @@ class JdbcCatalog(FilesystemCatalog):
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database. Raises `AlreadyExists`."""
+        """Creates an empty database. Raises `AlreadyExists` if there is one, and that is not
+        ignored.
+        """
         if not self._has(name):
             insert = (
                 f"INSERT INTO {_DATABASE} VALUES "
@@ -363,7 +366,7 @@ def ask(
     Args:
         options: the options of the catalog.
         statements: SQL. `{age}` stands for the age of a lock in seconds.
-        then: is called in the transaction, after the statements.
+        then: is called in the transaction, after the statements. By default, nothing is done.
         values: what `:name` stands for in the statements, by name. `:key` is the catalog's key.
 
     Returns:

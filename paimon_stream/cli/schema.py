@@ -317,4 +317,4 @@ def alter(session: Session, yes: bool, **typed: Texts) -> CommandAnswer:
     verb = "are" if yes else "would be"
     heading = f"These {verb} the columns, in schema {new.id}:"
     parts: list[Part] = [heading, Listing(_FIELDS, new.fields, "")]
-    return changed_answer(document, parts, done=yes, something=new != old)
+    return changed_answer(document, parts, done=yes, has_work=new != old)

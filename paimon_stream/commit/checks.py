@@ -118,8 +118,8 @@ class Checker:
             compacts or options.value(opt.WRITE_ONLY)
         )
         self._most_runs = stop_trigger(options) if watched else None
-        """A warning names the first bucket with more files of level 0. None after it, and where nobody
-        is warned.
+        """A warning names the first bucket with more files of level 0. None after it, and where
+        nobody is warned.
         """
         self._last_safe = (
             options.value(opt.STRICT_MODE) if options.is_set(opt.STRICT_MODE) else None
@@ -150,7 +150,8 @@ class Checker:
         Raises:
             CommitConflict: a rule is broken.
             HistoryUnknown: see the strict mode.
-            CorruptMetadata, StorageError: the files of the table cannot be read.
+            FormatError, StorageError: the files of the table, or the keys of a file, cannot be
+            read.
         """
         context = self._context(request, base)
         self._check_strict(context, base)
@@ -329,8 +330,8 @@ class Checker:
         """Checks what others did since the last safe snapshot, which the option
         `commit.strict-mode.last-safe-snapshot` names (semantics.md §2.9). −1 stands for the
         snapshot that is the latest at the first commit. After a check, the base becomes the last
-        safe snapshot, unless the last safe one is later. Raises `StrictModeViolated`, and
-        `HistoryUnknown` if some of these snapshots have expired.
+        safe snapshot, unless the last safe one is later. Raises `StrictModeViolated`. Raises
+        `HistoryUnknown` if a snapshot after the last safe one has expired.
         """
         if self._last_safe is None:
             return
@@ -360,8 +361,8 @@ class Checker:
     # -- afterwards
     # ---------------------------------------------------------------------------------
     def published(self, changes: Changes) -> None:
-        """Warns once if a bucket that our commit has touched has more files of level 0 than Java
-        would allow (semantics.md §6.6), before readers become slow. Uses only facts that the commit
+        """Warns once, before readers become slow, if a bucket that our commit has touched has more
+        files of level 0 than Java would allow (semantics.md §6.6). Uses only facts that the commit
         already has.
         """
         most = self._most_runs
@@ -401,8 +402,8 @@ def _key_order(table: Table) -> RowOrder | None:
 
 
 def stop_trigger(options: opt.Options) -> int:
-    """The number of sorted runs above which Java's writers wait for a compaction. By default it is 3
-    more than the number that starts a compaction.
+    """The number of sorted runs above which Java's writers wait for a compaction. By default it is
+    3 more than the number that starts a compaction.
     """
     if options.is_set(opt.STOP_TRIGGER):
         return options.value(opt.STOP_TRIGGER)

@@ -10,9 +10,9 @@ What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
 - *decided?*: a commit that the same user has published since `seen` is not published again.
 - *check*: the changes are computed for exactly this base. Nothing has been written yet.
 - *stage*: only new files are written, under names that were drawn before.
-- *put*: the only step that makes something visible. No manifest or list is deleted until the attempt
-  is proven lost. Then only its metadata is deleted, and its merged manifests stay for the next
-  attempt. The file of a snapshot that is void is removed by `confirm` before that.
+- *put*: the only step that makes something visible. No manifest or list is deleted until the
+  attempt is proven lost. Then only its metadata is deleted, and its merged manifests stay for the
+  next attempt. The file of a snapshot that is void is removed by `confirm` before that.
 - *confirm*: what is reported as published is part of the table (`publish.py`).
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be
@@ -95,7 +95,7 @@ class _CommitSettings:
     """What the options of a table say of its commits.
 
     Attributes:
-        patience: that of a commit before its first attempt. Each commit has a copy.
+        patience: the patience of a commit before its first attempt. Each commit has a copy.
         usable_millis: the age up to which a staging may be put.
         buckets: the number of buckets.
         is_guarded: whether a storage must be proven to create files atomically.
@@ -165,7 +165,7 @@ class Committer:
         self._sequences = Sequences(table, self._cache) if table.schema.primary_keys else None
         """Numbers rows with a primary key; None in a table without."""
         self._digest = digest or self._schemas.first_digest()
-        """That of the first schema of the table that this committer is for."""
+        """The digest of the first schema of the table that this committer is for."""
         self._schema_id = table.schema.id
         """The newest schema at the last look, from which the next look begins."""
 

@@ -322,8 +322,8 @@ class Publisher:
         return self._in_base_of(following, staged)
 
     def _unknown(self, staged: Staged, reason: BaseException | str | None) -> CommitUnknown:
-        """The error for a snapshot of which it is not known whether it is part of the table. Without
-        a `reason`, the snapshots that would show it have expired.
+        """The error for a snapshot of which it is not known whether it is part of the table.
+        Without a `reason`, the snapshots that would show it have expired.
         """
         snapshot = staged.snapshot
         cause = ", because the snapshots that would show it have expired"
@@ -387,7 +387,9 @@ class Publisher:
         )
 
     def _index_in(self, following: Snapshot, staged: Staged) -> bool:
-        """The same for a snapshot of ours that changed no file, by the index files."""
+        """As `_in_base_of`, by the index files, for a snapshot of ours that changed no file. Raises
+        `CommitUnknown` if they show nothing.
+        """
         changes = staged.changes.index
         if not changes or following.index_manifest == staged.snapshot.index_manifest:
             return True
@@ -404,9 +406,9 @@ class Publisher:
             return False
         if not added:
             return True
-        # Our index files were replaced since, or the writer of the following snapshot never saw them.
-        # Expiry removes the oldest snapshot first. So if the base stands, no other snapshot with
-        # our id can have expired before ours was published.
+        # Our index files were replaced since, or the writer of the following snapshot never saw
+        # them. Expiry removes the oldest snapshot first. So if the base stands, no other snapshot
+        # with our id can have expired before ours was published.
         holder = self._snapshots.find(staged.snapshot.id)
         if holder is not None and holder.nonce != staged.snapshot.nonce:
             return False

@@ -157,6 +157,8 @@ class TableCommit:
             SharedCheckpoint: somebody else publishes this identifier or a later one under the same
                 user meanwhile.
             UnsupportedFeature: a message asks for a search for conflicts (`check_from_snapshot`).
+            UnsupportedTable: another engine writes the table, and `paimon-stream.commit.guard` is
+                strict.
             PaimonStreamError: the errors of `Committer.commit`.
         """
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])

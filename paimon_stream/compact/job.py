@@ -48,10 +48,12 @@ from paimon_stream.table.table import Table
 from paimon_stream.write.task import WriteSpec
 
 _PLANS: Final = 4
-"""The first plan, and three more for units that others have changed."""
+"""The first plan, and three more: for units that others have changed, and for the buckets to which
+waiting rows went.
+"""
 _PART_SECONDS: Final = 600
-"""What was rewritten is published at least this often. Files that are so young are no orphans to any
-cleaner, and little is lost if the process is killed.
+"""What was rewritten is published at least this often. Files that are so young are no orphans to
+any cleaner, and little is lost if the process is killed.
 """
 _MOST_THREADS: Final = 8
 _DECAY_MILLIS: Final = 1000

@@ -178,6 +178,7 @@ def next_unit(
 
     Raises:
         FormatError: a key cannot be decoded, or files of one level overlap.
+        StorageError: an older schema, by which old rows are recognized, cannot be read.
         InvalidOption: the bucket has files above the highest level, and a changelog would not have
             their rows.
     """
@@ -316,8 +317,8 @@ def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
 # -- picks
 # ------------------------------------------------------------------------------------------
 def pick(runs: Sequence[SortedRun], limits: KeyedThresholds) -> Pick | None:
-    """The runs of a minor compaction (§4.2). The rules come in Java's order. None if there is nothing
-    to do.
+    """The runs of a minor compaction (§4.2). The rules come in Java's order. None if there is
+    nothing to do.
     """
     count = len(runs)
     trigger = limits.trigger
@@ -344,8 +345,9 @@ def pick(runs: Sequence[SortedRun], limits: KeyedThresholds) -> Pick | None:
 def pick_full(
     runs: Sequence[SortedRun], limits: KeyedThresholds, vectors: Collection[str] = ()
 ) -> Pick | None:
-    """The runs of a full compaction (§4.3): all of them. None if all files are on the highest level
-    and have no old or deleted rows.
+    """The runs of a full compaction (§4.3): all of them. None if there are none, or if all files
+    are on the highest level and have no old or deleted rows. With `rewrite_all`, such files are
+    rewritten, too. Raises `CorruptMetadata`, `StorageError`.
     """
     if not runs:
         return None
@@ -465,8 +467,8 @@ def _merges_and_upgrades(
         elif entry.file.level != level:
             comparison, writes = limits.older.upgrading(level, entry)
             if comparison is not None:
-                # As in Java, deletes stay in a file that is rewritten instead of upgraded, unless the
-                # table has deletion vectors (§7.3).
+                # As in Java, deletes stay in a file that is rewritten instead of upgraded, unless
+                # the table has deletion vectors (§7.3).
                 merges.append(
                     Merge(
                         sections=tuple(group),

@@ -224,7 +224,7 @@ def _is_candidate(entry: ManifestEntry, vectors: Mapping[str, Vector], limits: T
 
 def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
     """Packs files into units, the smallest files first. A unit reads its files in the order in
-    which they were written (RC2.1).
+    which they were written (RC2.1). The largest files are left out if they are too few for a unit.
     """
     ascending = sorted(
         files,
@@ -285,8 +285,9 @@ def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestE
 def _full(
     files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]
 ) -> list[ManifestEntry]:
-    """All files after the leading large ones, if most of them are small or any has a deletion
-    vector; otherwise none.
+    """All files after the leading large ones, if there are at least three and most of them are
+    small, or if any has a deletion vector; otherwise none. With `rewrite_all`, all files of the
+    bucket.
     """
     blocks = _blocks(files)
     if limits.rewrite_all:

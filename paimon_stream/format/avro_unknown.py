@@ -52,7 +52,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     at = _after_number(data, at)
     if at - start > _MOST_BYTES:
         raise ValueError("a number is too long")
-    bits = 0
+    bits = 0  # each byte has seven of them, the lowest first
     for byte in reversed(data[start:at]):
         bits = bits << 7 | byte & 127
     return unzigzag(bits), at
@@ -282,8 +282,8 @@ class _Kept(NamedTuple):
 
     Attributes:
         type: see `UnknownField`.
-        branches: the writer's branches, None if its type is no union. For each what it is in
-            `type`, None for null.
+        branches: for each branch of the writer's union, the encoded number of that branch in
+            `type`, or None for null. None if the writer's type is no union.
     """
 
     type: str
@@ -308,7 +308,7 @@ class Finder:
 
     Attributes:
         schema: the writer's schema.
-        finds: whether that has any.
+        finds: whether the schema has unknown fields.
     """
 
     def __init__(self, written: Any, wanted: Any) -> None:
@@ -537,12 +537,14 @@ def longs_of(field: UnknownField) -> tuple[int, ...]:
 
 # -- writing --------------------------------------------------------------------------------------
 def types_of(unknown: UnknownFields) -> Types:
-    """The unknown fields that a schema has room for if it has room for those of this record."""
+    """The place and the type of each unknown field of a record. Its schema must have room for them."""
     return tuple(sorted({(field.place, field.type) for field in unknown}))
 
 
 def joined(several: Iterable[Types]) -> Types | None:
-    """All of these fields; None if a field has several types, so that no schema has room for it."""
+    """The unknown fields of several schemas; None if a field has several types, so that no schema
+    has room for it.
+    """
     types: dict[tuple[str, ...], str] = {}
     for some in several:
         for place, type_ in some:
@@ -621,6 +623,7 @@ class _Weaver:
         self._names: dict[tuple[str, ...], list[str]] = {}
         for (*place, name), _ in types:
             self._names.setdefault(tuple(place), []).append(name)
+        # The places of unknown fields, and those on the way to them.
         self._ways = {place[:depth] for place in self._names for depth in range(len(place) + 1)}
         self._skips: dict[tuple[str, ...], Skip] = {}
         """What skips the values at a place without unknown fields, for each place that was met."""

@@ -215,7 +215,7 @@ class _Input(ByteCursor):
 
     def count(self, smallest: int) -> int:
         """The number of entries that follow, each of at least `smallest` bytes. If fewer bytes are
-        left than that, the number is refused before anything is read.
+        left than so many entries need, the number is refused before anything is read.
         """
         count = self.number()
         if count < 0 or count * smallest > len(self.raw) - self.at:

@@ -228,7 +228,7 @@ def _stats(data: bytes, slot: int) -> entries.SimpleStats:
     if row == _NO_STATS:
         return entries.EMPTY_STATS
     header, low, high, counts = _STATS_SLOTS.unpack_from(row)
-    if header & 0x700:
+    if header & 0x700:  # the null bits of the three fields
         raise FormatError("The statistics of a data file have NULL in a NOT NULL field.")
     return entries.SimpleStats(_bytes(row, low), _bytes(row, high), _counts(_piece(row, counts)))
 

@@ -39,8 +39,8 @@ def parse_json(data: bytes | str, *, parse_float: Callable[[str], float | Decima
         parse_float: makes the value of a number with a fraction or an exponent.
 
     Raises:
-        ValueError: the text is not JSON, or beyond the limits above. `Infinity` and `NaN` are not
-            JSON, nor is text with half of a surrogate pair, which no file could hold.
+        ValueError: the text is not JSON, or beyond a limit of this module. `Infinity` and `NaN` are
+            not JSON, nor is text with half of a surrogate pair, which no file could hold.
     """
     text = data if isinstance(data, str) else data.decode()
     brackets = text.count("[") + text.count("{")
@@ -53,7 +53,7 @@ def parse_json(data: bytes | str, *, parse_float: Callable[[str], float | Decima
         raise ValueError(_TOO_DEEP) from None
     if brackets > _DEEPEST:
         _check_depth(node)
-    if "\\u" in text:
+    if "\\u" in text:  # only such an escape can stand for half of a pair
         try:
             json.dumps(node, ensure_ascii=False).encode()
         except UnicodeEncodeError:

@@ -489,11 +489,13 @@ class _Shared(dict[Any, Any]):
 
 
 def _tuple(items: Sequence[Any], shared: _Shared) -> tuple[Any, ...]:
+    """The items as a tuple, of which equal ones are kept only once."""
     values: tuple[Any, ...] = shared.once(tuple(items), _WORD * len(items))
     return values
 
 
 def _text(value: Any, shared: _Shared) -> Any:
+    """The text or bytes; a long value is kept only once."""
     return shared.once(value, len(value)) if len(value) > _LONG else value
 
 

@@ -46,10 +46,10 @@ PATHS: Final = (
 """The fields of an entry, in the order of a row's values."""
 
 _RUN: Final = 64
-"""So many null counts are read at once if they are equal, as most are."""
+"""How many null counts are read at once if they are equal, as most are."""
 
 _CHEAPER: Final = 8
-"""Null counts that are read at once count as this part of their bytes."""
+"""Of the bytes of null counts that are read at once, one in so many counts."""
 
 
 def read_entries(

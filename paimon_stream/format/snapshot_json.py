@@ -56,8 +56,8 @@ class Snapshot:
         total_record_count: the rows of all live files. Rows of one key are not merged.
         delta_record_count: the added rows without the removed ones. It may be negative.
         changelog_record_count: the rows of the changelog files; None without any.
-        watermark: epoch milliseconds.
-        statistics: the name of a file in `statistics/`.
+        watermark: the watermark in epoch milliseconds; None without any.
+        statistics: the name of the file of table statistics in `statistics/`; None without any.
         properties: what the writer noted.
         next_row_id: the first free row id, of tables with row tracking.
         operation: the statement that made the snapshot, of newer engines.

@@ -132,6 +132,7 @@ class DataType:
             node[name] = self.element.to_json()
         if self.root is TypeRoot.ROW:
             node["fields"] = [member.to_json() for member in self.fields]
+        # `unknown` has what a later release wrote here, not the fields of a ROW.
         return node | members(self.unknown)
 
     def _text(self) -> str:

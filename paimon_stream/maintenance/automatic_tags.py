@@ -171,13 +171,13 @@ class TagNames:
         elif period == "daily":
             format_ = _DAY[style]
         elif period == "two-hours":
-            format_ = _HOUR["with_dashes"]
+            format_ = _HOUR["with_dashes"]  # Java ignores the formatter here
         else:
             format_ = _HOUR[style]
-        of_zone = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
+        zone_option = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
         zone = None
-        if options.is_set(of_zone) or of_zone.default:
-            zone = options.value(of_zone)
+        if options.is_set(zone_option) or zone_option.default:
+            zone = options.value(zone_option)
         batch = None
         if options.is_set(opt.TAG_BATCH_NAME):
             batch = options.value(opt.TAG_BATCH_NAME)
@@ -248,6 +248,9 @@ class TagNames:
         return max(times, default=None)
 
     def _after(self, time: dt.datetime) -> dt.datetime:
+        """When the next tag is due, after that of the period which begins at `time`: the next
+        period has ended then, and the delay is over.
+        """
         try:
             return time + 2 * self.period + self.delay
         except OverflowError:  # somebody's tag 9999-12-31

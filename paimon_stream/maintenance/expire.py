@@ -42,8 +42,8 @@ killed.
 
 PROTECTED_MILLIS: Final = 24 * 3600 * 1000
 """How long a stream's last snapshots are kept after its newest batch. Its prepared files are used
-for half of that time (`stream/reuse.py`). In the other half they still show a restart what became of
-the batch.
+for half of that time (`stream/reuse.py`). In the other half they still show a restart what became
+of the batch.
 """
 
 
@@ -84,8 +84,8 @@ class Retention:
     """How long snapshots are kept.
 
     Attributes:
-        least: how many are kept at least.
-        most: how many are kept at most.
+        least: how many snapshots are kept at least.
+        most: how many snapshots are kept at most.
         cutoff_millis: within these two numbers, snapshots that were made at this time or later are
             kept, in epoch milliseconds.
         limit: how many are removed at once at most.
@@ -107,7 +107,8 @@ class Retention:
         older_than: opt.Moment | None = None,
         max_deletes: int | None = None,
     ) -> "Retention":
-        """The given values, else the table's options. `table` is the location, for messages. Raises
+        """The given values, else the table's options. `now_millis` is the time from which
+        `snapshot.time-retained` counts back. `table` is the location, for messages. Raises
         `InvalidOption`.
         """
         least = _limit(retain_min, "retain_min", options, opt.SNAPSHOT_NUM_RETAINED_MIN, table)
@@ -352,7 +353,9 @@ def _end(
     ids: Sequence[int],
     latest: int,
 ) -> int:
-    """The id below which snapshots may expire. `ids` are those that exist, ascending."""
+    """The id below which snapshots may expire. `ids` are those that exist, ascending, and `latest`
+    is the newest one.
+    """
     earliest = ids[0]
     lowest = max(latest - retention.most + 1, earliest)
     end = latest - retention.least + 1
@@ -388,7 +391,7 @@ def _least_of_streams(storage: Storage, now_millis: int, last_of_stream: Snapsho
         folder = f"{OWN_FOLDER}/{name}"
         if folder == known_folder:
             continue
-        journal = Journal(storage, "", folder)
+        journal = Journal(storage, user="", folder=folder)
         for batch in journal.batches()[-1:]:
             try:
                 entry = journal.read(batch)

@@ -14,8 +14,9 @@ Invariants:
 - While a note is younger than five minutes, its expiry may be at work, and no rollback to its
   snapshot or below begins. A note whose time lies more than five minutes in the future is not
   young: the clock was set back, or the file is a copy.
-- A note helps, and nothing relies on it. It may be missing, because the disk was full or because the machine stopped
-  before it was durable. Then the files of a run that was killed stay as orphans.
+- A note helps, and nothing relies on it. It may be missing, because the disk was full or because
+  the machine stopped before it was durable. Then the files of a run that was killed stay as
+  orphans.
 """
 
 import logging
@@ -55,7 +56,9 @@ _PREFIX: Final = "expiring."
 _OLDER_PREFIX: Final = "expiring-"
 """That of builds before notes were renamed; a commit user's folder may begin so."""
 _FINISHED_BY_MILLIS: Final = 3_600_000
+"""How long a note of a newer release counts."""
 _YOUNG_MILLIS: Final = 300_000
+"""How long an expiry may be at work after its note was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +206,9 @@ class ExpiringNotes:
             if note.path == path:
                 continue
             data = read_if_there(self._storage.read, note.path)
-            if data is not None and path not in present:
+            # An earlier run may have copied the note, and ended before it deleted the older file.
+            is_copied = path in present
+            if data is not None and not is_copied:
                 try:
                     self._storage.write_hint(path, data)
                 except StorageError as error:

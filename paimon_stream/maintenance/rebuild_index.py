@@ -66,7 +66,7 @@ class RebuiltIndexReport(Report):
             manifest was written again, and in a dry run.
         dry_run: whether nothing was written.
         checked: how many buckets were checked.
-        buckets: the folders of those whose hash index was wrong.
+        buckets: the folders of the buckets whose hash index was wrong.
         keys: how many hashes their new index files have.
         manifest: the index manifest that was lost and is there again under its name, or None.
     """

@@ -198,7 +198,7 @@ def _extreme(actions: RowActions, column: pa.Array, *, largest: bool) -> Ints:
     numbers = ranks(column)[runs.order]
     least = np.iinfo(np.int64).min
     if not largest:
-        numbers = ~numbers
+        numbers = ~numbers  # in the opposite order
     greatest = np.maximum.reduceat(np.where(is_valid, numbers, least), runs.starts)
     return runs.first(is_valid & (numbers == greatest[runs.key_of]))
 
@@ -264,6 +264,7 @@ def _reduced(
     is_null = ~np.logical_or.reduceat(wanted, runs.starts)
     with np.errstate(all="ignore"):
         if pa.types.is_floating(column.type):  # the sum of floats depends on their order
+            # A sum that begins with 0.0 would make 0.0 of -0.0.
             neutral = 1.0 if operation is np.multiply else -0.0
             totals = np.full(len(runs.starts), neutral, values.dtype)
             operation.at(totals, runs.key_of[wanted], values[wanted])
@@ -289,6 +290,7 @@ def _decimal_sums(
         values = pc.if_else(pa.array(actions.retracts[wanted]), pc.negate(values), values)
     limit = 10.0 ** (type_.precision - type_.scale)
     sizes = np.abs(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    # No step can overflow if all sizes together are below the limit. Floats are not exact.
     is_safe_key = np.bincount(keys, sizes, len(runs.starts)) < 0.999 * limit
     is_safe = is_safe_key[keys]
     stepwise: dict[int, Decimal | None] = {}

@@ -30,6 +30,7 @@ SortColumn = npt.NDArray[Any]
 """
 
 _SMALL_DECIMAL = 18
+"""Decimals of at most this many digits fit into 64 bits."""
 
 
 def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -87,7 +88,7 @@ def dense_ranks(columns: Sequence[SortColumn]) -> Ints:
     """One number per row, from 0, that orders rows by these columns. Rows that are equal in all
     columns have equal numbers.
     """
-    order = np.lexsort(columns[::-1])
+    order = np.lexsort(columns[::-1])  # the last of its arrays counts first
     dense = np.empty(len(order), np.int64)
     steps = np.zeros(len(order), np.int64)
     steps[run_starts([column[order] for column in columns])[1:]] = 1
@@ -139,7 +140,9 @@ def _float_bits(column: pa.Array, *, exact: bool) -> SortColumn:
     integer = np.int64 if pa.types.is_float64(column.type) else np.int32
     bits = floats.view(integer)
     if np.isnan(floats).any():
-        bits = np.where(np.isnan(floats), np.iinfo(bits.dtype).max, bits)
+        bits = np.where(np.isnan(floats), np.iinfo(bits.dtype).max, bits)  # above all numbers
+    # The bits of negative numbers ascend as the numbers descend, so all of them but the sign are
+    # inverted.
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
@@ -249,25 +252,25 @@ class KeyRuns:
         """All rows on level 0. Of a key's rows on levels from 1 on, only those on the lowest of its
         levels. `levels` has the level of each row of the table.
         """
-        wanted = (levels[self.order] <= 0) | self._on_lowest(levels, 1)
+        wanted = (levels[self.order] <= 0) | self._on_lowest(levels, from_level=1)
         return self if wanted.all() else self.select(wanted)
 
-    def of_level(self, levels: Ints, least: int) -> Ints:
-        """For each key, the position of one of its rows in the table: the row on the lowest level
-        that is at least `least`. -1 if the key has no such row. `levels` has the level of each row
-        of the table.
+    def of_level(self, levels: Ints, from_level: int) -> Ints:
+        """For each key, the position of one of its rows in the table: of its rows on `from_level`
+        and higher levels, the row on the lowest level. -1 if the key has no such row. `levels` has
+        the level of each row of the table.
         """
-        places = self.last(self._on_lowest(levels, least))
+        places = self.last(self._on_lowest(levels, from_level))
         return np.where(places < 0, -1, self.order[places])
 
-    def _on_lowest(self, levels: Ints, least: int) -> Flags:
-        """For each row along `order`, whether it is on the lowest level of its key that is at least
-        `least`.
+    def _on_lowest(self, levels: Ints, from_level: int) -> Flags:
+        """For each row along `order`, whether it is on the lowest level of its key, if only
+        `from_level` and higher levels count.
         """
         level_of = levels[self.order]
-        counted = np.where(level_of >= least, level_of, np.iinfo(level_of.dtype).max)
+        counted = np.where(level_of >= from_level, level_of, np.iinfo(level_of.dtype).max)
         lowest = np.minimum.reduceat(counted, self.starts)
-        is_lowest: Flags = (level_of >= least) & (level_of == lowest[self.key_of])
+        is_lowest: Flags = (level_of >= from_level) & (level_of == lowest[self.key_of])
         return is_lowest
 
     def any(self, wanted: Flags) -> Flags:
@@ -286,7 +289,9 @@ def sorted_runs(spec: MergeSpec, table: pa.Table) -> "KeyRuns":
     sequence = flat(table.column(SEQUENCE)).to_numpy(zero_copy_only=False)
     order = _order([*keys, *sequence_fields], sequence)
     starts = run_starts([key[order] for key in keys])
-    if len(starts) < len(order) and not (sequence[1:] > sequence[:-1]).all():
+    # Rows can be equal only if a key has several and numbers do not all ascend.
+    has_several = len(starts) < len(order)
+    if has_several and not (sequence[1:] > sequence[:-1]).all():
         order = _first_given_last(order, [*keys, *sequence_fields, sequence])
     return KeyRuns(order, starts, flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order])
 
@@ -382,6 +387,8 @@ class RowActions:
         """For each row along the order, the last earlier place of its key where `wanted` is true,
         or -1.
         """
+        # The running maximum of the wanted places, moved by one row, so that a row does not find
+        # itself. It may come from an earlier key.
         places = np.full(len(wanted), -1)
         np.maximum.accumulate(np.where(wanted, np.arange(len(wanted)), -1)[:-1], out=places[1:])
         return np.where(places < self.runs.starts[self.runs.key_of], -1, places)

@@ -113,6 +113,7 @@ def _elements(column: pa.Array, actions: RowActions, places: Ints) -> _Elements:
     counts = np.diff(bounds)[rows]
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
+    # The number of each element within its list, plus where that list begins in the column.
     positions = np.arange(total) + np.repeat(bounds[:-1][rows] - (ends - counts), counts)
     place_of_element = np.repeat(places, counts)
     return _Elements(positions, actions.runs.key_of[place_of_element], place_of_element)
@@ -312,9 +313,8 @@ def _lists(column: pa.Array, elements: _Elements, has_value: Flags) -> pa.Array:
         column.type,
         len(has_value),
         [validity, offsets.buffers()[1]],
-        int((~has_value).sum()),
-        0,
-        [child],
+        null_count=int((~has_value).sum()),
+        children=[child],
     )
 
 
@@ -353,7 +353,7 @@ def _struct_numbers(values: pa.Array, *, plain: bool) -> Ints:
         for position in range(values.type.num_fields)
     ]
     words = np.stack(members, 1)
-    words[values.is_null().to_numpy(zero_copy_only=False)] = -1
+    words[values.is_null().to_numpy(zero_copy_only=False)] = -1  # no value has this number
     return _word_numbers(words.ravel(), np.arange(len(values) + 1) * words.shape[1], None)
 
 

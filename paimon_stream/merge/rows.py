@@ -280,7 +280,7 @@ def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def results(
-    spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags
+    spec: MergeSpec, table: pa.Table, runs: KeyRuns, by_engine: Flags
 ) -> tuple[pa.Table, Ints]:
     """Merges the rows of each key.
 
@@ -288,7 +288,8 @@ def results(
         spec: how rows are merged.
         table: the rows.
         runs: the same rows in merge order.
-        several: The keys that the engine merges. The result of any other key is its only row.
+        by_engine: for each key, whether the engine merges it. The result of any other key is its only
+            row.
 
     Returns:
         One row for each key that has a result, in key order, and the positions of these keys.
@@ -296,45 +297,45 @@ def results(
     Raises:
         InvalidData: for deletes that the table's engine does not accept.
     """
-    if not several.any():
-        return table.take(pa.array(runs.order[runs.starts])), np.arange(len(several))
+    if not by_engine.any():
+        return table.take(pa.array(runs.order[runs.starts])), np.arange(len(by_engine))
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
-        return _folded(spec, table, runs, several), np.arange(len(several))
+        return _folded(spec, table, runs, by_engine), np.arange(len(by_engine))
     if spec.engine == FIRST_ROW:
-        chosen = _first_rows(spec, runs, several)
+        chosen = _first_rows(spec, runs, by_engine)
     else:
-        chosen = _last_rows(spec, runs, several)
+        chosen = _last_rows(spec, runs, by_engine)
     keys = np.flatnonzero(chosen >= 0)
     return table.take(pa.array(runs.order[chosen[keys]])), keys
 
 
-def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> pa.Table:
+def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns, by_engine: Flags) -> pa.Table:
     """One row per key, in key order. Rows of keys that have only one stay as they are."""
     merge_columns = _aggregated if spec.engine == AGGREGATION else partially_updated
-    columns = merge_columns(spec, table, runs.select(several[runs.key_of]))
-    alone = table.take(pa.array(runs.order[runs.starts[~several]]))
-    positions = np.empty(len(several), np.int64)
-    positions[~several] = np.arange(alone.num_rows)
-    positions[several] = alone.num_rows + np.arange(len(several) - alone.num_rows)
+    columns = merge_columns(spec, table, runs.select(by_engine[runs.key_of]))
+    alone = table.take(pa.array(runs.order[runs.starts[~by_engine]]))
+    positions = np.empty(len(by_engine), np.int64)
+    positions[~by_engine] = np.arange(alone.num_rows)
+    positions[by_engine] = alone.num_rows + np.arange(len(by_engine) - alone.num_rows)
     rows = pa.concat_tables([alone, pa.Table.from_arrays(columns, schema=table.schema)])
     return rows.combine_chunks().take(pa.array(positions))
 
 
-def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
+def _last_rows(spec: MergeSpec, runs: KeyRuns, by_engine: Flags) -> Ints:
     """Deduplicate: the place of each key's last row."""
     if not spec.ignore_delete or not runs.retracts.any():
         return runs.ends - 1
-    return np.where(several, runs.last(~runs.retracts), runs.starts)
+    return np.where(by_engine, runs.last(~runs.retracts), runs.starts)
 
 
-def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
+def _first_rows(spec: MergeSpec, runs: KeyRuns, by_engine: Flags) -> Ints:
     """First-row: the place of each key's first row, -1 if it has none that adds."""
-    if not spec.ignore_delete and (runs.retracts & several[runs.key_of]).any():
+    if not spec.ignore_delete and (runs.retracts & by_engine[runs.key_of]).any():
         raise InvalidData(
             "has the merge engine first-row and got -U or -D rows, which it does not accept. "
             "Filter them out, or set the option ignore-delete."
         ).of_table(spec.table, subject=True)
-    return np.where(several, runs.first(~runs.retracts), runs.starts)
+    return np.where(by_engine, runs.first(~runs.retracts), runs.starts)
 
 
 def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
@@ -441,11 +442,13 @@ class Comparison:
         is_now = np.zeros(len(before), np.bool_)
         is_now[keys] = adding(merged)
         was = before >= 0
+        # A key whose old row is a delete had no row.
         was[was] = adding(table.select([KIND]).take(pa.array(before[was])))
         is_update = changed & was & is_now
         if self.compared is not None:
             old = table.take(pa.array(before[is_update]))
             new = merged.take(pa.array(merged_of_key[is_update]))
+            # Of the updates, only those stay that change one of these columns.
             is_update[is_update] = _differ(old, new, self.compared)
         retracted = np.flatnonzero(is_update | (changed & was & ~is_now))
         added = np.flatnonzero(is_update | (changed & is_now & ~was))

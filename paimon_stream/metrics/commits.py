@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 PARTS: Final = ("count", "min", "max", "mean", "p50", "p95", "p99")
 """What a distribution says. `count` counts all values ever added; the other parts describe the
-window.
+newest values.
 """
 
 
@@ -110,8 +110,9 @@ METRICS: Final = (
     *(f"lastCommitRequests.{kind}" for kind in KINDS),
     *COUNTERS,
 )
-"""The names of all metrics. Durations are milliseconds, sizes bytes. `last…` refers to the newest
-commit that made a snapshot; all others count since the sink was created.
+"""The names of all metrics. Durations are milliseconds, sizes bytes. `last…` and `writeDuration`
+refer to the newest commit that made a snapshot. `commitDuration.…` describes the newest such
+commits (`PARTS`). All others count since the sink was created.
 """
 
 
@@ -182,7 +183,7 @@ class CommitMetrics:
         counter: str,
         count: int,
     ) -> None:
-        """Adds to a counter of the compactions behind batches."""
+        """Adds to a counter of the compactions behind batches, one of `COUNTERS`."""
         with self._lock:
             self._counters[counter] += count
 

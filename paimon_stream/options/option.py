@@ -305,7 +305,7 @@ class Options(Mapping[str, str]):
 
     def value(self, option: Option[T]) -> T:
         """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is
-        no value.
+        neither.
         """
         if option.key in self._values:
             return cast("T", self._values[option.key])

@@ -57,7 +57,9 @@ _TIME: Final = (
 _DAY_SECONDS: Final = 86_400
 _DAY_MILLIS: Final = 86_400_000
 _EPOCH_UNITS: Final = MappingProxyType({0: "s", 3: "ms", 6: "us", 9: "ns"})
-"""What a whole number counts that becomes a TIMESTAMP, by its precision. Java fails on others."""
+"""What a whole number that becomes a TIMESTAMP counts, by the precision. Java fails on other
+precisions.
+"""
 _WIDE: Final = pa.decimal256(76, 38)
 
 
@@ -238,7 +240,7 @@ def _of_day(parts: pa.Array, name: str) -> pa.Array:
 
 
 def _two_digits(parts: pa.Array, name: str) -> pa.Array:
-    """A part of a day or a clock, such as "07" for "7"."""
+    """A part of a date or of a time of day, padded to two digits: "07" for "7"."""
     return pc.utf8_lpad(pc.struct_field(parts, name), width=2, padding="0")
 
 

@@ -47,6 +47,7 @@ BATCH_ROWS: Final = 65_536
 """The most rows of a batch."""
 
 _OPENED_BYTES: Final = 1 << 20
+"""The most bytes of a file that are in memory when it is opened ahead."""
 _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 
 _RESTORE_OR_ROLL_BACK: Final = (
@@ -221,8 +222,8 @@ def _with_rows(
     reader = _Reader(scan, columns)
     read_completely: set[str] = set()
 
-    def rows_of(entry: ManifestEntry, most: int) -> Iterator[pa.RecordBatch]:
-        rows = reader.file(entry, most)
+    def rows_of(entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        rows = reader.file(entry, batch_rows)
         if kept is None or entry.file.file_name in read_completely:
             return rows
         return map(kept, rows)
@@ -344,7 +345,8 @@ class _Reader:
         self, entry: ManifestEntry, batch_rows: int, deleted: Positions | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file, at most `batch_rows` at once. As in Java, partition columns come
-        from the manifest. `deleted` are the rows to leave out, if not those of the file's vector.
+        from the manifest. `deleted` are the rows to leave out; None for those of the file's vector.
+        Raises what `read_batches` raises.
         """
         path = self._scan.table.layout.whole_path(self._scan.table.location, entry)
         written = self._schema(entry.file.schema_id)
@@ -425,7 +427,7 @@ class _Reader:
                     "Write the column, or select others.",
                     column=column.name,
                 ).of_table(self._scan.table.location)
-            columns_of[place or 0].append(column)
+            columns_of[place or 0].append(column)  # the first file gives NULLs for a missing one
         return columns_of
 
     def _column_ids(self, file: DataFileMeta) -> set[int]:
@@ -490,17 +492,17 @@ class _Reader:
         path: str,
         written: TableSchema,
         fields: Sequence[DataField],
-        most: int,
+        chunk_rows: int,
         chosen: Chosen,
     ) -> Iterator[Chunk]:
         if not fields:
-            yield from nothing_but_rows(entry.file.row_count, most)
+            yield from nothing_but_rows(entry.file.row_count, chunk_rows)
             return
         with (
             _reading(path, self._scan),
             self.ahead.open_input(self._scan.table.layout.file_of(entry)) as source,
         ):
-            yield from file_chunks(source, path, fields, written, most, chosen)
+            yield from file_chunks(source, path, fields, written, chunk_rows, chosen)
 
     def _fitted(
         self,
@@ -534,7 +536,7 @@ def file_chunks(
     path: str,
     fields: Sequence[DataField],
     written: TableSchema,
-    most: int = BATCH_ROWS,
+    chunk_rows: int = BATCH_ROWS,
     chosen: Chosen = None,
 ) -> Iterator[Chunk]:
     """Some columns of a file, as the file has them, one chunk at a time.
@@ -544,7 +546,7 @@ def file_chunks(
         path: its path. The end of the name says which format it has.
         fields: the columns.
         written: the schema that the file was written with.
-        most: the most rows of a chunk; a reader of ORC returns a stripe.
+        chunk_rows: the most rows of a chunk. The chunks of ORC are stripes, whatever this is.
         chosen: which row groups are read; None for all.
 
     Raises:
@@ -553,12 +555,12 @@ def file_chunks(
     """
     match _format(path):
         case "parquet":
-            yield from read_parquet(source, path, fields, most, chosen)
+            yield from read_parquet(source, path, fields, chunk_rows, chosen)
         case "orc":
             legacy_ltz = Options(written.options).value(ORC_LTZ_LEGACY)
             yield from read_orc(source, path, fields, legacy_ltz=legacy_ltz)
         case "avro":
-            yield from read_avro(source, path, fields, most)
+            yield from read_avro(source, path, fields, chunk_rows)
         case unknown:
             raise UnsupportedFeature(
                 f"{path} is a {unknown!r} file; this release reads Parquet, ORC and Avro. Read the "

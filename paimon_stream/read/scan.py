@@ -257,16 +257,19 @@ def find_snapshot(table: Table, at: PointInTime) -> Snapshot | None:
 
     Raises:
         NotFound: there is no such snapshot or tag.
-        InvalidOption: the id is not a whole number, or two of the three are given.
+        InvalidOption: the id is not a whole number, the tag is not text, or several of the three
+            are given.
+        CorruptMetadata, StorageError: a snapshot or a tag cannot be read.
     """
     arguments = opt.Arguments(table.location)
     snapshot_id = arguments.whole("snapshot_id", at.snapshot_id, optional=True)
-    arguments.text("tag", at.tag, may_be_blank=True, optional=True)
+    arguments.text("tag", at.tag, may_be_blank=True, optional=True)  # raises for another type
     store = SnapshotStore(table.storage)
-    names = at.said_by
-    if len(names) > 1:
+    arguments_set = at.said_by
+    if len(arguments_set) > 1:
         raise InvalidOption(
-            f"{' and '.join(names)} are both given. Give one of them.", option=names[1]
+            f"{' and '.join(arguments_set)} are both given. Give one of them.",
+            option=arguments_set[1],
         ).of_table(table.location)
     if at.tag is not None:
         return _tagged(table, at.tag)
@@ -520,8 +523,8 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> li
             opt.POSTPONE_MERGE_ON_READ.key,
             waiting,
         )
-    lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
-    return [entry for entry in entries if entry.bucket >= 0 and entry.file.level >= lowest]
+    lowest_level = 1 if by_level or merge.engine == FIRST_ROW else 0
+    return [entry for entry in entries if entry.bucket >= 0 and entry.file.level >= lowest_level]
 
 
 def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:

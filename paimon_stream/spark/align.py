@@ -217,7 +217,8 @@ class _Judge:
     def _judge_type(self, source: st.DataType, target: DataType, path: str) -> None:
         match source, target:
             case st.StructType(), DataType(root=TypeRoot.ROW):
-                self.sources(source, target.fields, f"{path}.", set())
+                # Adds the problems of the members. No member of a ROW is a key.
+                self.sources(source, target.fields, inside=f"{path}.", keys=set())
             case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
                 self._judge_type(source.elementType, element, f"{path}.element")
             case st.MapType(), DataType(

@@ -100,7 +100,7 @@ class QueryRun:
         if settled.report.outcome == "empty":
             self.after_commit.after_nothing(settled.table)
         elif settled.report.outcome == "committed" and newest is not None:
-            self.after_commit(settled.table, newest)
+            self.after_commit(settled.table, newest)  # the call is the maintenance
 
 
 @dataclass(slots=True)

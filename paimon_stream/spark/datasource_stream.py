@@ -226,7 +226,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return {**self.__dict__, "_store": None}
 
     def initialOffset(self) -> Offset:
-        """Before the first batch (streaming-reads.md §1)."""
+        """The offset before the first batch (streaming-reads.md §1)."""
         return _BEFORE
 
     def latestOffset(self, start: Offset = _BEFORE, limit: Any = None) -> Offset:
@@ -366,6 +366,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             if ROW_KIND in self._arrow.names:
                 yield batch
             else:
+                # The odd kinds, -U and -D, remove rows.
                 yield batch.filter(pc.equal(pc.bit_wise_and(kinds, 1), 0))
 
     def commit(self, end: Offset) -> None:

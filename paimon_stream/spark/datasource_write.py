@@ -95,7 +95,9 @@ class _RowWriter:
         return replace(answer, result=encode_result(result))
 
     def abort(self, messages: Sequence[TaskAnswer | None], *batch: int) -> None:
-        """Removes the files of a write that was never committed."""
+        """Removes the files of a write that was never committed. For a stream, Spark also gives the
+        id of the `batch`, which is not needed.
+        """
         _driver().abort(messages, **self._arguments)
 
 

@@ -67,8 +67,8 @@ class WriteOrder:
     Attributes:
         plan: the plan of the stream's run, or of this write. The write teaches it.
         user: the commit user.
-        numbering: that of the rows; None for a table without a primary key, and for one whose rows
-            wait for their numbers.
+        numbering: the numbering of the rows; None for a table without a primary key, and for one
+            whose rows wait for their numbers.
         operations: a column, in addition to the table's, that says what each row does; None if
             there is none.
     """
@@ -93,7 +93,8 @@ def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
 
     Raises:
         PaimonStreamError: a task failed with this error (of `write_task` or `write_keyed_task`).
-            The files of the other tasks are removed. Spark raises other failures in the plan.
+            The files of the other tasks are removed. Other failures are raised when Spark runs the
+            query.
     """
     check_shuffle(table)
     tasks = partitions_of(frame) if table.schema.primary_keys else None

@@ -321,7 +321,7 @@ def is_grouped(table: Table) -> bool:
 
 
 def _power_of_two(above: int) -> int:
-    """The smallest power of two above. Few different numbers save compilations: Spark compiles the
-    cut for each.
+    """The smallest power of two that is larger than `above`. Few different numbers save
+    compilations: Spark compiles the cut for each.
     """
     return 1 << above.bit_length()

@@ -115,7 +115,7 @@ class MemoryStorage(Storage):
         `limit` bytes.
         """
         data = self._file(path).data
-        if len(data) > limit:
+        if len(data) > limit:  # asked first, because most calls need no text of the path
             check_size(f"{self.location}/{path}", len(data), limit)
         return data
 

@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 _OURS: Final = opt.store_options()
 _OUR_NAMES: Final = {option.key: option for option in _OURS}
 _SHORT: Final = {option.key.rpartition(".")[2].replace("-", "."): option for option in _OURS}
-"""The names of delta-rs, folded, such as `connect.timeout`."""
+"""This package's options by their names in delta-rs, folded, such as `connect.timeout`."""
 
 
 SparkOptions: TypeAlias = Callable[[], Mapping[str, str]]
@@ -46,14 +46,14 @@ def settings_of(
     Args:
         place: the table's location.
         options: the storage options of the table. Each of them must be known.
-        spark: reads Spark's Hadoop configuration, of which the known names count. An option may
-            exclude it.
+        spark: reads Spark's Hadoop configuration, of which the known names count. The option
+            `paimon-stream.store.from-spark` may exclude it.
         environment: the variables; None for those of the process.
 
     Raises:
         InvalidOption: options are unknown, malformed or contradict each other.
         UnsupportedFeature: options ask for what is not supported.
-        MissingExtra: they need boto3, which is not installed.
+        MissingExtra: options need boto3, which is not installed.
     """
     environment = os.environ if environment is None else environment
     ours, theirs = _divided(place, options)
@@ -152,7 +152,7 @@ def _divided(
                 location=place.shown,
                 options=(name,),
             )
-        elif short is not None:
+        elif short is not None:  # if the full name is there, too, it counts
             ours.setdefault(short.key, value)
         elif isinstance(value, bool):
             theirs[name] = str(value).lower()

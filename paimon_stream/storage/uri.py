@@ -130,7 +130,7 @@ def open_beside(storage: Storage, location: str) -> Storage:
     storage if both are in stores of one kind and account; otherwise those of the environment.
     Raises what `open_folder` raises.
     """
-    storage = getattr(storage, "base", storage)
+    storage = getattr(storage, "base", storage)  # a view has no settings
     if scheme_of(location) == "file":
         # As in Java, nothing is percent-encoded.
         return open_folder("/" + location.partition(":")[2].lstrip("/"))
@@ -148,8 +148,8 @@ def open_beside(storage: Storage, location: str) -> Storage:
 
 
 def path_of_file_uri(location: str) -> str:
-    """The path of a `file:` URI, percent-decoded. Raises `InvalidOption` for one that names a host or
-    no absolute path.
+    """The path of a `file:` URI, percent-decoded. Raises `InvalidOption` for one that names a host
+    or no absolute path.
     """
     path = location.partition(":")[2]
     if path.startswith("//"):

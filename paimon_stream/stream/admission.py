@@ -25,7 +25,7 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     Args:
         table: the table, with its options.
         evidence: what the storage holds.
-        verdict: that on this batch.
+        verdict: the verdict on this batch.
         anew: whether an operator has decided. The earlier entries are about to be removed then, so
             they prove nothing.
     """
@@ -75,7 +75,7 @@ def given_up(
 
     Args:
         evidence: what the storage holds.
-        verdict: that on this batch.
+        verdict: the verdict on this batch.
         lost: whether the operator let this batch continue although the table has lost batches.
         proven: whether the loss is proven. Then the batches below the first one that a note names
             were not lost: their snapshots may have expired.
@@ -123,7 +123,7 @@ def passed_over(
 
     Args:
         evidence: what the storage holds.
-        verdict: that on this batch.
+        verdict: the verdict on this batch.
         reset: whether the operator let this batch continue although the table was ahead of the
             checkpoint, or was written by another one. Then everything that the stream has here is
             written again.

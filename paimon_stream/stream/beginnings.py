@@ -103,11 +103,12 @@ def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCrea
 
 
 def has_begun_here(evidence: Evidence, last: JournalEntry | None) -> bool:
-    """Whether this checkpoint has a batch in this very table. It has one if it was let in with this
-    batch or a later one. It also has one if `last`, the newest entry of an earlier batch here, may
-    be of the batch that the checkpoint has done. The register of a run on a copy of the checkpoint
-    shows nothing. An attempt that is five minutes younger than the batch that was done shows
-    nothing either.
+    """Whether this checkpoint may have a batch in this very table. It has one if `last`, the newest
+    entry of an earlier batch here, may be of the batch that the checkpoint has done. An attempt
+    that is at least five minutes younger than the batch that was done shows nothing. The checkpoint
+    may also have one if the table's register is of no copy of the checkpoint, and an operator let
+    the checkpoint continue here with this batch or a later one, or the first batch of the journal
+    is not known.
     """
     registered = evidence.registered
     if registered is None:

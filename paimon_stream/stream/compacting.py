@@ -340,7 +340,7 @@ class StreamCompaction:
         self._runtime = runtime or system()
         self._clock = self._runtime.clock
         self._decision: _Decision | None = None
-        """That of the last batch; None before the first."""
+        """The decision at the last batch; None before the first."""
         self._due = _DueBuckets()
         threads = pool or DaemonThreads(min(_MOST_THREADS, os.cpu_count() or 1))
         self._pending = _PendingTasks(threads, self._clock)

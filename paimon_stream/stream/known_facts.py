@@ -137,12 +137,12 @@ class Facts(Findings):
 
     @property
     def entry(self) -> JournalEntry | None:
-        """The attempt at this batch; None if there is none that counts (`_attempts`)."""
+        """The attempt at this batch; None if `_attempts` has none."""
         return self._attempts[0]
 
     @property
     def last_entry(self) -> JournalEntry | None:
-        """The newest attempt at a batch before this one; None if there is none that counts."""
+        """The newest attempt at a batch before this batch; None if `_attempts` has none."""
         return self._attempts[1]
 
     @cached_property

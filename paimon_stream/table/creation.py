@@ -143,6 +143,7 @@ def _wrong_bucket(bucket: int, problem: str) -> InvalidOption:
 
 
 def _check_bucket_key(key: str, schema: TableSchema) -> None:
+    """Raises `InvalidOption` if rows cannot be bucketed by the column with this name."""
     if key not in schema.field_names:
         columns = ", ".join(schema.field_names)
         if key == key.strip():
@@ -177,6 +178,7 @@ def _wrong_bucket_key(key: str, problem: str) -> InvalidOption:
 def _check_function(
     schema: TableSchema, options: opt.Options, keys: Sequence[str], bucket: int
 ) -> None:
+    """Raises `InvalidOption` if the bucket function does not take these bucket keys."""
     function = options.value(opt.BUCKET_FUNCTION)
     if bucket < 1 or function == "default":
         return
@@ -229,7 +231,7 @@ def stored_options(options: Mapping[str, object]) -> dict[str, str]:
         if is_declared or name.endswith(".stats-mode"):
             text = text.strip()
         stored[name] = text
-    # Java's orphan cleaning accepts no blanks between them.
+    # Java's orphan cleaning accepts no blanks between external paths.
     if opt.EXTERNAL_PATHS.key in stored:
         stored[opt.EXTERNAL_PATHS.key] = re.sub(
             r"\s*,\s*", ",", stored[opt.EXTERNAL_PATHS.key].strip()
@@ -267,6 +269,7 @@ def _keys(
 
 
 def _check_columns(fields: Sequence[DataField]) -> None:
+    """Raises `IncompatibleSchema` if there are no columns, or for names that they cannot have."""
     if not fields:
         raise IncompatibleSchema("The schema has no columns. Give at least one.")
     twice = sorted(

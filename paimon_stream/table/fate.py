@@ -94,7 +94,7 @@ def fate_of(
             is such a time, three later things contradict that it has expired: a rollback to a
             snapshot below it (which did not note it, if it had expired by then), a run that removed
             expired snapshots, and the note of another snapshot that was removed together with it.
-        removed_it: whether a note is of such another snapshot.
+        removed_it: whether a note is of a snapshot with which the remembered one was removed.
 
     Raises:
         StorageError: if the storage fails.
@@ -102,9 +102,9 @@ def fate_of(
     """
     if latest is not None and SnapshotRef.of(latest) == remembered:
         return Answer(fate=Fate.IN_TABLE)
-    there = snapshots.find(remembered.id)  # may be another one, which has the id now
+    present = snapshots.find(remembered.id)  # may be another one, which has the id now
     newest = 0 if latest is None else latest.id
-    if there is not None and there.nonce == remembered.nonce and newest >= remembered.id:
+    if present is not None and present.nonce == remembered.nonce and newest >= remembered.id:
         return Answer(fate=Fate.IN_TABLE)
     removals: Removals
     replaced: bool | None
@@ -116,7 +116,7 @@ def fate_of(
     answer = _by_notes_and_lineage(removals, remembered, newest, replaced)
     if answer.fate is not Fate.EXPIRED:
         return answer
-    if there is None and _is_gap(snapshots, remembered):
+    if present is None and _is_gap(snapshots, remembered):
         return _unknown(
             f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
         )
@@ -164,8 +164,8 @@ def _may_have_removed(
     stood_millis: int,
     removed_it: Callable[[Removed], bool],
 ) -> Removed | None:
-    """The first note, since that time, of a run that may have removed the snapshot although it had
-    expired; None if there is none.
+    """The first note since `stood_millis` of a run that may have removed the snapshot although it
+    had expired; None if there is none.
     """
     for removed in removals.removed:
         if removed.millis is None or is_before(removed, stood_millis):
@@ -193,8 +193,8 @@ def fate_of_batch(
         removals: the notes.
         uuids: the attempts at the batch, the newest first.
         attempted_millis: when the newest attempt was made, in epoch milliseconds.
-        removed_it: whether a note is of another snapshot whose removal removed the batch, too: that of
-            an earlier batch, or one that also has the batch, as a `recommit` makes it.
+        removed_it: whether a note is of another snapshot whose removal removed the batch, too: that
+            of an earlier batch, or one that also has the batch, as a `recommit` makes it.
     """
     newest, *earlier = uuids
     removed = removals.of_uuid(newest)
@@ -219,7 +219,7 @@ def judge_notes(removals: Removals, removed: Removed | None) -> Answer:
         return _unknown(
             f"{_in_words(removed)}, but did not end, so whether that snapshot went is not known"
         )
-    if removed is not None:
+    if removed is not None:  # it ended, so it is not `certain`
         return _unknown(f"{_in_words(removed)}, but where the branch was made is not known")
     if removals.doubts:
         return _unknown(
@@ -289,9 +289,9 @@ def _in_words(removed: Removed) -> str:
 
 
 def _is_gap(snapshots: SnapshotStore, remembered: SnapshotRef) -> bool:
-    """Whether an older snapshot of the table stands. Expiry removes the oldest first, so expiry has
-    not removed the remembered snapshot. A snapshot that a paused writer created again proves
-    nothing.
+    """Whether the snapshot before the remembered one exists, and an older snapshot of the table
+    stands. Expiry removes the oldest first, so expiry has not removed the remembered snapshot. A
+    snapshot that a paused writer created again proves nothing.
     """
     if not snapshots.exists(remembered.id - 1):
         return False

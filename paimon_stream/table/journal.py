@@ -57,7 +57,7 @@ class JournalEntry:
             the empty table.
         newest: the latest snapshot at the judgement; None if that is `base`, and in entries of
             older releases.
-        previous: the last batch that this stream had published before.
+        previous: the last batch that this stream had published before; None without any.
         prepared_millis: when the data files were prepared.
         reused_millis: when an attempt took over the data files of an earlier attempt; None for
             other attempts, and in entries of older releases.
@@ -185,7 +185,9 @@ class Journal:
     """The journal of one commit user in one table."""
 
     def __init__(self, storage: Storage, user: str, folder: str | None = None) -> None:
-        """Callers that read the journals of all users know only the `folder`, and pass it."""
+        """`folder` is that of the user; None if it follows from the name. Callers that read the
+        journals of all users know only the folder. They pass an empty name.
+        """
         self._storage = storage
         self._folder = folder or user_folder(user)
         self._kept: tuple[int, ...] | None = None  # the batches with an entry; None if unknown

@@ -42,7 +42,9 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                     f"There is no bucket {message.bucket} of {message.total_buckets}."
                 )
             for name in message.file_names():
-                checked_name(name, location, "It")  # raises for a wrong name
+                checked_name(name, location, source="It")  # raises for a wrong name
+            # A file inside the table has no external path. The table has those of compacted files
+            # already.
             known_paths = {None, *(file.external_path for file in message.compact_before)}
             for file in (
                 *message.new_files,

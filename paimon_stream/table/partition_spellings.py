@@ -1,7 +1,7 @@
-"""The folders of a partition by FLOAT or DOUBLE. A folder's name is Java's text of the value. Before
-version 19, Java gives some values more digits: 2.0E23 is 1.9999999999999998E23 there. So one value
-may have several folders. `SpelledStorage` shows all of them as the folder that `Layout` names:
-reading, listing and deleting finds the files of each, and writing uses a folder that exists.
+"""The folders of a partition by FLOAT or DOUBLE. A folder's name is Java's text of the value.
+Before version 19, Java gives some values more digits: 2.0E23 is 1.9999999999999998E23 there. So one
+value may have several folders. `SpelledStorage` shows all of them as the folder that `Layout`
+names: reading, listing and deleting finds the files of each, and writing uses a folder that exists.
 """
 
 import math
@@ -62,9 +62,9 @@ def without_spellings(storage: Storage) -> Storage:
 
 
 class SpelledStorage(StorageView):
-    """Callers see it as a `Storage` (`with_spellings`). A path that leads to no such partition
-    costs nothing more. For a file that is not where `Layout` says, and for each new file, there is
-    a listing for each FLOAT or DOUBLE in its path.
+    """Callers see it as a `Storage` (`with_spellings`). A path that leads to no partition by FLOAT
+    or DOUBLE costs nothing more. For a file that is not where `Layout` says, and for each new file,
+    there is a listing for each FLOAT or DOUBLE in its path.
 
     Attributes:
         base: the storage that shows each folder under its own name.
@@ -95,6 +95,7 @@ class SpelledStorage(StorageView):
         return of_base
 
     def _written(self, write: Callable[..., T], path: str, *arguments: Any) -> T:
+        """What `write` returns for the path in a folder that exists, if there is one."""
         return write(self._places(path)[0], *arguments)
 
     def _first_found(self, find: Callable[..., T], path: str, *arguments: Any) -> T:

@@ -39,7 +39,9 @@ _HINT_ATTEMPTS: Final = 5
 _LISTED_EVERY: Final = 256
 """After this many trusted hints in a row, the snapshots are listed anyway."""
 _SAMPLES: Final = 8
+"""How many snapshots `survey` reads at most."""
 _REMEMBERED: Final = 1024
+"""How many snapshots a store remembers by their nonces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +143,7 @@ class SnapshotStore:
         ids = self._to_survey
         if not ids:
             return
-        step = -(-len(ids) // _SAMPLES)
+        step = -(-len(ids) // _SAMPLES)  # rounded up, so that at most `_SAMPLES` are read
         reads = [partial(self._if_readable, snapshot_id) for snapshot_id in ids[::step]]
         for snapshot in self.storage.together(reads):
             if snapshot is not None:
@@ -245,14 +247,10 @@ class SnapshotStore:
         """Warns once if LATEST names an old snapshot, because other engines trust it. A listing
         takes time, so beside many writers it may lack the next snapshot.
         """
-        if (
-            hint is None
-            or hint not in ids
-            or hint == ids[-1]
-            or hint + 1 in ids
-            or hint == self._reported
-            or self.exists(hint + 1)
-        ):
+        if hint is None or hint not in ids or hint == ids[-1] or hint == self._reported:
+            return
+        # From a hint whose next snapshot exists, other engines find the newest one.
+        if hint + 1 in ids or self.exists(hint + 1):
             return
         self._reported = hint
         _LOG.warning(
@@ -437,7 +435,9 @@ class SnapshotStore:
             text = layout.read_hint(self.storage, path)
         except StorageError:
             return None
-        return None if text is None else layout.id_in_name(text.strip(), "") or None
+        if text is None:
+            return None
+        return layout.id_in_name(text.strip(), "") or None  # no snapshot has the id 0
 
     def _remember(self, snapshot: Snapshot) -> None:
         """Remembers a snapshot of the table's lineage. If there are too many, every second one is

@@ -128,8 +128,8 @@ def create_table(
     runtime: Runtime | None = None,
 ) -> Table | None:
     """Creates a table at the storage's root by creating its first schema atomically; None if there
-    is already a table, whatever its schema. Raises `IncompatibleSchema`, `InvalidOption`,
-    `StorageError`. Nothing is created then, because Java could not write such a table either.
+    is already a table, whatever its schema. Raises `StorageError`. Raises `IncompatibleSchema` or
+    `InvalidOption` for a table that Java could not write either; nothing is created then.
     """
     schema = first_schema(
         fields,
@@ -263,11 +263,8 @@ def _check_kind(table: Table) -> None:
     _check_type(table)
     schema = table.schema
     buckets = table.options.value(opt.BUCKET)
-    if (
-        not schema.primary_keys
-        or buckets > 0
-        or set(schema.partition_keys) <= set(schema.primary_keys)
-    ):
+    keys_stay_in_partition = set(schema.partition_keys) <= set(schema.primary_keys)
+    if not schema.primary_keys or buckets > 0 or keys_stay_in_partition:
         return
     raise _refusal(
         table,
@@ -300,7 +297,7 @@ def _check_places(table: Table) -> None:
     """Checks where the table keeps data and history, and how manifests are written."""
     check_branch_option(table)
     for root in table.layout.roots:
-        # A store that cannot be opened or asked is an error.
+        # Raises for a store that cannot be opened or asked.
         table.storage.exists(f"{root}{SCHEMA_FOLDER}")
         if table.layout.index_beside_data:
             raise _unsupported(

@@ -34,7 +34,9 @@ from paimon_stream.verify.files import Inventory, Longs
 from paimon_stream.verify.findings import RESTORE, Findings
 
 _POOL: Final = 64
+"""How many files the pool of a sample may have for each that is drawn."""
 _AT_ONCE: Final = 4096
+"""How many entries are checked together."""
 _WHOLE_BLOCK: Final = 100
 """Blocks of fewer entries are written anew when manifests are merged."""
 _FIELDS: Final = (
@@ -112,33 +114,33 @@ class SamplePool:
     manifest.
 
     Attributes:
-        most: how many files are drawn at most.
+        most_files: how many files are drawn at most; 0 for none.
         rng: draws them.
     """
 
-    most: int
+    most_files: int
     rng: Rng
     _files: list[tuple[int, str]] = field(default_factory=list, init=False)
     """Each is the hash of the file's identity, and the path of its manifest."""
 
     def add(self, ids: Sequence[int], manifest: str) -> None:
         """Adds some of the files that a manifest adds. `ids` are the hashes of their identities."""
-        if len(ids) > self.most:
-            ids = [ids[self.rng.below(len(ids))] for _ in range(self.most)]
+        if len(ids) > self.most_files:
+            ids = [ids[self.rng.below(len(ids))] for _ in range(self.most_files)]
         self._files += [(identity, manifest) for identity in ids]
-        if len(self._files) > _POOL * self.most:
+        if len(self._files) > _POOL * self.most_files:
             self._files = [
                 self._files[self.rng.below(len(self._files))] for _ in range(len(self._files) // 2)
             ]
 
-    def draw(self, live: Longs, but: Container[int]) -> dict[str, set[int]]:
-        """Draws from the live files, apart from some. Returns the hashes of their identities, by
-        the paths of their manifests.
+    def draw(self, live: Longs, excluded: Container[int]) -> dict[str, set[int]]:
+        """Draws from the live files that are not `excluded`. All files are given as the hashes of
+        their identities. Returns those of the drawn files, by the paths of their manifests.
         """
         manifests = dict(self._files)
-        ids = [identity for identity in manifests if identity not in but]
+        ids = [identity for identity in manifests if identity not in excluded]
         alive = list(compress(ids, np.isin(np.array(ids, np.int64), live)))
-        while len(alive) > self.most:
+        while len(alive) > self.most_files:
             alive.pop(self.rng.below(len(alive)))
         drawn: dict[str, set[int]] = {}
         for identity in alive:
@@ -232,7 +234,7 @@ class Shelf:
 
     @property
     def storage(self) -> Storage:
-        """That of the table."""
+        """The storage of the table."""
         return self.table.storage
 
     def get(self, meta: ManifestFileMeta) -> ManifestFacts | None:
@@ -242,11 +244,11 @@ class Shelf:
             self.facts[name] = self._read(meta)
         return self.facts[name]
 
-    def forget(self, but: frozenset[str]) -> None:
+    def forget(self, kept: frozenset[str]) -> None:
         """Forgets all manifests except those with these names. They are read again when they are
         needed.
         """
-        for name in self.facts.keys() - but:
+        for name in self.facts.keys() - kept:
             del self.facts[name]
 
     def _read(self, meta: ManifestFileMeta) -> ManifestFacts | None:
@@ -295,7 +297,7 @@ class Shelf:
         self.findings.checked["manifests"] += 1
         self.findings.checked["entries"] += len(entries.signs)
         self._check_meta(meta, entries, path)
-        if self.pool.most:
+        if self.pool.most_files:
             self.pool.add(entries.added_files(), path)
         return ManifestFacts(
             ids=np.frombuffer(entries.ids, dtype=np.int64),
@@ -324,6 +326,8 @@ class Shelf:
             blocks.append(known or fresh[key])
             return known is None
 
+        # `is_new` is asked before a block is read. So while a row is read, the number of blocks is
+        # that of its own block.
         rows = read_manifest(data, path, _FIELDS, is_new)
         for number, rows_of_block in groupby(rows, key=lambda _: len(blocks)):
             while batch := list(islice(rows_of_block, _AT_ONCE)):
@@ -390,8 +394,12 @@ class Shelf:
     def names(
         self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1
     ) -> list[str]:
-        """The sorted paths of the files with these identities that occur `at_least` times in the
-        manifests.
+        """The sorted paths of files that occur in the manifests at least `at_least` times.
+
+        Args:
+            ids: the hashes of the identities of the files to look for.
+            metas: the manifests.
+            at_least: how often a file must occur; 1 for all that occur.
         """
         wanted = set(ids)
         paths = (manifest_path(meta.file_name) for meta in metas)
@@ -561,7 +569,8 @@ class _ReadEntries:
                     self.manifest,
                     "Overwrite its partition; a writer routed its rows wrongly.",
                 )
-            if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
+            has_wrong_deletes = deletes is not None and not 0 <= deletes <= count
+            if count < 0 or low > high or has_wrong_deletes:
                 findings.error(
                     "entry-impossible",
                     f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of "

@@ -58,7 +58,7 @@ def check_newest(table: Table, sample: int, findings: Findings) -> None:
     `StorageError`.
     """
     for option in (DELETION_VECTORS, DATA_EVOLUTION, ROW_TRACKING):
-        table.options.value(option)  # a wrong value does not stop the check
+        table.options.value(option)  # raises for a wrong value, which the checks would pass over
     checks: tuple[Callable[..., None], ...] = (
         _check_levels,
         partial(_check_live_keys, sample=sample),
@@ -93,14 +93,14 @@ def _check_levels(table: Table, findings: Findings) -> None:
     for bucket in buckets(entry for entry in files if entry.bucket >= 0 and entry.file.level > 0):
         for section in sections(bucket, keys):
             members = section.files
-            lowest = max(entry.file.level for entry in members)
+            oldest_level = max(entry.file.level for entry in members)
             wrong = [
                 entry
                 for entry in members
-                if entry.file.level < lowest and entry.file.schema_id in without_lookup
+                if entry.file.level < oldest_level and entry.file.schema_id in without_lookup
             ]
             if wrong:
-                _report_level(table, wrong[0], lowest, findings)
+                _report_level(table, wrong[0], oldest_level, findings)
                 break
 
 
@@ -119,6 +119,7 @@ def _check_live_keys(table: Table, findings: Findings, sample: int) -> None:
     types = [column.type for column in scan.columns]
     for bucket in buckets(entry for entry in scan.files if entry.file.level > 0):
         for section in sections(bucket, types):
+            # One file of each run in turn: files of one run have no key in common.
             compared = [
                 entry
                 for entry in chain.from_iterable(zip_longest(*section.runs))
@@ -142,15 +143,17 @@ def _check_live_keys(table: Table, findings: Findings, sample: int) -> None:
                 )
 
 
-def _report_level(table: Table, entry: ManifestEntry, lowest: int, findings: Findings) -> None:
-    """Warns of a file above level `lowest` that was compacted without a look at that level."""
+def _report_level(
+    table: Table, entry: ManifestEntry, oldest_level: int, findings: Findings
+) -> None:
+    """Warns of a file of a newer level that was compacted without a look at `oldest_level`."""
     folder = table.layout.bucket_folder(entry.partition, entry.bucket)
     file = entry.file
     findings.warning(
         "levels-without-lookup",
         f"File {file.file_name} of level {file.level} in {folder} was compacted under "
         f"schema {file.schema_id}. Compactions did not look up older values then, and level "
-        f"{lowest} has some in the same range of keys. Readers no longer count them.",
+        f"{oldest_level} has some in the same range of keys. Readers no longer count them.",
         f"{folder}/{file.file_name}",
         "Set changelog-producer, force-lookup and deletion-vectors.enabled back, compact "
         "the table in full, then set them again. A compaction before that loses the values.",
@@ -281,8 +284,9 @@ def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
 def _index_entries(
     root: CheckedRoot, shelf: Shelf, path: str, *, is_current: bool
 ) -> tuple[IndexManifestEntry, ...]:
-    """The entries of the index manifest in a file; none if it cannot be read. `is_current` says
-    whether it is that of the newest snapshot, which alone can be rebuilt.
+    """The entries of the index manifest in a file. If it cannot be read, adds a finding and returns
+    none. Only the index of the newest snapshot can be rebuilt; `is_current` says whether this is
+    it.
     """
     can_be_made = shelf.table.has_dynamic_buckets and not shelf.table.options.value(
         DELETION_VECTORS

@@ -383,8 +383,8 @@ class _HistoryCheck:
     def _unreported(
         self, ids: Longs, metas: Sequence[ManifestFileMeta], *, at_least: int
     ) -> list[str]:
-        """The first names of the files with these identities that were not reported before. They
-        occur `at_least` times in the manifests.
+        """The first few of the names not reported before, if their files occur in the manifests at
+        least `at_least` times. `ids` are the hashes of the identities of the files.
         """
         fresh = [int(identity) for identity in ids if int(identity) not in self.reported]
         self.reported.update(fresh)
@@ -426,13 +426,13 @@ class _HistoryCheck:
         for (partition, total), files in totals.items():
             if files > 0 and not (total == POSTPONE_BUCKET and self.shelf.table.is_postponed):
                 counts.setdefault(partition, set()).add(total)
-        for partition, several in counts.items():
-            if len(several) > 1:
+        for partition, bucket_counts in counts.items():
+            if len(bucket_counts) > 1:
                 where = self.shelf.table.layout.partition(partition) or "the table"
-                is_postponed = POSTPONE_BUCKET in several
+                is_postponed = POSTPONE_BUCKET in bucket_counts
                 self.findings.error(
                     "bucket-counts-differ",
-                    f"{where} has files written for {sorted(several)} buckets: a key may be "
+                    f"{where} has files written for {sorted(bucket_counts)} buckets: a key may be "
                     "in two of them.",
                     root.path,
                     "Compact the table." if is_postponed else "Overwrite the partition.",
@@ -442,6 +442,7 @@ class _HistoryCheck:
         """Checks that of two level-0 files of a bucket, one is entirely newer than the other
         (semantics.md R6.2).
         """
+        # The columns are identity, bucket, lowest and highest number (`ManifestFacts.ranges`).
         ranges = np.concatenate(
             [np.empty((0, 4), np.int64), *(manifest.ranges for manifest in facts)]
         )

@@ -141,6 +141,8 @@ class KeyValueSettings:
                 opt.FILE_FORMAT.key: _Choice(opt.FILE_FORMAT.key, "avro"),
                 opt.STATS_MODE.key: _Choice(opt.STATS_MODE.key, "none"),
             }
+        # Java finds the user in the name by the first "-s-". It parses the number as an INT, which
+        # has no more than 31 bits besides its sign.
         user_name = _NOT_IN_NAMES.sub("_", user).replace("-s-", "-S-")[:_LONGEST_USER]
         user_number = crc32(user.encode()) >> 1
         prefix = f"{options.value(opt.DATA_FILE_PREFIX)}-u-{user_name}-s-{user_number}-w-"
