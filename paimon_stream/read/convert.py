@@ -267,8 +267,9 @@ def _not_parsed(column: str, source: DataType, target: DataType, count: int) -> 
     values = "texts that are no such value" if source.is_string else "NaN or infinities"
     return InvalidData(
         f"column {column!r} was {source} in files of the table and is {target} now, but holds "
-        f"{values}, in at least {PLACES}. Java Paimon fails on them, too. Select other columns, or "
-        "have Java Paimon change the column's type back",
+        f"{values}, in at least {PLACES}. Java Paimon fails on them, too, unless newer rows of "
+        "their keys replace them. Select other columns, or have Java Paimon change the column's "
+        "type back",
         column=column,
         count=count,
     )

@@ -304,14 +304,20 @@ def _age(entry: ManifestEntry) -> tuple[int, str]:
     return entry.file.max_sequence_number, entry.file.file_name
 
 
-def _without(batch: pa.RecordBatch, deleted: Positions, start: int) -> pa.RecordBatch:
-    """The rows of a batch that are not deleted. It begins at position `start` of its file."""
-    first, end = np.searchsorted(deleted, (start, start + batch.num_rows)).tolist()
+def _left(chunk: Chunk, deleted: Positions, start: int) -> tuple[Chunk, Positions]:
+    """The rows of a chunk that are not deleted, and their positions in the file. The chunk begins
+    at position `start`. A deleted row is never converted: its values may not be ones of today's
+    type.
+    """
+    positions = np.arange(start, start + chunk.rows)
+    first, end = np.searchsorted(deleted, (start, start + chunk.rows)).tolist()
     if first == end:
-        return batch
-    kept = np.ones(batch.num_rows, bool)
-    kept[deleted[first:end] - start] = False
-    return batch.filter(pa.array(kept))
+        return chunk, positions
+    is_left = np.ones(chunk.rows, bool)
+    is_left[deleted[first:end] - start] = False
+    mask = pa.array(is_left)
+    columns = {name: array.filter(mask) for name, array in chunk.columns.items()}
+    return chunk._replace(rows=chunk.rows - (end - first), columns=columns), positions[is_left]
 
 
 class _Reader:
@@ -363,12 +369,14 @@ class _Reader:
             if chunk.skipped:
                 rows += chunk.rows
                 continue
-            with _reading(path, self._scan):
-                batch = self._fitted(chunk, sources, partition, rows)
-                if self._tracked:
-                    batch = fill_row_ids(batch, entry.file, rows)
-            batch = _without(batch, deleted, rows)
+            left, positions = _left(chunk, deleted, rows)
             rows += chunk.rows
+            if not left.rows:
+                continue
+            with _reading(path, self._scan):
+                batch = self._fitted(left, sources, partition, positions)
+                if self._tracked:
+                    batch = fill_row_ids(batch, entry.file, positions)
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
         if rows != entry.file.row_count:
@@ -386,25 +394,21 @@ class _Reader:
         columns_of = self._columns_by_file(files)
         deleted = self.deleted(min(files, key=_age))
         parts = [
-            self._with_columns(columns).file(entry, batch_rows, _NONE_DELETED)
+            self._with_columns(columns).file(entry, batch_rows, deleted)
             for entry, columns in zip(files, columns_of, strict=True)
             if columns
         ]
         next_batches = [next(part, None) for part in parts]
-        start = 0
-        # The files have the same number of rows, so all parts end at the same time.
+        # The files have the same rows, and the same of them are deleted, so all parts end at the
+        # same time.
         while batches := [batch for batch in next_batches if batch is not None]:
             rows = min(batch.num_rows for batch in batches)
             arrays = {
                 name: batch.column(name)[:rows] for batch in batches for name in batch.schema.names
             }
-            joined_batch = pa.RecordBatch.from_arrays(
+            yield pa.RecordBatch.from_arrays(
                 [arrays[name] for name in self._arrow.names], schema=self._arrow
             )
-            kept = _without(joined_batch, deleted, start)
-            start += rows
-            if kept.num_rows:
-                yield kept
             rests = [batch.slice(rows) for batch in batches]
             next_batches = [
                 rest if rest.num_rows else next(part, None)
@@ -509,10 +513,10 @@ class _Reader:
         chunk: Chunk,
         sources: Mapping[int, DataField],
         partition: Mapping[str, Any],
-        start: int,
+        positions: Positions,
     ) -> pa.RecordBatch:
-        """The chunk with the wanted columns in their types. `start` is the position of its first
-        row in the file.
+        """The chunk with the wanted columns in their types. `positions` are those of its rows in
+        the file.
         """
         arrays = []
         for column in self._columns:
@@ -521,7 +525,7 @@ class _Reader:
             if name in partition:
                 array = pa.repeat(value_scalar(partition[name], column.type), chunk.rows)
             elif column is _POSITION:
-                array = pa.array(np.arange(start, start + chunk.rows))
+                array = pa.array(positions)
             elif source is None or source.name not in chunk.columns:
                 array = pa.nulls(chunk.rows, arrow_type(column.type))
             else:

@@ -545,3 +545,21 @@ def test_moments_beyond_nanoseconds_are_refused_by_name_and_verify_sees_them(
     table = PaimonTable.load(str(path))
     assert_rows(table.to_arrow(), table.schema.fields, java_rows(java, table))
     assert table.verify(sample=10).findings == ()
+
+
+@pytest.mark.parametrize("file_format", few(FORMATS, lambda name: name == "parquet"))
+def test_text_of_deleted_rows_need_not_parse(kinds: Any, path: Path, file_format: str) -> None:
+    """Whoever deletes the rows that do not parse, and then changes the type, can read the table."""
+    options = {"bucket": "-1", "deletion-vectors.enabled": "true", "file.format": file_format}
+    columns = [("id", "INT"), ("n", "STRING"), ("l", "ARRAY<STRING>")]
+    kinds.create_table(path, columns, options=options)
+    kinds.write(path, [(1, "7", ["7"]), (2, "x", ["8", "y"]), (3, None, [None]), (4, "9", [])])
+    kinds.delete_rows(path, lambda row: row["id"] == 2)
+    retype(kinds, path, (("n",), "INT"), (("l", "element"), "INT"))
+    table = PaimonTable.load(str(path))
+    before = java_rows(kinds, table)
+    assert sorted(row[0] for row in before) == [1, 3, 4]
+    assert_rows(table.to_arrow(), table.schema.fields, before)
+    assert table.to_arrow(filter=pc.field("n") > 7)["id"].to_pylist() == [4]
+    assert table.compact(full=True).snapshot_id is not None
+    assert sorted(java_rows(kinds, PaimonTable.load(str(path)))) == sorted(before)
