@@ -393,15 +393,13 @@ class _Forward:
             return []
         shared, proven = self._shared()
         restored = SnapshotRef.of(target.snapshot)  # by a run that was killed
-        standing = [
-            snapshot for snapshot in self._standing() if SnapshotRef.of(snapshot) != restored
-        ]
+        others = [snapshot for snapshot in self._readable() if SnapshotRef.of(snapshot) != restored]
         lost = [
             Removed.of(snapshot, certain=snapshot.id > proven)
-            for snapshot in standing
+            for snapshot in others
             if snapshot.id > shared
         ]
-        present = {(snapshot.commit_user, snapshot.commit_identifier) for snapshot in standing}
+        present = {(snapshot.commit_user, snapshot.commit_identifier) for snapshot in others}
         earlier = read_removals(self.main)  # a noted snapshot may be part of the branch
         for user, entry in journalled_batches(self.main):
             before = entry.previous
@@ -450,7 +448,7 @@ class _Forward:
         cut = cut_below(self.main_snapshots, read_removals(self.main), point, latest)
         return (0, point.id) if cut is None else (cut.id, cut.id)
 
-    def _standing(self) -> list[Snapshot]:
+    def _readable(self) -> list[Snapshot]:
         """Main's snapshots that can be read. Those that cannot be read are removed all the same."""
 
         def readable(snapshot_id: int) -> Snapshot | None:

@@ -478,9 +478,9 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> RollbackTarget:
         if target in tags:
             return RollbackTarget(snapshot=tags[target], kept_by=layout.tag_path(target))
         raise _no_target(storage, target, f"tag {target!r}")
-    standing = snapshots.find(target)
-    if standing is not None:
-        return RollbackTarget(snapshot=standing)
+    snapshot_of_id = snapshots.find(target)
+    if snapshot_of_id is not None:
+        return RollbackTarget(snapshot=snapshot_of_id)
     for name, snapshot in tags.items():
         if snapshot.id == target:
             return RollbackTarget(snapshot=snapshot, kept_by=layout.tag_path(name))

@@ -24,7 +24,7 @@ from paimon_stream.table.register import (
     RegisteredWriter,
     registered_writer,
     registered_writers,
-    standing_runs,
+    runs_with_claims,
     vouched_since,
 )
 from paimon_stream.table.removals import read_removals
@@ -84,7 +84,7 @@ def gather(
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
         elsewhere=partial(_elsewhere, main, known.other_branches, identity, claims.run),
-        runs=(claims.standing() if runs is None else runs) | {claims.run},
+        runs=(claims.runs() if runs is None else runs) | {claims.run},
     )
 
 
@@ -310,7 +310,7 @@ def journalled_by(storage: Storage, registered: RegisteredWriter) -> JournalledB
     batches, runs = storage.together(
         [
             Journal(storage, registered.user).batches,
-            partial(standing_runs, storage, user_folder(registered.user)),
+            partial(runs_with_claims, storage, user_folder(registered.user)),
         ]
     )
     return JournalledBatches(

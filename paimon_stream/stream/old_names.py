@@ -175,12 +175,12 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
         given_up = given_up_as(evidence, user, old_names)
         last = evidence.others.last_of(old_name)
         newest = history.newest_of.get(user)
-        standing_id = above if newest is None else max(above, newest.commit_identifier)
+        newest_id = above if newest is None else max(above, newest.commit_identifier)
         if last is None or is_given_up(last.batch_id, given_up):
-            noted = which_noted(evidence, user, given_up, range(standing_id + 1, batch_id))
+            noted = which_noted(evidence, user, given_up, range(newest_id + 1, batch_id))
             if noted.value in _OF_NOTES:
                 yield Finding(_OF_NOTES[noted.value], noted.say)
-        elif standing_id < last.batch_id:
+        elif newest_id < last.batch_id:
             if any(
                 sibling is not old_name and _continues(evidence, sibling, old_name, last)
                 for sibling in present
@@ -189,8 +189,8 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
             fate = which_last(evidence, user, last)
             if fate.value in _OF_LAST:
                 yield Finding(_OF_LAST[fate.value], fate.say)
-            standing_id = last.batch_id
-        elsewhere = which_elsewhere(evidence, old_name, given_up, standing_id)
+            newest_id = last.batch_id
+        elsewhere = which_elsewhere(evidence, old_name, given_up, newest_id)
         if elsewhere.value is EarlierElsewhere.WRITTEN:
             yield Finding(OldNameWrote.WRITTEN_ELSEWHERE, elsewhere.say)
 
