@@ -101,7 +101,7 @@ def compact(
         PaimonStreamError: the errors of reading, writing and committing. If files are damaged, the
             first such error is raised after all other units have been published.
     """
-    run = _CompactionCall(
+    call = _CompactionCall(
         load=load,
         full=full,
         partitions=partitions,
@@ -113,17 +113,17 @@ def compact(
     is_distributed = False
     with _little_memory():
         for _ in range(_PLANS):
-            plan = run.plan(changed or None, distributes=not is_distributed)
+            plan = call.plan(changed or None, distributes=not is_distributed)
             if dry_run:
-                return run.expected(plan)
-            changed = run.carry_out(plan)
+                return call.expected(plan)
+            changed = call.carry_out(plan)
             if not changed:
                 if not plan.distributes:
                     break
                 is_distributed = True
-    if run.done.failed:
-        raise run.done.failed[0]
-    return run.report(plan, list(changed.values()))
+    if call.done.failed:
+        raise call.done.failed[0]
+    return call.report(plan, list(changed.values()))
 
 
 @contextmanager

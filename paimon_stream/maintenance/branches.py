@@ -264,28 +264,30 @@ def fast_forward(
     main = table.storage
     of_branch.check_is_main(main, WHERE)
     of_branch.check_branch(name, main.location)
-    run = _Forward(main, of_branch.BranchStorage(main, name), runtime)
-    target = run.target()
-    run.refuse(target, take_over=take_over)
+    forward = _Forward(main, of_branch.BranchStorage(main, name), runtime)
+    target = forward.target()
+    forward.refuse(target, take_over=take_over)
     forwarding = Forwarding(
-        lost=run.lost(target), removes_expired=run.removes_expired(target), begin=run.begin
+        lost=forward.lost(target),
+        removes_expired=forward.removes_expired(target),
+        begin=forward.begin,
     )
     rolled = rollback_to(
         table, target, dry_run=dry_run, take_over=take_over, forwarding=forwarding, runtime=runtime
     )
     if not dry_run:
-        run.add(target.snapshot.id)
-        present = run.present()
-        run.note_what_is_back(present)
-        run.copy_streams(present)
+        forward.add(target.snapshot.id)
+        present = forward.present()
+        forward.note_what_is_back(present)
+        forward.copy_streams(present)
     return ForwardReport(
         location=main.location,
         branch=name,
-        snapshot=run.ids[-1],
+        snapshot=forward.ids[-1],
         kept=None if target.alone else target.snapshot.id,
         added=tuple(
             snapshot_id
-            for snapshot_id in run.ids
+            for snapshot_id in forward.ids
             if target.alone or snapshot_id > target.snapshot.id
         ),
         removed=rolled.snapshots,

@@ -165,7 +165,7 @@ def rollback_to(
         pinned = Pinned(path="")
     else:
         pinned = pin_target(table, snapshots, chosen, running, take_over=take_over)
-    run = _Rollback(
+    rollback = _Rollback(
         storage=storage,
         snapshots=snapshots,
         kept=chosen.snapshot,
@@ -176,19 +176,19 @@ def rollback_to(
         pinned=pinned,
     )
     if dry_run:
-        run.preview()
+        rollback.preview()
     else:
         begin = None if forwarding is None else forwarding.begin
-        run.execute(begin)
-        _warn_of_streams(storage, chosen.snapshot.id, run.streams)
+        rollback.execute(begin)
+        _warn_of_streams(storage, chosen.snapshot.id, rollback.streams)
     return RollbackReport(
         location=storage.location,
         snapshot=chosen.snapshot.id,
         tag=target if isinstance(target, str) else None,
-        snapshots=tuple(sorted(run.gone)),
-        tags=tuple(sorted(run.tags)),
-        changelogs=run.changelogs,
-        streams=run.streams,
+        snapshots=tuple(sorted(rollback.gone)),
+        tags=tuple(sorted(rollback.tags)),
+        changelogs=rollback.changelogs,
+        streams=rollback.streams,
         dry_run=dry_run,
     )
 
