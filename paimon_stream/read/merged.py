@@ -28,7 +28,7 @@ from paimon_stream.errors import FormatError
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.types import DataType
-from paimon_stream.merge.key_runs import Ints, in_key_order
+from paimon_stream.merge.merge_order import Ints, in_key_order
 from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.storage.os_files import writing
