@@ -105,7 +105,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
         newest = verdict.newest
     # If the rows were not numbered on the snapshot of the judgement, no other run may use them.
     numbering = written.numbering
-    is_numbered_here = numbering is None or numbering.base == verdict.seen
+    is_numbered_here = numbering is None or numbering.numbered_on == verdict.seen
     return JournalEntry(
         batch_id=judged.batch.batch_id,
         messages=written.messages,
