@@ -332,12 +332,12 @@ def _columns(
     columns = []
     for name in names:
         if name not in schema.field_names:
-            hint = f"Its columns: {', '.join(schema.field_names)}."
+            advice = f"Its columns: {', '.join(schema.field_names)}."
             near = difflib.get_close_matches(name, schema.field_names, n=1)
             if near:
-                hint = f"Did you mean {near[0]!r}?"
+                advice = f"Did you mean {near[0]!r}?"
             raise IncompatibleSchema(
-                f"has no column {shown_name(str(name))} (schema {schema.id}). {hint}",
+                f"has no column {shown_name(str(name))} (schema {schema.id}). {advice}",
                 column=name,
                 schema=schema.id,
             ).of_table(table.location, subject=True)

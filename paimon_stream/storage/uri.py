@@ -188,9 +188,9 @@ def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) 
     unknown = sorted(key for key in options if key.lower() not in known)
     if unknown:
         shown = shown_location(location)
-        hint = f"Known: {', '.join(sorted(known))}." if known else "This storage has none."
+        advice = f"Known: {', '.join(sorted(known))}." if known else "This storage has none."
         raise InvalidOption(
-            f"Unknown storage options for {shown}: {', '.join(unknown)}. {hint}",
+            f"Unknown storage options for {shown}: {', '.join(unknown)}. {advice}",
             location=shown,
             options=tuple(unknown),
         )
