@@ -257,14 +257,14 @@ def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestE
     """The first neighbouring files that are enough for a unit. If they become too large before, the
     search continues without the oldest of them.
     """
-    window: list[list[ManifestEntry]] = []
+    considered: list[list[ManifestEntry]] = []
     for block in _blocks(files):
-        window.append(block)
-        neighbours = list(chain.from_iterable(window))
+        considered.append(block)
+        neighbours = list(chain.from_iterable(considered))
         if len(neighbours) >= limits.least_files:
             return neighbours
         if size_of(neighbours) >= 2 * limits.target:
-            window.pop(0)
+            considered.pop(0)
     return []
 
 

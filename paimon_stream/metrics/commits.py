@@ -24,15 +24,15 @@ _LOG = logging.getLogger(__name__)
 
 PARTS: Final = ("count", "min", "max", "mean", "p50", "p95", "p99")
 """What a distribution says. `count` counts all values ever added; the other parts describe the
-window.
+values that are kept.
 """
 
 
 class Histogram:
-    """Keeps the newest `window` values (100, as in Java), so its memory is bounded."""
+    """Keeps the newest `most_values` values (100, as in Java), so its memory is bounded."""
 
-    def __init__(self, window: int = 100) -> None:
-        self._values: deque[float] = deque(maxlen=window)
+    def __init__(self, most_values: int = 100) -> None:
+        self._values: deque[float] = deque(maxlen=most_values)
         self._count = 0
 
     def update(self, value: float) -> None:

@@ -206,9 +206,9 @@ def merged_batches(
     spec: MergeSpec, section: Section, read: ReadFile, *, keep_deletes: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a section, one per key, sorted by key. Deleted rows are left out, unless
-    `keep_deletes` is set. Raises what `windows` raises, and `InvalidData` for rows that cannot be merged.
+    `keep_deletes` is set. Raises what `whole_keys` raises, and `InvalidData` for rows that cannot be merged.
     """
-    for pieces in windows(spec, section, read):
+    for pieces in whole_keys(spec, section, read):
         levels = levels_of(pieces) if spec.lookup else None
         rows = (batch for _, batch in pieces)
         yield from merge_rows(spec, rows, keep_deletes=keep_deletes, levels=levels).to_batches()
@@ -221,7 +221,7 @@ def levels_of(pieces: Sequence[Piece]) -> Ints:
     )
 
 
-def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
+def whole_keys(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
     """Yields the rows of a section in key order. Each list holds all rows of some keys, the oldest
     piece first.
 
@@ -262,7 +262,7 @@ def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[
 
 
 def reading_order(section: Section) -> list[ManifestEntry]:
-    """The section's files in about the order in which `windows` opens them."""
+    """The section's files in about the order in which `whole_keys` opens them."""
     files = section.files
     if len(section.runs) > MOST_RUNS:
         files.sort(key=lambda entry: (entry.file.level > 0, section.ages[entry.file.file_name]))

@@ -173,7 +173,7 @@ def section_changes(
 
     for section, rows_of in _with_rows(scan, wanted, kept, with_position=how.marks):
         marked: defaultdict[str, list[Positions]] = defaultdict(list)
-        for pieces in merging.windows(how.spec, section, rows_of):
+        for pieces in merging.whole_keys(how.spec, section, rows_of):
             merged, log, older = merge(pieces)
             if how.marks and kept is not None:
                 # Rows that are not kept are marked, too, but not merged.
