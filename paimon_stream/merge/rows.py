@@ -76,9 +76,9 @@ def partially_updated(spec: MergeSpec, table: pa.Table, ordered: OrderedRows) ->
     else:
         is_removing = _removing(groups.values(), ordered)
     deleted = (ordered.last(adds) < 0) | (is_removing[newest] & (newest >= 0))
-    changes = _Changes(ordered, is_counted, is_removing)
-    actions_of_groups = {position: changes.of_group(group) for position, group in groups.items()}
-    actions_without_group = changes.actions(np.where(adds, merge_order.ADD, merge_order.SKIP))
+    update = _PartialUpdate(ordered, is_counted, is_removing)
+    actions_of_groups = {position: update.of_group(group) for position, group in groups.items()}
+    actions_without_group = update.actions(np.where(adds, merge_order.ADD, merge_order.SKIP))
 
     def actions_of(name: str, rule: ColumnRule) -> RowActions:
         if rule.group is None:
@@ -161,7 +161,7 @@ class _GroupActions(NamedTuple):
     """For columns without one. Older rows do not change them."""
 
 
-class _Changes:
+class _PartialUpdate:
     """The actions of rows in a partial update. If a key's first row retracts, its values are set
     before they are retracted, so this row has two actions.
     """
@@ -210,7 +210,7 @@ def _actions_of(name: str, rule: ColumnRule, group: _Group, actions: _GroupActio
     return others
 
 
-Changes = tuple[pa.Table, pa.Table | None, Ints]
+MergedRows = tuple[pa.Table, pa.Table | None, Ints]
 """The rows to write; the rows of the changelog, None if there is none; and the positions of the
 rows that were looked up. Rows come by key.
 """
@@ -383,7 +383,7 @@ class Comparison:
 
     def merged(
         self, rows: Iterable[pa.RecordBatch], levels: Ints, *, keep_deletes: bool
-    ) -> Changes:
+    ) -> MergedRows:
         """Merges rows as `merge_rows` does, and compares them with what was before.
 
         Args:

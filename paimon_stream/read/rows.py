@@ -27,7 +27,7 @@ from paimon_stream.format.entries import DataFileMeta, ManifestEntry
 from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type
-from paimon_stream.merge.rows import Changes, Comparison, without_deletes
+from paimon_stream.merge.rows import Comparison, MergedRows, without_deletes
 from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import DATA_EVOLUTION, ORC_LTZ_LEGACY, Options
 from paimon_stream.read import merged as merging
@@ -167,7 +167,7 @@ def section_changes(
     """
     columns = list(range(len(scan.columns) + 2))
 
-    def merge(pieces: Sequence[merging.Piece]) -> Changes:
+    def merge(pieces: Sequence[merging.Piece]) -> MergedRows:
         rows = (batch.select(columns) for _, batch in pieces)
         return how.merged(rows, merging.levels_of(pieces), keep_deletes=keep_deletes)
 
