@@ -44,7 +44,7 @@ from paimon_stream.spark.batch import QueryRun, Runs, batch_of
 from paimon_stream.spark.checkpoint import Checkpoint
 from paimon_stream.spark.datasource_options import divided
 from paimon_stream.spark.datasource_task import Plan, TaskAnswer
-from paimon_stream.spark.identity import QueryFacts, check_checkpoint, commit_user
+from paimon_stream.spark.identity import ObservedQuery, check_checkpoint, commit_user
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, written_type
@@ -150,7 +150,7 @@ def plan(
     numbering = fresh_numbering(table, committer, latest, replaces=overwrite)
     user = sink.commit_user or batch_user(table.options, system().ids)
     if is_stream:
-        user = commit_user(QueryFacts(query_id="{}"), sink.commit_user, sink.name, sink.prefix)
+        user = commit_user(ObservedQuery(query_id="{}"), sink.commit_user, sink.name, sink.prefix)
     recent: dict[tuple[str, str | None], int] = {}
     if is_stream and not _may_be_written_again(table):
         recent = _recent(sink.location, snapshots, latest)
@@ -305,9 +305,11 @@ def commit_batch(
         unless_kept.callback(_remove, sink, answers)
         query_id = first.query_id
         basis = first.basis
-        facts = QueryFacts(query_id=query_id, run_id=first.run_id, name=name, checkpoint=checkpoint)
+        query = ObservedQuery(
+            query_id=query_id, run_id=first.run_id, name=name, checkpoint=checkpoint
+        )
         check_checkpoint(checkpoint, query_id)
-        user = commit_user(facts, sink.commit_user, sink.name, sink.prefix)
+        user = commit_user(query, sink.commit_user, sink.name, sink.prefix)
 
         def rows_of(run: QueryRun) -> Rows:
             if run.newest_batch is None and checkpoint is None:
@@ -317,8 +319,8 @@ def commit_batch(
             )
             return Rows(write=rows.write, again=False)
 
-        batch = batch_of(facts, batch_id)
-        runs.run_batch(batch, facts, sink, user, rows_of, after=batch_id - 1)
+        batch = batch_of(query, batch_id)
+        runs.run_batch(batch, query, sink, user, rows_of, after=batch_id - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
 from paimon_stream.spark.batch import QueryRun, Runs
 from paimon_stream.spark.datasource_task import Plan, TaskAnswer
-from paimon_stream.spark.identity import QueryFacts
+from paimon_stream.spark.identity import ObservedQuery
 from paimon_stream.stream import compacting
 from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.verdicts import Batch
@@ -300,7 +300,7 @@ def observed(
     """Commits a batch in a new process, whose steps are told to an observer."""
     settings, _, _ = driver.settings_of({"path": of.location}, **STREAM)
     settings = replace(settings, observer=observer)
-    runs, facts = Runs(), QueryFacts(query_id="q", run_id="r", name=None, checkpoint=None)
+    runs, observed = Runs(), ObservedQuery(query_id="q", run_id="r", name=None, checkpoint=None)
 
     def rows_of(run: QueryRun) -> Rows:
         task_rows = driver.TaskRows(
@@ -309,7 +309,7 @@ def observed(
         return Rows(write=task_rows.write, again=False)
 
     with runs.reporting_failures(of.location, batch):
-        runs.run_batch(Batch(batch_id=batch), facts, settings, "paimon-stream_q", rows_of)
+        runs.run_batch(Batch(batch_id=batch), observed, settings, "paimon-stream_q", rows_of)
     return runs
 
 
@@ -375,9 +375,11 @@ def test_complete_results_are_refused_by_a_sink_that_upserts(tmp_path: Path) -> 
     sink, *_ = driver.settings_of(
         {"path": table(tmp_path, keyed=True).location}, overwrite=False, is_stream=True
     )
-    facts = QueryFacts(query_id="q", output_mode="complete")
+    observed = ObservedQuery(query_id="q", output_mode="complete")
     with pytest.raises(errors.UnsupportedFeature, match=r"the sink upserts.*mode='complete'"):
-        Runs().run_batch(Batch(batch_id=0), facts, sink, "me", lambda run: pytest.fail(repr(run)))
+        Runs().run_batch(
+            Batch(batch_id=0), observed, sink, "me", lambda run: pytest.fail(repr(run))
+        )
 
 
 # -- batch writes
