@@ -312,16 +312,16 @@ class FrameRows:
         numbering = judged.numbers()
         order = WriteOrder(plan=run.plan, user=run.user, numbering=numbering, operations=operations)
         if run.is_for_driver(self.frame, judged.table, self.query):
-            held = judged.held()
+            buffered = judged.buffered()
             small = write_small(
                 rows,
                 judged.table,
                 order,
                 cuts=run.cuts,
-                target=for_driver(judged.table, held),
+                target=for_driver(judged.table, buffered),
             )
             if small is not None:
-                return judged.written(small.messages, numbering=numbering, held=held)
+                return judged.written(small.messages, numbering=numbering, buffered=buffered)
         written = run_write_job(rows, judged.table, order)
         return judged.written(written.messages, numbering=numbering)
 
