@@ -62,7 +62,7 @@ _DAMAGED: Final = (
     errors.WriteInterrupted,
 )
 _SKIPPED: Final = "Others have changed its files each time. Compact again later."
-_HELD: Final = (
+_LEFT_AS_IS: Final = (
     "The manifests say of {} of its files what this release does not know ({}), and what it would lose. "
     "Compact them with the engine that wrote them, or with a newer release of paimon-stream."
 )
@@ -177,7 +177,7 @@ class _CompactedSoFar:
         counted: a report of what was published, by bucket.
         conflicts: how often others had changed a unit.
         failed: the errors of damaged files, in the order in which they were found.
-        held: the units that are not rewritten because of unknown fields, by bucket.
+        left_as_is: the units that are not rewritten because of unknown fields, by bucket.
     """
 
     user: str = ""
@@ -186,7 +186,7 @@ class _CompactedSoFar:
     counted: list[CompactedBucket] = field(default_factory=list)
     conflicts: int = 0
     failed: list[errors.PaimonStreamError] = field(default_factory=list)
-    held: dict[Bucket, Unit] = field(default_factory=dict)
+    left_as_is: dict[Bucket, Unit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +236,7 @@ class _CompactionCall:
             only=only,
             waiting=distributes,
         )
-        self.done.held.update((unit.bucket, unit) for unit in planned.held)
+        self.done.left_as_is.update((unit.bucket, unit) for unit in planned.left_as_is)
         units = [unit for unit in planned.units if unit.newest_schema <= scan.schema.id]
         stale = [unit for unit in planned.units if unit.newest_schema > scan.schema.id]
         waits = any(isinstance(unit, WaitingUnit) for unit in planned.units)
@@ -321,11 +321,11 @@ class _CompactionCall:
         )
 
     def _skipped(self, plan: _CompactionPlan) -> Iterator[CompactedBucket]:
-        """The units that are held, by bucket."""
-        for unit in self.done.held.values():
+        """The units that are left as they are, by bucket."""
+        for unit in self.done.left_as_is.values():
             files = [entry.file for entry in unit.known if entry.file.unknown]
             names = names_of(tuple(field for file in files for field in file.unknown))
-            reason = _HELD.format(len(files), names)
+            reason = _LEFT_AS_IS.format(len(files), names)
             yield from _counted(plan.scan.table.layout, [unit], plan.limits.target, reason)
 
 

@@ -141,19 +141,19 @@ class PlannedUnits:
     Attributes:
         limits: the thresholds of the table.
         units: what is rewritten.
-        held: what is not rewritten, because the entries of some of the files have unknown fields
+        left_as_is: what is not rewritten, because the entries of some of the files have unknown fields
             (format.md §1.5). What these say of a file may not hold for those that would replace it.
     """
 
     limits: Thresholds | KeyedThresholds
     units: list[Unit] = field(default_factory=list)
-    held: list[Unit] = field(default_factory=list)
+    left_as_is: list[Unit] = field(default_factory=list)
 
     def add(self, units: Iterable[Unit]) -> None:
-        """Sorts units into those that are rewritten and those that are held."""
+        """Sorts units into those that are rewritten and those that are left as they are."""
         for unit in units:
-            is_held = any(entry.file.unknown for entry in unit.known)
-            (self.held if is_held else self.units).append(unit)
+            stays = any(entry.file.unknown for entry in unit.known)
+            (self.left_as_is if stays else self.units).append(unit)
 
 
 def plan_append(
