@@ -165,7 +165,7 @@ def plan(
         columns=sources,
         user=user,
         recent=recent,
-        basis=pickle.dumps((digest, numbering)),
+        for_commit=pickle.dumps((digest, numbering)),
     )
 
 
@@ -304,7 +304,7 @@ def commit_batch(
     with runs.reporting_failures(sink.location, batch_id), ExitStack() as unless_kept:
         unless_kept.callback(_remove, sink, answers)
         query_id = first.query_id
-        basis = first.basis
+        for_commit = first.for_commit
         query = ObservedQuery(
             query_id=query_id, run_id=first.run_id, name=name, checkpoint=checkpoint
         )
@@ -315,7 +315,7 @@ def commit_batch(
             if run.newest_batch is None and checkpoint is None:
                 _check_known(sink, query_id, batch_id)
             rows = TaskRows(
-                sink=sink, answers=answers, basis=basis, run=run, keep=unless_kept.pop_all
+                sink=sink, answers=answers, for_commit=for_commit, run=run, keep=unless_kept.pop_all
             )
             return Rows(write=rows.write, again=False)
 
@@ -330,14 +330,14 @@ class TaskRows:
     Attributes:
         sink: the settings of a sink that would do the same.
         answers: the answers of the tasks.
-        basis: the basis of the plan.
+        for_commit: that of the plan.
         run: the run of the query.
         keep: is called as soon as the caller must not remove the files any more.
     """
 
     sink: SinkSettings
     answers: Answers
-    basis: bytes
+    for_commit: bytes
     run: QueryRun
     keep: Callable[[], object]
 
@@ -352,7 +352,7 @@ class TaskRows:
                 "again."
             ).of_table(self.sink.location)
         messages = written_by(_results(self.answers), judged.table, gathered=False).messages
-        digest, numbering = pickle.loads(self.basis)
+        digest, numbering = pickle.loads(self.for_commit)
         judged.require_same_table(digest)
         if isinstance(judged.verdict, Reuse):
             judged = judged.anew()  # the tasks wrote anew
@@ -432,7 +432,7 @@ def commit_rows(
     messages = written_by(_results(answers), table, gathered=False).messages
     warn_of_work_left(table)
     warn_of_merging(table)
-    digest, numbering = pickle.loads(planned.basis)
+    digest, numbering = pickle.loads(planned.for_commit)
     replaced = None
     if overwrite:
         of_sink = opt.Options(sink.options)
