@@ -394,13 +394,13 @@ class _Run:
         """
         while self._held:
             entry, batch = self._held.popleft()
-            cut = batch.num_rows
+            taken = batch.num_rows
             if bound is not None:
-                cut = bisect_right(range(cut), bound, key=self._key_at(batch))
-            if cut:
-                yield entry, batch.slice(0, cut)
-            if cut < batch.num_rows:
-                self._held.appendleft((entry, batch.slice(cut)))
+                taken = bisect_right(range(taken), bound, key=self._key_at(batch))
+            if taken:
+                yield entry, batch.slice(0, taken)
+            if taken < batch.num_rows:
+                self._held.appendleft((entry, batch.slice(taken)))
                 return
 
     def _key_at(self, batch: pa.RecordBatch) -> Callable[[int], Key]:

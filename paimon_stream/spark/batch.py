@@ -29,7 +29,7 @@ from paimon_stream.spark.identity import (
 )
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.sink_settings import SinkSettings
-from paimon_stream.spark.small_batch import Cuts, write_small
+from paimon_stream.spark.small_batch import ShareExpressions, write_small
 from paimon_stream.spark.write_job import WriteOrder, run_write_job
 from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.stream.compacting import StreamCompaction
@@ -58,7 +58,7 @@ class QueryRun:
         after_commit: what follows a commit, such as the expiry of snapshots.
         compaction: the compaction of the stream; None if each batch replaces the table.
         plan: how the next batch is written.
-        cuts: Spark's expressions for batches that the driver writes.
+        share_expressions: Spark's expressions for batches that the driver writes.
         stateless: whether the query is known to keep no state; None before Spark was asked.
     """
 
@@ -68,7 +68,7 @@ class QueryRun:
     after_commit: AfterCommit
     compaction: StreamCompaction | None
     plan: WritePlan = field(default_factory=WritePlan)
-    cuts: Cuts = field(default_factory=Cuts)
+    share_expressions: ShareExpressions = field(default_factory=ShareExpressions)
     stateless: bool | None = None
 
     @property
@@ -317,7 +317,7 @@ class FrameRows:
                 rows,
                 judged.table,
                 order,
-                cuts=run.cuts,
+                share_expressions=run.share_expressions,
                 target=for_driver(judged.table, buffered),
             )
             if small is not None:
