@@ -362,7 +362,7 @@ class Committer:
         try:
             with attempts.timed("check"):
                 base = self._cache.base(sight.latest)
-                self._snapshots.survey()
+                self._snapshots.read_samples()
                 changes = attempts.source.at(base)
                 if attempts.before_put and adds_old_files(
                     self._layout, self._runtime.clock, changes
@@ -511,7 +511,7 @@ class Committer:
         long.
         """
         snapshot = staged.snapshot
-        self._snapshots.believe(snapshot, staged.content)
+        self._snapshots.record(snapshot, staged.content)
         published = Base(snapshot=snapshot, metas=staged.metas)
         self._cache.advance(staged.base, published, staged.changes.entries)
         self._checker.published(staged.changes)
@@ -532,7 +532,7 @@ class Committer:
         files stay for good.
         """
         attempts.outstanding = False
-        self._snapshots.doubt()
+        self._snapshots.look_at_hint()
         if lost.proven:
             self._discard_attempt(attempts)
         else:
