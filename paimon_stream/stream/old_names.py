@@ -145,7 +145,7 @@ def _may_have_published(
 def _which_lost(
     evidence: Evidence, history: OwnHistory, above: int
 ) -> Finding[OldNameWrote] | None:
-    """The first batch that an old name has lost or may have lost; or remarks on batches whose files
+    """The first batch that an old name has lost or may have lost; or warns of batches whose files
     nothing mentions. None if there is nothing to say.
     """
     sayings: list[Say] = []

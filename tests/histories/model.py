@@ -141,7 +141,7 @@ def _walked(ask: Ask, rows: tuple[Row, ...], decisions: frozenset[str]) -> Judge
         if not row.outcome.is_verdict:
             following = row.then
             option = _OPTIONS.get(row.outcome)
-            if row.outcome is not Outcome.REMARK and option not in decisions:
+            if row.outcome is not Outcome.WARNING and option not in decisions:
                 return Judged(row.outcome, refused=option or _START_AGAIN, why=row.why)
             if option is not None:
                 accepted.add(option)

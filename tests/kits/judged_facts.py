@@ -195,7 +195,7 @@ def _goes_on(end: End) -> bool:
 
 
 def _says(end: End) -> bool:
-    return not end.goes_on or any(row.outcome is Outcome.REMARK for row in end.met)
+    return not end.goes_on or any(row.outcome is Outcome.WARNING for row in end.met)
 
 
 def _never(outcome: Outcome) -> Callable[[End], bool]:
