@@ -63,7 +63,7 @@ def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName
     """Has this sink published the batch under another name, or may it have?"""
     user = evidence.identity.user
     here = "is new here" if evidence.registered is None else "has not published it"
-    for old_user, snapshot in history.siblings.items():
+    for old_user, snapshot in history.published_as.items():
         if not _is_other_sink(evidence, snapshot):
             return Finding(
                 OldNameWrote.PUBLISHED,
@@ -129,7 +129,7 @@ def _may_have_published(
     may_have: Callable[[JournalledBatches, int], bool],
 ) -> bool:
     """Whether another commit user of this query may have published the batch or a later one in a
-    snapshot that has expired since. A snapshot that still stands is among `history.siblings`. A
+    snapshot that has expired since. A snapshot that still stands is among `history.published_as`. A
     snapshot of an earlier batch of that user, in the lineage, shows that no later batch of the user
     was above it.
     """

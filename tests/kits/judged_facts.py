@@ -286,7 +286,7 @@ LAWS = (
         _is_asked,
     ),
     Law("another query asks", box_of(UserRegistered.ANOTHERS), _is_asked),
-    Law("another incarnation asks", box_of(IdentityShared.ANOTHERS), _is_asked),
+    Law("another query with this identity asks", box_of(IdentityShared.ANOTHERS), _is_asked),
     # -- nothing lost
     Law("another table asks", box_of(TableSame.ANOTHER), _is_asked),
     Law("a lost batch asks", box_of(*LOST), _is_asked),
