@@ -196,7 +196,7 @@ def next_unit(
         chosen.level,
         limits,
         vectors if is_in_place else None,
-        keep_deletes=has_older and not limits.older.marks,
+        keep_deletes=has_older and not limits.older.deletes_older,
     )
     replaced = [entry for merge in merges if merge.writes for entry in merge.files]
     replaced += upgrades
@@ -440,7 +440,7 @@ def _merges_and_upgrades(
             or limits.drops_rows_of(entry)
             # A row that is too old on arrival is dropped, whatever the statistics say, because its
             # key was not looked up.
-            or (entry.file.level == 0 and limits.older.marks and limits.expiry is not None)
+            or (entry.file.level == 0 and limits.older.deletes_older and limits.expiry is not None)
             or (alone is not None and entry.file.file_name in alone)
         ):
             files = [entry for section in group for entry in section.files]
@@ -456,7 +456,7 @@ def _merges_and_upgrades(
                 merges.append(
                     Merge(
                         sections=tuple(group),
-                        keep_deletes=not limits.older.marks,
+                        keep_deletes=not limits.older.deletes_older,
                         comparison=comparison,
                         writes=writes,
                     )

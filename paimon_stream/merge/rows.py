@@ -370,7 +370,7 @@ class Comparison:
             merges a key that has one row, as in Java.
         logs: Whether there is a changelog.
         compared: an update counts if one of these columns differs; None: every update counts.
-        marks: Whether the rows that were looked up are to be marked as deleted.
+        deletes_older: Whether the rows that were looked up are to be deleted in their files.
     """
 
     spec: MergeSpec
@@ -379,7 +379,7 @@ class Comparison:
     looks_up: bool
     logs: bool
     compared: tuple[str, ...] | None = None
-    marks: bool = False
+    deletes_older: bool = False
 
     def merged(
         self, rows: Iterable[pa.RecordBatch], levels: Ints, *, keep_deletes: bool

@@ -106,7 +106,7 @@ class Scan:
         files: its live files in reading order.
         merge: how rows of one key are merged; None for append tables.
         vectors: the deletion vectors of these files, by the name of the data file.
-        marked: all deleted rows of each file whose vector a compaction is about to change, by the
+        deletions: all deleted rows of each file whose vector a compaction is about to change, by the
             name of the data file.
         where: chooses among the rows. Files without such rows are left out.
     """
@@ -118,7 +118,7 @@ class Scan:
     files: tuple[ManifestEntry, ...]
     merge: MergeSpec | None = None
     vectors: Mapping[str, Vector] = field(default_factory=dict)
-    marked: dict[str, Positions] = field(default_factory=dict)
+    deletions: dict[str, Positions] = field(default_factory=dict)
     where: Predicate | None = None
 
 
