@@ -265,7 +265,7 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
         has_expired = is_committed and facts.ask(OwnStands) is not OwnStands.THIS_BATCH
         since = None if has_expired else batch + is_committed
     else:
-        since = max(since, _standing_without_entry(state, facts, is_committed=is_committed) + 1)
+        since = max(since, _newest_without_entry(state, facts, is_committed=is_committed) + 1)
     given_up = tuple([(a, min(b, batch - 1)) for a, b in state.let_go if a < batch])
     if anew and (TABLE in judged.accepted or judged.doubts) and not is_committed:
         kept = -1 if facts.published is None else facts.published[0]
@@ -290,7 +290,7 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
     )
 
 
-def _standing_without_entry(state: State, facts: model_facts.Facts, *, is_committed: bool) -> int:
+def _newest_without_entry(state: State, facts: model_facts.Facts, *, is_committed: bool) -> int:
     """Our newest batch up to this one, if it stands and the journal has no entry of it, else -1."""
     if is_committed:
         stands = facts.ask(OwnStands) is OwnStands.THIS_BATCH
