@@ -223,35 +223,35 @@ class _Removal(NamedTuple):
 
 
 def removals_in_words(removals: Removals, user: str) -> tuple[str, ...]:
-    """What the notes say of the batches of a commit user, the oldest first, one text for each run
-    that removed some; then the notes that cannot be read.
+    """What the notes say of the batches of a commit user, the oldest first, one text for each
+    removal that removed some; then the notes that cannot be read.
     """
-    removed_by_run: dict[_Removal, list[Removed]] = {}
+    by_removal: dict[_Removal, list[Removed]] = {}
     for removed in removals.removed:
         if removed.user == user and removed.is_of_stream:
-            run = _Removal(
+            removal = _Removal(
                 millis=removed.millis or 0,
                 by=removed.by,
                 target=removed.target,
                 ended=removed.ended,
                 certain=removed.certain,
             )
-            removed_by_run.setdefault(run, []).append(removed)
+            by_removal.setdefault(removal, []).append(removed)
     texts = [
-        _removal_in_words(run, removed_by_run[run])
-        for run in sorted(removed_by_run, key=lambda run: run.millis)
+        _removal_in_words(removal, by_removal[removal])
+        for removal in sorted(by_removal, key=lambda removal: removal.millis)
     ]
     return (*texts, *removals.doubts)
 
 
-def _removal_in_words(run: _Removal, removed: Sequence[Removed]) -> str:
-    target = "" if run.target is None else f" to snapshot {run.target.id}"
-    verb = "has removed" if run.ended else "had begun to remove, and did not end,"
+def _removal_in_words(removal: _Removal, removed: Sequence[Removed]) -> str:
+    target = "" if removal.target is None else f" to snapshot {removal.target.id}"
+    verb = "has removed" if removal.ended else "had begun to remove, and did not end,"
     batches = _span("batch", "batches", {attempt.identifier for attempt in removed})
     ids = {attempt.snapshot.id for attempt in removed if attempt.snapshot is not None}
     snapshots = f" ({_span('snapshot', 'snapshots', ids)})" if ids else ""
-    doubt = "" if run.certain else ". Whether the table was built on them is not known"
-    return f"A {run.by}{target} {verb} {batches} of this stream{snapshots} at {iso(run.millis)}{doubt}."
+    doubt = "" if removal.certain else ". Whether the table was built on them is not known"
+    return f"A {removal.by}{target} {verb} {batches} of this stream{snapshots} at {iso(removal.millis)}{doubt}."
 
 
 def _span(singular: str, plural: str, numbers: Collection[int | None]) -> str:

@@ -34,9 +34,9 @@ between them.
 """
 _DEEP: Final = 500
 """How many are read where a stream is registered, and made none of the usual ones."""
-_LEAST_PATIENCE_MILLIS: Final = 300_000
+_LEAST_SILENCE_MILLIS: Final = 300_000
 """A stream is not called `stuck` or `silent` before this time has passed."""
-_PATIENCE_INTERVALS: Final = 5
+_SILENT_INTERVALS: Final = 5
 """A stream is not called `stuck` or `silent` before this many of its usual intervals."""
 _MANY_ATTEMPTS: Final = 5
 """Attempts of a commit from which on a stream is `contended`."""
@@ -161,7 +161,7 @@ class StreamWatch:
             running=running,
             age=now - newest.time_millis,
             attempts=previous.get("attempts", 1),
-            patience=max(_LEAST_PATIENCE_MILLIS, _PATIENCE_INTERVALS * (interval or 0)),
+            limit=max(_LEAST_SILENCE_MILLIS, _SILENT_INTERVALS * (interval or 0)),
         )
         return StreamState(
             location=self._storage.location,
@@ -229,16 +229,16 @@ def _has_rows(snapshot: Snapshot) -> bool:
     return BatchSummary.of(own_properties(snapshot)).rows is not None
 
 
-def _judged(*, running: int | None, age: int, attempts: int, patience: int) -> tuple[State, str]:
+def _judged(*, running: int | None, age: int, attempts: int, limit: int) -> tuple[State, str]:
     """The state of a stream, and a sentence that says why; empty if it is `well`.
 
     Args:
         running: how long Spark has been at a batch that is not done; None if it is at none.
         age: the time since the stream's newest snapshot.
         attempts: how many attempts the stream's previous commit took.
-        patience: the time after which a stream is `stuck` or `silent`. All times are milliseconds.
+        limit: the time after which a stream is `stuck` or `silent`. All times are milliseconds.
     """
-    if running is not None and running > patience:
+    if running is not None and running > limit:
         return (
             "stuck",
             "Spark planned a batch long ago that is still not done: the query has stopped, or is slow.",
@@ -248,7 +248,7 @@ def _judged(*, running: int | None, age: int, attempts: int, patience: int) -> t
             "contended",
             f"The previous commit took {attempts} attempts, because other writers were faster.",
         )
-    if age > patience:
+    if age > limit:
         return (
             "silent",
             "No batch for a long time: the source delivers nothing, or the query has stopped.",

@@ -259,7 +259,7 @@ class LockedStorage(StorageView):
     the lock.
 
     Attributes:
-        base: the storage of the files.
+        wrapped: the storage of the files.
         options: the options of the catalog.
         lock_name: the name of the lock of branch main.
         runtime: the clock by which the lock is waited for.
@@ -270,21 +270,21 @@ class LockedStorage(StorageView):
 
     def __init__(
         self,
-        base: Storage,
+        wrapped: Storage,
         options: Mapping[str, str],
         lock_name: str,
         runtime: Runtime | None = None,
     ) -> None:
-        self.base = base
+        self.wrapped = wrapped
         self.options = options
         self.lock_name = lock_name
         self.runtime = runtime or system()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LockedStorage, (self.base, self.options, self.lock_name)
+        return LockedStorage, (self.wrapped, self.options, self.lock_name)
 
     def _place(self, path: str) -> PathPlace:
-        return PathPlace(self.base)
+        return PathPlace(self.wrapped)
 
     def put_if_absent(
         self,
@@ -296,12 +296,12 @@ class LockedStorage(StorageView):
         """
         published = _PUBLISHED.fullmatch(path)
         if published is None:
-            return self.base.put_if_absent(path, data)
+            return self.wrapped.put_if_absent(path, data)
         branch = published[1]
         lock = f"{self.lock_name}$branch_{branch}" if branch else self.lock_name
         acquired = self._acquired(lock)
         try:
-            return self.base.put_if_absent(path, data)
+            return self.wrapped.put_if_absent(path, data)
         finally:
             # Only our own row is deleted: it may have expired, and the lock may be another writer's
             # now.

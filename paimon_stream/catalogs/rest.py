@@ -582,7 +582,7 @@ class RestStorage(StorageView):
 
     Attributes:
         location: the table's folder.
-        base: the store. It is unset before the first token.
+        wrapped: the store. It is unset before the first token.
     """
 
     __slots__ = (
@@ -625,11 +625,11 @@ class RestStorage(StorageView):
         if of_catalog.get("data-token.enabled", "").lower() == "true":
             self._token = _Token(ends=0, asked=0)
         else:
-            self.base = opened(location, _of_store(location, options))
+            self.wrapped = opened(location, _of_store(location, options))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._token is None:
-            return _reopened, (self.location, self._options, self.base)
+            return _reopened, (self.location, self._options, self.wrapped)
         opened = self._opened
         spark = getattr(opened, "keywords", {}).get("spark")
         if spark is not None:
@@ -637,9 +637,9 @@ class RestStorage(StorageView):
         return RestStorage, (self.location, self._options, opened)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "base":  # the slot is empty before the first token
+        if name == "wrapped":  # the slot is empty before the first token
             self._renew()
-            return self.base
+            return self.wrapped
         call = super().__getattr__(name)
         if name not in _CHANGING and (self._token is None or not callable(call)):
             return call
@@ -654,7 +654,7 @@ class RestStorage(StorageView):
                     raise next(iter(refused.values()))
                 if isinstance(target, str) and target.startswith("snapshot/"):
                     return None  # hints are the server's
-            used = self.base  # another thread may open the store anew meanwhile
+            used = self.wrapped  # another thread may open the store anew meanwhile
             try:
                 return call(target, *others, **named)
             except errors.PermissionDenied:
@@ -666,7 +666,7 @@ class RestStorage(StorageView):
 
     def _place(self, path: str) -> PathPlace:
         self._renew()
-        return PathPlace(self.base)
+        return PathPlace(self.wrapped)
 
     def _refusals(self, items: Sequence[Any]) -> dict[str, errors.UnsupportedFeature]:
         """The errors of those files that are not written or deleted here, by path. Each of the
@@ -700,7 +700,7 @@ class RestStorage(StorageView):
             return False
         if last.ends and now - last.asked < _ASKED_EVERY_MILLIS:
             # Another thread may have opened the store anew.
-            return refused is not None and refused is not self.base
+            return refused is not None and refused is not self.wrapped
         try:
             answer = self._client.ask(
                 "GET", f"{self._path}/token", patient=refused is not None or has_ended
@@ -712,7 +712,7 @@ class RestStorage(StorageView):
             return False  # the last token still opens the store
         options = {key.removeprefix(_CATALOG): value for key, value in self._options.items()}
         login = _texts(answer, "token")
-        self.base = self._opened(self.location, _of_store(self.location, options, login))
+        self.wrapped = self._opened(self.location, _of_store(self.location, options, login))
         # The times are set last, because other threads that see them assume that the store is open.
         self._token = _Token(ends=int(answer.get("expiresAtMillis") or now), asked=now)
         return True

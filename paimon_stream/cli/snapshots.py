@@ -181,12 +181,12 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> CommandA
 def _nothing_of(thing: str, user: str, users: Iterable[str]) -> str:
     """The answer if there is no such thing of a commit user. It names the other commit users."""
     others = sorted(set(users) - {user})
-    hint = "Nobody has written here."
+    advice = "Nobody has written here."
     if len(others) == 1:
-        hint = f"The only commit user here is {others[0]}."
+        advice = f"The only commit user here is {others[0]}."
     elif others:
-        hint = f"The commit users here are {listed(others)}."
-    return f"There is no {thing} of commit user {user!r}. {hint}"
+        advice = f"The commit users here are {listed(others)}."
+    return f"There is no {thing} of commit user {user!r}. {advice}"
 
 
 _OLDER: Final = (

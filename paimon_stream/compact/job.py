@@ -28,7 +28,7 @@ from paimon_stream.compact.planning import (
     check_compactable,
     plan_units,
     rewriter_of,
-    why_held,
+    why_left_as_is,
 )
 from paimon_stream.compact.publish import CompactedBucket, CompactionSource, CompactReport
 from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
@@ -104,7 +104,7 @@ def compact(
         PaimonStreamError: the errors of reading, writing and committing. If files are damaged, the
             first such error is raised after all other units have been published.
     """
-    run = _CompactionCall(
+    call = _CompactionCall(
         load=load,
         full=full,
         partitions=partitions,
@@ -116,17 +116,17 @@ def compact(
     is_distributed = False
     with _little_memory():
         for _ in range(_PLANS):
-            plan = run.plan(changed or None, distributes=not is_distributed)
+            plan = call.plan(changed or None, distributes=not is_distributed)
             if dry_run:
-                return run.expected(plan)
-            changed = run.carry_out(plan)
+                return call.expected(plan)
+            changed = call.carry_out(plan)
             if not changed:
                 if not plan.distributes:
                     break
                 is_distributed = True
-    if run.done.failed:
-        raise run.done.failed[0]
-    return run.report(plan, list(changed.values()))
+    if call.done.failed:
+        raise call.done.failed[0]
+    return call.report(plan, list(changed.values()))
 
 
 @contextmanager
@@ -180,7 +180,7 @@ class _CompactedSoFar:
         counted: a report of what was published, by bucket.
         conflicts: how often others had changed a unit.
         failed: the errors of damaged files, in the order in which they were found.
-        held: the units that are not rewritten because of unknown fields, by bucket.
+        left_as_is: the units that are not rewritten because of unknown fields, by bucket.
     """
 
     user: str = ""
@@ -189,7 +189,7 @@ class _CompactedSoFar:
     counted: list[CompactedBucket] = field(default_factory=list)
     conflicts: int = 0
     failed: list[errors.PaimonStreamError] = field(default_factory=list)
-    held: dict[Bucket, Unit] = field(default_factory=dict)
+    left_as_is: dict[Bucket, Unit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +239,7 @@ class _CompactionCall:
             only=only,
             waiting=distributes,
         )
-        self.done.held.update((unit.bucket, unit) for unit in planned.held)
+        self.done.left_as_is.update((unit.bucket, unit) for unit in planned.left_as_is)
         units = [unit for unit in planned.units if unit.newest_schema <= scan.schema.id]
         stale = [unit for unit in planned.units if unit.newest_schema > scan.schema.id]
         waits = any(isinstance(unit, WaitingUnit) for unit in planned.units)
@@ -325,9 +325,11 @@ class _CompactionCall:
         )
 
     def _skipped(self, plan: _CompactionPlan) -> Iterator[CompactedBucket]:
-        """The units that are held, by bucket."""
-        for unit in self.done.held.values():
-            yield from _counted(plan.scan.table.layout, [unit], plan.limits.target, why_held(unit))
+        """The units that are left as they are, by bucket."""
+        for unit in self.done.left_as_is.values():
+            yield from _counted(
+                plan.scan.table.layout, [unit], plan.limits.target, why_left_as_is(unit)
+            )
 
 
 def _naming_bucket(

@@ -199,7 +199,7 @@ def next_unit(
         chosen.level,
         limits,
         alone,
-        keep_deletes=has_older and not limits.older.marks,
+        keep_deletes=has_older and not limits.older.deletes_older,
     )
     replaced = [entry for merge in merges if merge.writes for entry in merge.files]
     replaced += upgrades
@@ -472,7 +472,7 @@ def _merges_and_upgrades(
                 merges.append(
                     Merge(
                         sections=tuple(group),
-                        keep_deletes=not limits.older.marks,
+                        keep_deletes=not limits.older.deletes_older,
                         comparison=comparison,
                         writes=writes,
                     )
@@ -492,7 +492,7 @@ def _is_rewritten(
         return True
     if limits.drops_rows_of(entry):
         return True
-    if entry.file.level == 0 and limits.older.marks and limits.expiry is not None:
+    if entry.file.level == 0 and limits.older.deletes_older and limits.expiry is not None:
         # A row that is too old on arrival is dropped, whatever the statistics say, because its key
         # was not looked up.
         return True

@@ -143,25 +143,25 @@ class PlannedUnits:
     Attributes:
         limits: the thresholds of the table.
         units: what is rewritten.
-        held: what is not rewritten, because the entries of some of the files have unknown fields
+        left_as_is: what is not rewritten, because the entries of some of the files have unknown fields
             (format.md §1.5). What these say of a file may not hold for those that would replace it.
     """
 
     limits: Thresholds | KeyedThresholds
     units: list[Unit] = field(default_factory=list)
-    held: list[Unit] = field(default_factory=list)
+    left_as_is: list[Unit] = field(default_factory=list)
 
     def add(self, units: Iterable[Unit]) -> None:
-        """Sorts units into those that are rewritten and those that are held."""
+        """Sorts units into those that are rewritten and those that are left as they are."""
         for unit in units:
             if any(entry.file.unknown for entry in unit.known):
-                self.held.append(unit)
+                self.left_as_is.append(unit)
             else:
                 self.units.append(unit)
 
 
-def why_held(unit: Unit) -> str:
-    """Why a unit of `PlannedUnits.held` is not rewritten, and what to do, for people."""
+def why_left_as_is(unit: Unit) -> str:
+    """Why a unit of `PlannedUnits.left_as_is` is not rewritten, and what to do, for people."""
     files = [entry.file for entry in unit.known if entry.file.unknown]
     names = names_of(tuple(field for file in files for field in file.unknown))
     return (
@@ -271,14 +271,14 @@ def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestE
     """The first neighbouring files that are enough for a unit. If they become too large before, the
     search continues without the oldest of them.
     """
-    window: list[list[ManifestEntry]] = []
+    considered: list[list[ManifestEntry]] = []
     for block in _blocks(files):
-        window.append(block)
-        neighbours = list(chain.from_iterable(window))
+        considered.append(block)
+        neighbours = list(chain.from_iterable(considered))
         if len(neighbours) >= limits.least_files:
             return neighbours
         if size_of(neighbours) >= 2 * limits.target:
-            window.pop(0)
+            considered.pop(0)
     return []
 
 

@@ -279,8 +279,8 @@ def _finish_others(cleaner: Cleaner) -> None:
     """Finishes what other expirers have begun. If one is still at work, both delete the same
     files.
     """
-    for run, following in cleaner.notes.unfinished(cleaner.snapshots):
-        cleaner.finish(run, following, resumed=True)
+    for group, following in cleaner.notes.unfinished(cleaner.snapshots):
+        cleaner.finish(group, following, resumed=True)
 
 
 def _expire_group(

@@ -546,14 +546,14 @@ def _unless_broken(read: Callable[[_Of], Sequence[_T]], source: _Of) -> Sequence
         return ()
 
 
-def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:
+def _linked(consecutive: Sequence[Snapshot]) -> Sequence[Snapshot]:
     """The snapshots that were built on the previous one. The lineage's ids have no gap, so a
     snapshot below a gap is beside the lineage: it may be a put that came after its id had expired.
     Files that such a snapshot deleted may be live.
     """
     gaps = [
         place
-        for place, (snapshot, after) in enumerate(pairwise(run), 1)
+        for place, (snapshot, after) in enumerate(pairwise(consecutive), 1)
         if after.id != snapshot.id + 1
     ]
-    return run[max(gaps, default=0) + 1 :]
+    return consecutive[max(gaps, default=0) + 1 :]

@@ -311,7 +311,9 @@ class _Rebuild:
     def _publish(self) -> int | None:
         """Publishes the new index files. Returns the id of the snapshot."""
         table = self.table
-        numbering = Numbering(base=SnapshotRef.of(self.latest), index=self.latest.index_manifest)
+        numbering = Numbering(
+            numbered_on=SnapshotRef.of(self.latest), index=self.latest.index_manifest
+        )
         commit = TableCommit(
             table, batch_user(table.options, self.runtime.ids), runtime=self.runtime
         )

@@ -163,7 +163,7 @@ def rollback_to(
         SnapshotRef.of(chosen.snapshot),
         removes_expired=loss.removes_expired,
     )
-    run = _Rollback(
+    rollback = _Rollback(
         storage=storage,
         snapshots=snapshots,
         kept=chosen.snapshot,
@@ -174,20 +174,20 @@ def rollback_to(
         pinned=pinned,
     )
     if dry_run:
-        run.preview()
+        rollback.preview()
     else:
         begin = None if forwarding is None else forwarding.begin
-        run.execute(begin)
-        _warn_of_streams(storage, chosen.snapshot.id, run.streams)
+        rollback.execute(begin)
+        _warn_of_streams(storage, chosen.snapshot.id, rollback.streams)
     tag = target if isinstance(target, str) else None
     return RollbackReport(
         location=storage.location,
         snapshot=chosen.snapshot.id,
         tag=tag,
-        snapshots=tuple(sorted(run.gone)),
-        tags=tuple(sorted(run.tags)),
-        changelogs=run.changelogs,
-        streams=run.streams,
+        snapshots=tuple(sorted(rollback.gone)),
+        tags=tuple(sorted(rollback.tags)),
+        changelogs=rollback.changelogs,
+        streams=rollback.streams,
         dry_run=dry_run,
     )
 
@@ -511,9 +511,9 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> RollbackTarget:
         if target in tags:
             return RollbackTarget(snapshot=tags[target], kept_by=layout.tag_path(target))
         raise _no_target(storage, target, f"tag {target!r}")
-    standing = snapshots.find(target)
-    if standing is not None:
-        return RollbackTarget(snapshot=standing)
+    snapshot_of_id = snapshots.find(target)
+    if snapshot_of_id is not None:
+        return RollbackTarget(snapshot=snapshot_of_id)
     for name, snapshot in tags.items():
         if snapshot.id == target:
             return RollbackTarget(snapshot=snapshot, kept_by=layout.tag_path(name))

@@ -29,10 +29,10 @@ newest values.
 
 
 class Histogram:
-    """Keeps the newest `window` values (100, as in Java), so its memory is bounded."""
+    """Keeps the newest `most_values` values (100, as in Java), so its memory is bounded."""
 
-    def __init__(self, window: int = 100) -> None:
-        self._values: deque[float] = deque(maxlen=window)
+    def __init__(self, most_values: int = 100) -> None:
+        self._values: deque[float] = deque(maxlen=most_values)
         self._count = 0
 
     def update(self, value: float) -> None:

@@ -333,11 +333,11 @@ class Arguments:
             return {}
         if not isinstance(value, Mapping):
             raise self.wrong(name, value, f"a dict such as {example}", secret=True)
-        for key, entry in value.items():
+        for key, element in value.items():
             if not isinstance(key, str):
                 raise self.wrong(f"a key of {name}", key, "text")
-            if texts and not isinstance(entry, str):
-                raise self.wrong(f"{name}[{key!r}]", entry, "text", secret=True)
+            if texts and not isinstance(element, str):
+                raise self.wrong(f"{name}[{key!r}]", element, "text", secret=True)
         return dict(value)
 
     def items(self, name: str, value: Any, kind: type[Any], what: str) -> tuple[Any, ...]:

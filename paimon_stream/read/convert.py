@@ -34,7 +34,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8, with_elements, with_entries
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
-from paimon_stream.merge.key_runs import nulls
+from paimon_stream.merge.merge_order import nulls
 from paimon_stream.read.convert_decimals import (
     float_to_decimal,
     to_decimal,

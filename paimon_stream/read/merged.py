@@ -28,7 +28,7 @@ from paimon_stream.errors import FormatError
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.types import DataType
-from paimon_stream.merge.key_runs import Ints, in_key_order
+from paimon_stream.merge.merge_order import Ints, in_key_order
 from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.storage.os_files import writing
@@ -214,10 +214,10 @@ def merged_batches(
     spec: MergeSpec, section: Section, read: ReadFile, *, keep_deletes: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a section, one per key, sorted by key. Deleted rows are left out, unless
-    `keep_deletes` is set. Raises what `windows` raises, and `InvalidData` for rows that cannot be
+    `keep_deletes` is set. Raises what `whole_keys` raises, and `InvalidData` for rows that cannot be
     merged.
     """
-    for pieces in windows(spec, section, read):
+    for pieces in whole_keys(spec, section, read):
         levels = levels_of(pieces) if spec.lookup else None
         rows = (batch for _, batch in pieces)
         yield from merge_rows(spec, rows, keep_deletes=keep_deletes, levels=levels).to_batches()
@@ -230,7 +230,7 @@ def levels_of(pieces: Sequence[Piece]) -> Ints:
     )
 
 
-def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
+def whole_keys(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
     """Yields the rows of a section in key order. Each list holds all rows of some keys, the oldest
     piece first.
 
@@ -271,7 +271,7 @@ def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[
 
 
 def reading_order(section: Section) -> list[ManifestEntry]:
-    """The section's files in about the order in which `windows` opens them."""
+    """The section's files in about the order in which `whole_keys` opens them."""
     files = section.files
     if len(section.runs) > MOST_RUNS:
         files.sort(key=lambda entry: (entry.file.level > 0, section.ages[entry.file.file_name]))
@@ -404,13 +404,13 @@ class _Run:
         """
         while self._held:
             entry, batch = self._held.popleft()
-            cut = batch.num_rows
+            taken = batch.num_rows
             if bound is not None:
-                cut = bisect_right(range(cut), bound, key=self._key_at(batch))
-            if cut:
-                yield entry, batch.slice(0, cut)
-            if cut < batch.num_rows:
-                self._held.appendleft((entry, batch.slice(cut)))
+                taken = bisect_right(range(taken), bound, key=self._key_at(batch))
+            if taken:
+                yield entry, batch.slice(0, taken)
+            if taken < batch.num_rows:
+                self._held.appendleft((entry, batch.slice(taken)))
                 return
 
     def _key_at(self, batch: pa.RecordBatch) -> Callable[[int], Key]:

@@ -27,7 +27,7 @@ from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.arrow_types import PER_SECOND
 from paimon_stream.format.raw_bytes import ByteCursor, unzigzag
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.merge.key_runs import nulls
+from paimon_stream.merge.merge_order import nulls
 from paimon_stream.read.convert import Chunk, Leaf, Longs, moments, normalize, out_of_range
 from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter
 

@@ -27,7 +27,7 @@ from paimon_stream.format.entries import DataFileMeta, ManifestEntry
 from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type
-from paimon_stream.merge.rows import Changes, Comparison, without_deletes
+from paimon_stream.merge.rows import Comparison, MergedRows, without_deletes
 from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import DATA_EVOLUTION, ORC_LTZ_LEGACY, Options
 from paimon_stream.read import merged as merging
@@ -153,8 +153,8 @@ def section_changes(
     kept: Kept | None = None,
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """The rows of some sections, as `section_batches` returns them, each with its changelog, if
-    there is one. If the comparison marks rows, those that were looked up are marked in the scan
-    when their section ends.
+    there is one. If the comparison deletes older rows, those that were looked up are among the
+    scan's deletions when their section ends.
 
     Args:
         scan: the files, which have a primary key.
@@ -168,25 +168,25 @@ def section_changes(
     """
     columns = list(range(len(scan.columns) + 2))
 
-    def merge(pieces: Sequence[merging.Piece]) -> Changes:
+    def merge(pieces: Sequence[merging.Piece]) -> MergedRows:
         rows = (batch.select(columns) for _, batch in pieces)
         return how.merged(rows, merging.levels_of(pieces), keep_deletes=keep_deletes)
 
-    for section, rows_of in _with_rows(scan, wanted, kept, with_position=how.marks):
-        marked: defaultdict[str, list[Positions]] = defaultdict(list)
-        for pieces in merging.windows(how.spec, section, rows_of):
+    for section, rows_of in _with_rows(scan, wanted, kept, with_position=how.deletes_older):
+        deletions: defaultdict[str, list[Positions]] = defaultdict(list)
+        for pieces in merging.whole_keys(how.spec, section, rows_of):
             merged, log, older = merge(pieces)
-            if how.marks and kept is not None:
-                # Rows that are not kept are marked, too, but not merged.
+            if how.deletes_older and kept is not None:
+                # Rows that are not kept are deleted, too, but not merged.
                 merged, log, _ = merge([(entry, kept(batch)) for entry, batch in pieces])
             yield merged, log
-            if how.marks and len(older):
+            if how.deletes_older and len(older):
                 for file_name, positions in _positions_in_files(pieces, older):
-                    marked[file_name].append(positions)
-        entries = [entry for entry in section.files_looked_up if entry.file.file_name in marked]
+                    deletions[file_name].append(positions)
+        entries = [entry for entry in section.files_looked_up if entry.file.file_name in deletions]
         for entry, before in zip(entries, deleted_rows(scan, entries), strict=True):
             file_name = entry.file.file_name
-            scan.marked[file_name] = np.union1d(before, np.concatenate(marked[file_name]))
+            scan.deletions[file_name] = np.union1d(before, np.concatenate(deletions[file_name]))
 
 
 def _positions_in_files(
@@ -452,8 +452,8 @@ class _Reader:
         """The rows of the file that its deletion vector marks. Raises `CorruptMetadata`,
         `NotFound`.
         """
-        if entry.file.file_name in self._scan.marked:
-            return self._scan.marked[entry.file.file_name]
+        if entry.file.file_name in self._scan.deletions:
+            return self._scan.deletions[entry.file.file_name]
         vector = self._scan.vectors.get(entry.file.file_name)
         if vector is None:
             return _NONE_DELETED

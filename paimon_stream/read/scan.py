@@ -106,7 +106,7 @@ class Scan:
         files: its live files in reading order.
         merge: how rows of one key are merged; None for append tables.
         vectors: the deletion vectors of these files, by the name of the data file.
-        marked: all deleted rows of each file whose vector a compaction is about to change, by the
+        deletions: all deleted rows of each file whose vector a compaction is about to change, by the
             name of the data file.
         where: chooses among the rows. Files without such rows are left out.
     """
@@ -118,7 +118,7 @@ class Scan:
     files: tuple[ManifestEntry, ...]
     merge: MergeSpec | None = None
     vectors: Mapping[str, Vector] = field(default_factory=dict)
-    marked: dict[str, Positions] = field(default_factory=dict)
+    deletions: dict[str, Positions] = field(default_factory=dict)
     where: Predicate | None = None
 
 
@@ -338,12 +338,12 @@ def _columns(
     columns = []
     for name in names:
         if name not in schema.field_names:
-            hint = f"Its columns: {', '.join(schema.field_names)}."
+            advice = f"Its columns: {', '.join(schema.field_names)}."
             near = difflib.get_close_matches(name, schema.field_names, n=1)
             if near:
-                hint = f"Did you mean {near[0]!r}?"
+                advice = f"Did you mean {near[0]!r}?"
             raise IncompatibleSchema(
-                f"has no column {shown_name(str(name))} (schema {schema.id}). {hint}",
+                f"has no column {shown_name(str(name))} (schema {schema.id}). {advice}",
                 column=name,
                 schema=schema.id,
             ).of_table(table.location, subject=True)

@@ -64,7 +64,7 @@ _WORTH_IT: Final = 2**20
 
 
 @dataclass(slots=True)
-class Cuts:
+class ShareExpressions:
     """Spark's expressions for the shares used so far. Spark takes half the time for an expression
     that exists already. `partitions` is the number of partitions of the newest batch.
     """
@@ -73,10 +73,10 @@ class Cuts:
     _places: dict[int, Column] = field(default_factory=dict)
     _rows: dict[tuple[Share, int, str | None], Column] = field(default_factory=dict)
 
-    def cut(
+    def within_share(
         self, frame: DataFrame, share: Share, schema: TableSchema, operation: str | None
     ) -> Any:
-        """The frame, cut to the share of each partition."""
+        """The rows of the frame that are in the share of each partition."""
         shortened = frame.where(self.places(share))
         rows = self.narrow_rows(share, schema, operation)
         return shortened if rows is None else shortened.select(rows)
@@ -122,7 +122,7 @@ def write_small(
     table: Table,
     order: WriteOrder,
     *,
-    cuts: Cuts,
+    share_expressions: ShareExpressions,
     target: Table | None = None,
 ) -> Written | None:
     """Does in the driver what `run_write_job` does, and raises the same errors.
@@ -131,7 +131,7 @@ def write_small(
         frame: the rows, in exactly the table's columns.
         table: the table.
         order: how they are written.
-        cuts: Spark's expressions that earlier batches of the run have used.
+        share_expressions: Spark's expressions that earlier batches of the run have used.
         target: the table with the storage to write to, if that is another one.
 
     Returns:
@@ -139,7 +139,7 @@ def write_small(
         report partitions or cannot return Arrow. In these cases the plan has learnt that.
     """
     check_shuffle(table)
-    rows = _collected(frame, table, order, cuts)
+    rows = _collected(frame, table, order, share_expressions)
     if rows is None:
         order.plan.refused()
         return None
@@ -159,7 +159,7 @@ def write_small(
 
 
 def _collected(
-    frame: DataFrame, table: Table, order: WriteOrder, cuts: Cuts
+    frame: DataFrame, table: Table, order: WriteOrder, share_expressions: ShareExpressions
 ) -> Sequence[pa.RecordBatch] | None:
     """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be
     collected.
@@ -168,21 +168,21 @@ def _collected(
         frame = with_key_defaults(frame, table)
     plan = order.plan
     operation = None if order.operations is None else order.operations.column
-    expected = plan.share(table, cuts.partitions) or plan.share(table, 1)
+    expected = plan.share(table, share_expressions.partitions) or plan.share(table, 1)
     if expected is None:
         return None
-    cut = cuts.cut(frame, expected, table.schema, operation)
-    partitions = partitions_of(frame, cut)
+    within_share = share_expressions.within_share(frame, expected, table.schema, operation)
+    partitions = partitions_of(frame, within_share)
     share = None if partitions is None else plan.share(table, partitions)
     if share is None or partitions is None:
         return None
     if share != expected:
-        cuts.partitions = partitions
-        cut = cuts.cut(frame, share, table.schema, operation)
-    batches = _as_arrow(cut)
+        share_expressions.partitions = partitions
+        within_share = share_expressions.within_share(frame, share, table.schema, operation)
+    batches = _as_arrow(within_share)
     if batches is None:
         return None
-    if cuts.narrow_rows(share, table.schema, operation) is not None:
+    if share_expressions.narrow_rows(share, table.schema, operation) is not None:
         if any(batch.column(0).null_count for batch in batches):
             return None
         batches = [pa.RecordBatch.from_struct_array(batch.column(0)) for batch in batches]

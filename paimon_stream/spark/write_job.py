@@ -154,13 +154,13 @@ def _numbers_of_task(tasks: int | None) -> int:
     return max(NUMBERS, _NUMBERS_OF_FEW // (tasks or _NUMBERS_OF_FEW))
 
 
-def partitions_of(frame: Any, cut: Any = None) -> int | None:
+def partitions_of(frame: Any, planned: Any = None) -> int | None:
     """The number of partitions of a frame, or an upper bound; None if Spark does not report it.
     Spark passes each batch as an RDD, which knows its partitions.
 
     Args:
         frame: the rows.
-        cut: the plan that Spark will run for these rows. If the frame is not an RDD, the partitions
+        planned: the plan that Spark will run for these rows. If the frame is not an RDD, the partitions
             of this plan are counted, which takes a few milliseconds. If it is None, the answer for
             such a frame is None.
     """
@@ -172,9 +172,9 @@ def partitions_of(frame: Any, cut: Any = None) -> int | None:
             name = plan.nodeName()
         if name == "LogicalRDD":
             return int(plan.rdd().getNumPartitions())
-        if cut is None:
+        if planned is None:
             return None
-        return int(cut._jdf.queryExecution().toRdd().getNumPartitions())
+        return int(planned._jdf.queryExecution().toRdd().getNumPartitions())
     except NOT_AS_KNOWN:
         _LOG.debug("The partitions of a batch cannot be counted.", exc_info=True)
         return None

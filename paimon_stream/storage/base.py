@@ -340,7 +340,7 @@ class Bundle:
         self._in_doubt = False
 
 
-class HeldOutputs:
+class BufferedOutputs:
     """A storage whose new files are held in memory until `flush`, up to 16 MiB of them. Closing the
     stream of such a file sends nothing. All other requests go to the storage itself.
     """

@@ -69,18 +69,18 @@ class PathPlace(NamedTuple):
 
 
 class StorageView:
-    """Shows `base`, and perhaps other storages, under other paths. The method `_place` of a
+    """Shows `wrapped`, and perhaps other storages, under other paths. The method `_place` of a
     subclass says where a path is.
     """
 
-    __slots__ = ("base",)
-    base: Storage
+    __slots__ = ("wrapped",)
+    wrapped: Storage
 
     def __getattr__(self, name: str) -> Any:
         if name in ("write_all", "delete_all"):
             return partial(self._all, name)
         if name not in BY_PATH:
-            return getattr(self.base, name)
+            return getattr(self.wrapped, name)
 
         def call(path: str, *arguments: Any, **named_arguments: Any) -> Any:
             place = self._place(path)
@@ -111,7 +111,7 @@ class StorageView:
             else:
                 _, content = item
                 group.items.append((path_there, content))
-        failures_of_groups = self.base.together(
+        failures_of_groups = self.wrapped.together(
             [partial(getattr(group.storage, name), group.items) for group in groups.values()]
         )
         failed: dict[str, PaimonStreamError] = {}
@@ -145,33 +145,33 @@ def _with_path_here(place: PathPlace, result: Any) -> Any:
 
 
 class BranchStorage(StorageView):
-    """The files of one branch of the table in `base`. Callers see it as a `Storage`
+    """The files of one branch of the table in `wrapped`. Callers see it as a `Storage`
     (`branch_storage`).
     """
 
     __slots__ = ("branch", "folder")
 
-    def __init__(self, base: Storage, branch: str) -> None:
-        self.base = base
+    def __init__(self, wrapped: Storage, branch: str) -> None:
+        self.wrapped = wrapped
         self.branch = branch
         self.folder = branch_folder(branch)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BranchStorage, (self.base, self.branch)
+        return BranchStorage, (self.wrapped, self.branch)
 
     @property
     def location(self) -> str:
         """The location that opens the branch."""
-        return f"{self.base.location}{_MARK}{self.branch}"
+        return f"{self.wrapped.location}{_MARK}{self.branch}"
 
     def is_noted(self) -> bool:
         """Whether the branch is being made or deleted."""
-        return is_noted(self.base, self.branch)
+        return is_noted(self.wrapped, self.branch)
 
     def _place(self, path: str) -> PathPlace:
         if path.partition("/")[0] in _OWN:
-            return PathPlace(self.base, there=self.folder)
-        return PathPlace(self.base, there="")
+            return PathPlace(self.wrapped, there=self.folder)
+        return PathPlace(self.wrapped, there="")
 
 
 def branch_storage(table: Storage, branch: str) -> Storage:
@@ -186,7 +186,7 @@ def branch_of(storage: Storage) -> str:
 
 def whole_of(storage: Storage) -> Storage:
     """The storage of the table's folder with all branches. `storage` may show any of them."""
-    return storage.base if isinstance(storage, BranchStorage) else storage
+    return storage.wrapped if isinstance(storage, BranchStorage) else storage
 
 
 def is_served(storage: Storage) -> bool:

@@ -34,7 +34,7 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     registered = evidence.registered
     same_table = registered is not None and registered.schema_digest == evidence.schema_digest
     if same_table and evidence.journal_since is not None and not anew:
-        return max(evidence.journal_since, _standing_without_entry(evidence, verdict) + 1)
+        return max(evidence.journal_since, _newest_without_entry(evidence, verdict) + 1)
     batch_id = evidence.batch.batch_id
     if not isinstance(verdict, AlreadyCommitted):
         return batch_id
@@ -43,7 +43,7 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     return batch_id + 1
 
 
-def _standing_without_entry(evidence: Evidence, verdict: Verdict) -> int:
+def _newest_without_entry(evidence: Evidence, verdict: Verdict) -> int:
     """Our newest batch up to this one, if its snapshot stands and the journal has no entry of it,
     else -1. Either later batches dropped the entry, and a rollback removed those batches. Or an
     operator's decision removed the entry, and what was written since was removed or had no rows.

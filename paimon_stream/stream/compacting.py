@@ -38,7 +38,7 @@ from paimon_stream.compact.planning import (
     plan_units,
     refusal,
     rewriter_of,
-    why_held,
+    why_left_as_is,
 )
 from paimon_stream.compact.publish import CompactionSource, landed
 from paimon_stream.compact.rewrite import DaemonThreads, Rewriter, Rewritten
@@ -512,7 +512,7 @@ class StreamCompaction:
             self._fail(scan.table, bucket_of(entry), error, full=mode.full)
 
         planned = plan_units(scan, self._runtime, skip_bucket, full=mode.full, early=mode.early)
-        self._note_held(scan.table, planned.held)
+        self._note_held(scan.table, planned.left_as_is)
         ready: list[Unit] = []
         for unit in planned.units:
             if unit.newest_schema <= scan.schema.id:
@@ -542,7 +542,7 @@ class StreamCompaction:
                     "The metric heldCompactions counts such buckets.",
                     table.location,
                     table.layout.bucket_folder(partition, number),
-                    why_held(unit),
+                    why_left_as_is(unit),
                 )
             self._held.add(unit.bucket)
             self._count("heldCompactions", 1)

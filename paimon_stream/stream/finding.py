@@ -12,7 +12,7 @@ from paimon_stream.stream.replay_errors import StreamRefusals
 
 Value = TypeVar("Value", bound=Enum)
 Say: TypeAlias = Callable[[StreamRefusals], object]
-"""Raises a refusal, or logs it if an operator has decided; or says a remark."""
+"""Raises a refusal, or logs it if an operator has decided; or logs a warning."""
 
 
 def _say_nothing(_: StreamRefusals) -> None:
@@ -21,7 +21,7 @@ def _say_nothing(_: StreamRefusals) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finding(Generic[Value]):
-    """The value of a fact. If the value refuses or is remarked, `say` raises or logs that."""
+    """The value of a fact. If the value refuses or warns, `say` raises or logs that."""
 
     value: Value
     say: Say = _say_nothing

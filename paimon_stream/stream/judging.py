@@ -123,8 +123,8 @@ def _admit(case: _Case, standing: Standing) -> _Judgement:
 
     seen_millis = run.runtime.clock.now_millis()
     probe = partial(probe_atomic_create, run.storage, SNAPSHOT_FOLDER, run.runtime.ids)
-    guards = [] if table.options.value(COMMIT_GUARD) == "trust" else [probe]
-    *_, (ended, evidence) = run.storage.together([*guards, claim_and_gather])
+    probes = [] if table.options.value(COMMIT_GUARD) == "trust" else [probe]
+    *_, (ended, evidence) = run.storage.together([*probes, claim_and_gather])
     verdict = _judge_from_storage(case, evidence)
     outlook = _outlook(evidence, verdict, ended=ended)
     _require_newest_run(case, verdict)

@@ -103,7 +103,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
     # If the rows were not numbered on the snapshot of the judgement, no other run may use them.
     numbering = written.numbering
     offsets_hash = None
-    if numbering is None or numbering.base == verdict.seen:
+    if numbering is None or numbering.numbered_on == verdict.seen:
         offsets_hash = judged.batch.offsets_hash
     return JournalEntry(
         batch_id=judged.batch.batch_id,

@@ -91,8 +91,8 @@ def _is_journalled(written: WrittenBatch) -> bool:
 
 def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
     """Calls the user's function, which may veto the commit. Raises `CommitVetoed`."""
-    if written.held is not None:
-        written.held.flush()  # the function may read the files
+    if written.buffered is not None:
+        written.buffered.flush()  # the function may read the files
     try:
         before_commit(written.messages)
     except Exception as veto:
@@ -177,7 +177,7 @@ def _request(
     summary = BatchSummary.of_messages(
         written.messages, millis=written.phases.get("write"), reused=reused
     )
-    held_files = () if written.held is None else (written.held.flush,)
+    buffered_files = () if written.buffered is None else (written.buffered.flush,)
     request = CommitRequest(
         user=run.identity.user,
         identifier=batch.batch_id,
@@ -193,7 +193,7 @@ def _request(
         checked=reused,
         seen=written.verdict.seen,
         sight=judged.sight,
-        before_put=(*held_files, partial(prepared.write, writes)),
+        before_put=(*buffered_files, partial(prepared.write, writes)),
         after_put=(prepared.trim,),
         stage_uuid=prepared.entry.stage_uuids[0],
         fence=fence,

@@ -177,7 +177,7 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     return None if data is None else decode_register(data, path)
 
 
-def standing_runs(storage: Storage, folder: str) -> frozenset[str]:
+def runs_with_claims(storage: Storage, folder: str) -> frozenset[str]:
     """The names of the runs that no later run has ended, by the claims in the folder of a commit
     user.
     """

@@ -28,7 +28,7 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 from paimon_stream.verify.files import Longs
 from paimon_stream.verify.findings import RESTORE, Findings
-from paimon_stream.verify.manifests import Shelf
+from paimon_stream.verify.manifests import CheckedTable
 from paimon_stream.write.file_stats import column_bounds, merged
 from paimon_stream.write.routing import assign_buckets, key_hashes
 
@@ -49,30 +49,30 @@ Sampled: TypeAlias = dict[tuple[bytes, int], list[_SampledKeys]]
 """The files that were read in full, by partition and bucket."""
 
 
-def check_sample(shelf: Shelf, live: Longs, progress: Progress) -> Sampled:
-    """Reads files that are drawn from the live ones of the shelf's pool. Returns those that could
-    be read. Raises `StorageError`.
+def check_sample(checked: CheckedTable, live: Longs, progress: Progress) -> Sampled:
+    """Reads files that are drawn from the live candidates. Returns those that could be read. Raises
+    `StorageError`.
     """
-    drawn = shelf.pool.draw(live, shelf.suspects)
+    drawn = checked.candidates.draw(live, checked.wrong_files)
     chosen: list[ManifestEntry] = []
     for manifest, identities in drawn.items():
-        for entry in shelf.entries(manifest, identities):
+        for entry in checked.entries(manifest, identities):
             # `entries` looks at this set while it runs, so each file is chosen once.
             identities.discard(hash(tuple(entry.identity)))
             chosen.append(entry)
     sampled: Sampled = {}
     for done, entry in enumerate(chosen):
-        keys = _check_file(entry, shelf)
+        keys = _check_file(entry, checked)
         if keys is not None:
             sampled.setdefault((entry.partition, entry.bucket), []).append(keys)
         progress("sample", done + 1, len(chosen))
     return sampled
 
 
-def _check_file(entry: ManifestEntry, shelf: Shelf) -> _SampledKeys | None:
+def _check_file(entry: ManifestEntry, checked: CheckedTable) -> _SampledKeys | None:
     """Reads a file. Returns None if it could not be read."""
-    table = shelf.table
-    findings = shelf.findings
+    table = checked.table
+    findings = checked.findings
     path = table.layout.file_of(entry)
     try:
         written = SchemaStore(table.storage).get(entry.file.schema_id)

@@ -21,7 +21,7 @@ from paimon_stream.format.file_format import FileFormat, file_format, waiting_fo
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
 from paimon_stream.format.types import DataField
-from paimon_stream.merge.key_runs import flat
+from paimon_stream.merge.merge_order import flat
 from paimon_stream.merge.spec import (
     DELETE,
     KIND,

@@ -188,7 +188,7 @@ def test_a_short_history_shows_that_a_row_is_needed(
         if row.step is needed.step and needed.value in row.when.get(type(needed.value), ())
     ]
     assert len(meant) == 1
-    changed = [replace(row, outcome=Outcome.REMARK) if row in meant else row for row in rows]
+    changed = [replace(row, outcome=Outcome.WARNING) if row in meant else row for row in rows]
     if isinstance(needed.step, NextStep):  # else storage would decide after it
         changed = [row for row in rows if row not in meant]
     monkeypatch.setattr(model, name, tuple(changed))

@@ -197,7 +197,7 @@ def _goes_on(end: End) -> bool:
 
 
 def _says(end: End) -> bool:
-    return not end.goes_on or any(row.outcome is Outcome.REMARK for row in end.met)
+    return not end.goes_on or any(row.outcome is Outcome.WARNING for row in end.met)
 
 
 def _never(outcome: Outcome) -> Callable[[End], bool]:
@@ -288,7 +288,7 @@ LAWS = (
         _is_asked,
     ),
     Law("another query asks", box_of(UserRegistered.ANOTHERS), _is_asked),
-    Law("another incarnation asks", box_of(IdentityShared.ANOTHERS), _is_asked),
+    Law("another query with this identity asks", box_of(IdentityShared.ANOTHERS), _is_asked),
     # -- nothing lost
     Law("another table asks", box_of(TableSame.ANOTHER), _is_asked),
     Law("a lost batch asks", box_of(*LOST), _is_asked),
