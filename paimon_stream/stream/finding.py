@@ -42,9 +42,10 @@ class Findings:
 
     def finding(self, fact: type[Value]) -> Finding[Value]:
         """The value, with the words for what it refuses. Raises what `ask` raises."""
-        if fact not in self._found:
-            self._found[fact] = self._finders[fact]()
-        return cast("Finding[Value]", self._found[fact])
+        finding = self._found.get(fact)
+        if finding is None:
+            finding = self._found[fact] = self._finders[fact]()
+        return cast("Finding[Value]", finding)
 
 
 def walk(findings: Findings, rows: tuple[Row, ...], refuse: StreamRefusals) -> Outcome:
