@@ -117,6 +117,11 @@ def _written(
     return aside.read(path), file
 
 
+def forget_files() -> None:
+    """Files are written anew from now on."""
+    _written.cache_clear()
+
+
 def columns_of(world: World) -> tuple[str, ...]:
     """The columns that are compared."""
     return ("id", "dt", "v") if world.keyed else ("id", "dt")
