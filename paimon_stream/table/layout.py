@@ -170,13 +170,10 @@ def id_in_name(name: str, prefix: str) -> int | None:
     """The number after the prefix (`snapshot-12` → 12); None for any other name (format.md §1.1),
     and for a number of more than 64 bits.
     """
+    if not name.startswith(prefix):
+        return None
     digits = name[len(prefix) :]
-    if not (
-        name.startswith(prefix)
-        and digits.isascii()
-        and digits.isdigit()
-        and len(digits) < _MOST_DIGITS
-    ):
+    if not (digits.isdigit() and digits.isascii() and len(digits) < _MOST_DIGITS):
         return None
     number = int(digits)
     return number if number < 2**63 else None
