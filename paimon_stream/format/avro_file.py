@@ -72,8 +72,10 @@ class Compressor(NamedTuple):
     compress: Callable[[bytes], bytes]
 
 
+@lru_cache(64)
 def compressor(compression: str, level: int) -> Compressor:
-    """The compressor for a value of `manifest.compression`.
+    """The compressor for a value of `manifest.compression`. Each is made once, because every commit
+    asks for it several times.
 
     Args:
         compression: `zstd` (Avro's `zstandard`) or the name of another codec of Avro.

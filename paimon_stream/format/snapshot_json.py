@@ -1,6 +1,5 @@
 """The snapshot file: its value, and the conversion to and from JSON (format.md §3)."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -9,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NewType
 
 from paimon_stream.errors import UnknownVersion
-from paimon_stream.format.json_text import integer, parse_json, understanding
+from paimon_stream.format.json_text import indented, integer, parse_json, understanding
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.unknown_fields import UnknownMembers, members, unknown_members
 
@@ -215,7 +214,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         if is_required or value is not None:
             node[key] = value
     node |= members(snapshot.unknown)
-    return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
+    return indented(node, 2, " : ").encode()
 
 
 _ADVICE: Final = "Restore the file, or roll the table back to an older snapshot."

@@ -17,7 +17,7 @@ from paimon_stream import options as opt
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound
 from paimon_stream.format import names
 from paimon_stream.format.binary_row import deserialize_partition
-from paimon_stream.format.entries import IndexFileMeta, ManifestEntry
+from paimon_stream.format.entries import EMPTY_ROW, IndexFileMeta, ManifestEntry
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
@@ -176,13 +176,10 @@ def id_in_name(name: str, prefix: str) -> int | None:
     """The number after the prefix (`snapshot-12` → 12); None for any other name (format.md §1.1),
     and for a number of more than 64 bits.
     """
+    if not name.startswith(prefix):
+        return None
     digits = name[len(prefix) :]
-    if not (
-        name.startswith(prefix)
-        and digits.isascii()
-        and digits.isdigit()
-        and len(digits) < _MOST_DIGITS
-    ):
+    if not (digits.isdigit() and digits.isascii() and len(digits) < _MOST_DIGITS):
         return None
     number = int(digits)
     return number if number < 2**63 else None
@@ -307,6 +304,8 @@ class Layout:
         """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without
         partitions. Raises `FormatError` for bytes that are not such a row.
         """
+        if not self.partition_keys and partition == EMPTY_ROW:
+            return ""
         return partition_path(
             self.partition_keys,
             self.partition_types,
