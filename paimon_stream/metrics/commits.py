@@ -85,7 +85,7 @@ COUNTERS: Final = (
     "failedExpiries",
     "compactions",
     "failedCompactions",
-    "heldCompactions",
+    "bucketsLeftAsIs",
     "committedRows",
     "committedFiles",
     "committedBytes",

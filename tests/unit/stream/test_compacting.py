@@ -508,13 +508,13 @@ def test_files_of_a_newer_engine_are_left_as_they_are_and_the_log_says_so_once(
         for number in range(4, 12):
             batch(stream, number)
     (told,) = caplog.records
-    assert "_FILE._WRITE_COLS_SEQUENCES" in told.message and "heldCompactions" in told.message
+    assert "_FILE._WRITE_COLS_SEQUENCES" in told.message and "bucketsLeftAsIs" in told.message
     assert told.message.startswith(f"{table.location}: the stream leaves files of ")
     assert newer <= live(table) and not stream.counts["failedCompactions"]
     if make is keyed:
-        assert stream.counts["heldCompactions"] == 2 and not compactions(table)
+        assert stream.counts["bucketsLeftAsIs"] == 2 and not compactions(table)
     else:
-        assert stream.counts["heldCompactions"] == 1 and compactions(table)
+        assert stream.counts["bucketsLeftAsIs"] == 1 and compactions(table)
 
 
 def test_a_bucket_that_stays_too_deep_is_reported_once(
