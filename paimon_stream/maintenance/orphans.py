@@ -356,7 +356,8 @@ class _OrphanRemoval:
                 raise CorruptMetadata(
                     f"{evidence}. Snapshots seem to be lost, and then the files of their rows "
                     "would count as orphans. Nothing was deleted. Restore the snapshot files from "
-                    "a backup; if only the hint is wrong, run repair-hints.",
+                    "a backup. If only the hint is wrong, run repair-hints. If no commit has been "
+                    "made yet, remove orphans after the first one.",
                     path=f"{history.location}/{SNAPSHOT_FOLDER}",
                 ).of_table(history.location)
         # Strays are judged only by their names, and only after everything could be read.
