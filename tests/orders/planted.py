@@ -108,7 +108,6 @@ BUGS = [
         "batch writers of an empty table, requests in flight",
         rules.NO_REASON,
         switches=38,
-        often=True,
     ),
     Bug("a tag without a second look", "expiry × tag", rules.WHOLE, often=True),
     Bug("expiry keeps nothing", "expiry × reader", rules.WHOLE, switches=0),
