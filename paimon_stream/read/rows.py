@@ -117,6 +117,25 @@ Kept = Callable[[pa.RecordBatch], pa.RecordBatch]
 _POSITION: Final = DataField(id=-1, name="_POSITION_IN_FILE", type=parse_type("BIGINT NOT NULL"))
 
 
+RowsOf = Callable[[ManifestEntry], Iterator[tuple[pa.RecordBatch, Positions]]]
+"""Reads rows of a file, with their positions there."""
+
+
+def rows_with_positions(scan: Scan) -> RowsOf:
+    """What reads a file of an append table whose files each have all columns: its rows that are not
+    deleted, with their positions in the file. Several threads may use it at once. It raises what
+    `read_batches` raises.
+    """
+    columns = list(range(len(scan.columns)))
+    reader = _Reader(scan, (*scan.columns, _POSITION))
+
+    def rows_of(entry: ManifestEntry) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+        for batch in reader.file(entry, BATCH_ROWS):
+            yield batch.select(columns), batch.columns[-1].to_numpy()
+
+    return rows_of
+
+
 def section_batches(
     scan: Scan, wanted: Iterable[merging.Section], *, keep_deletes: bool, kept: Kept | None = None
 ) -> Iterator[pa.RecordBatch]:
