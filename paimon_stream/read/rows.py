@@ -323,7 +323,7 @@ def _age(entry: ManifestEntry) -> tuple[int, str]:
     return entry.file.max_sequence_number, entry.file.file_name
 
 
-def _left(chunk: Chunk, deleted: Positions, start: int) -> tuple[Chunk, Positions]:
+def without_deleted(chunk: Chunk, deleted: Positions, start: int) -> tuple[Chunk, Positions]:
     """The rows of a chunk that are not deleted, and their positions in the file. The chunk begins
     at position `start`. A deleted row is never converted: its values may not be ones of today's
     type.
@@ -388,7 +388,7 @@ class _Reader:
             if chunk.skipped:
                 rows += chunk.rows
                 continue
-            left, positions = _left(chunk, deleted, rows)
+            left, positions = without_deleted(chunk, deleted, rows)
             rows += chunk.rows
             if not left.rows:
                 continue
