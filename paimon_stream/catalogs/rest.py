@@ -507,7 +507,7 @@ def _name(database: str) -> str:
 
 def _key_for_storage(key: str) -> str:
     """The key under which the storage gets an option of the catalog. Options of the server get a
-    prefix, so that they are told apart from those of the object store.
+    prefix, which distinguishes them from options of the object store.
     """
     return f"{_CATALOG}{key}" if OF_SERVER.fullmatch(key) else key
 

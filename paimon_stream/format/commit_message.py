@@ -214,8 +214,8 @@ class _Input(ByteCursor):
         return value
 
     def count(self, smallest: int) -> int:
-        """The number of entries that follow, each of at least `smallest` bytes. If fewer bytes are
-        left than so many entries need, the number is refused before anything is read.
+        """The number of entries that follow, each of at least `smallest` bytes. If these need
+        more bytes than are left, the number is refused before any entry is read.
         """
         count = self.number()
         if count < 0 or count * smallest > len(self.raw) - self.at:

@@ -49,7 +49,7 @@ _RUN: Final = 64
 """How many null counts are read at once if they are equal, as most are."""
 
 _CHEAPER: Final = 8
-"""Of the bytes of null counts that are read at once, one in so many counts."""
+"""Null counts that are read at once spend their bytes divided by this number."""
 
 
 def read_entries(

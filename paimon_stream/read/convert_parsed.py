@@ -39,7 +39,9 @@ _END_OF_DAY: Final = r" 24:00?:00?(?:\.0*)?\z"
 
 
 def _within_blanks(name: str, most: int) -> str:
-    """A number of at most so many digits behind its zeros."""
+    """The pattern of a number with blanks around it. After leading zeros, it has at most `most`
+    digits.
+    """
     return rf"{_BLANKS}0*(?P<{name}>[0-9]{{1,{most}}}){_BLANKS}"
 
 

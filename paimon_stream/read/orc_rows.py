@@ -208,7 +208,8 @@ def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
     plain = bytearray()
     size = (count + 7) // 8
     while len(plain) < size:
-        # Below 128, one byte comes several times. Else so many different bytes follow.
+        # A head below 128 stands before one repeated byte. Any other head stands before
+        # 256 - head different bytes.
         head = runs.take(1)[0]
         plain += runs.take(1) * (head + 3) if head < 128 else runs.take(256 - head)
     return np.unpackbits(np.frombuffer(plain[:size], np.uint8))[:count].astype(bool)

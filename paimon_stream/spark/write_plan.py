@@ -129,10 +129,10 @@ class _Learned:
         row_bytes: the largest mean size of a row of the last batch, in bytes; None if it is not
             known.
         bytes: the bytes of all files of the last batch.
-        bytes_of_group: those of each (partition, bucket): the mean.
+        bytes_of_group: the mean bytes of all files of a (partition, bucket).
         files_of_group: the files of each (partition, bucket) that the last batch wrote by
             `Way.TASKS`: the mean.
-        gathers: whether the last batch left so many small files that the next one is gathered.
+        gathers: whether the next batch is gathered, because the last one left many small files.
         too_large: the bytes of the smallest batch that left several files in a bucket; None if none
             has.
     """

@@ -98,8 +98,8 @@ def _with_vectors(table: Table, newest: Snapshot, files: Sequence[ManifestEntry]
 
 
 def _deleted(scan: Scan, entry: ManifestEntry) -> Positions:
-    """The positions of the deleted rows of a file. None if its vector is broken, which is a finding
-    of its own.
+    """The positions of the deleted rows of a file. The result is empty if the vector is broken,
+    which is a finding of its own.
     """
     try:
         (positions,) = deleted_rows(scan, [entry])
