@@ -20,6 +20,7 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import CommitMetrics, log_report, report_to_all
 from paimon_stream.options import SMALL_BATCH, integer_of
 from paimon_stream.runtime import Clock, Runtime, system
+from paimon_stream.spark.cuts import Cuts
 from paimon_stream.spark.identity import (
     QueryFacts,
     commit_user,
@@ -29,7 +30,7 @@ from paimon_stream.spark.identity import (
 )
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.sink_settings import SinkSettings
-from paimon_stream.spark.small_batch import Cuts, write_small
+from paimon_stream.spark.small_batch import write_small
 from paimon_stream.spark.write_job import WriteOrder, run_write_job
 from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.stream.compacting import StreamCompaction
@@ -58,7 +59,7 @@ class QueryRun:
         after_commit: what follows a commit, such as the expiry of snapshots.
         compaction: the compaction of the stream; None if each batch replaces the table.
         plan: how the next batch is written.
-        cuts: Spark's expressions for batches that the driver writes.
+        cuts: Spark's expressions for rows that are left out.
         stateless: whether the query is known to keep no state; None before Spark was asked.
     """
 
@@ -79,9 +80,15 @@ class QueryRun:
 
     def is_for_driver(self, frame: DataFrame, table: Table, facts: QueryFacts) -> bool:
         """Whether the driver may try to write this batch itself."""
-        if table.options.value(SMALL_BATCH) == "off" or is_connect(frame):
+        if table.options.value(SMALL_BATCH) == "off" or self.plan.most_rows(table) is None:
             return False
-        if self.plan.most_rows(table) is None:
+        return self.may_repeat(frame, facts)
+
+    def may_repeat(self, frame: DataFrame, facts: QueryFacts) -> bool:
+        """Whether Spark may evaluate a batch twice: the query is known to keep no state. On Connect
+        that is not asked.
+        """
+        if is_connect(frame):
             return False
         if self.stateless is None:
             self.stateless = keeps_state(frame, facts) is False
@@ -310,7 +317,13 @@ class FrameRows:
         table, rows = fit_rows(self.frame, judged.table, judged.evolve, judged.run.runtime)
         judged = judged.on(table)
         numbering = judged.numbers()
-        order = WriteOrder(plan=run.plan, user=run.user, numbering=numbering, operations=operations)
+        order = WriteOrder(
+            plan=run.plan,
+            user=run.user,
+            numbering=numbering,
+            operations=operations,
+            cuts=run.cuts if run.may_repeat(self.frame, self.facts) else None,
+        )
         if run.is_for_driver(self.frame, judged.table, self.facts):
             held = judged.held()
             small = write_small(

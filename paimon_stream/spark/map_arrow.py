@@ -5,12 +5,12 @@ expression.
 To keep its limit of bytes, Spark 4 asks each column for its size after each row. That takes a tenth
 to a third of the time to move rows to Python, and only the largest possible value switches it off
 (docs/performance.md). Without the limit, and on Spark 3.5, which does not have it, the number of
-rows in a batch is limited instead.
+rows in a batch is limited instead. Rows whose width is not fixed are guarded then (`guarded`).
 
 In a `foreachBatch` on classic Spark, the session is a clone that belongs to the stream. A batch
 write changes the user's own session and then restores it; on Spark 4 it does so only if rows are
 known to be narrow. On Connect nothing is changed, because the session may be the user's, with other
-work in it.
+work in it. Nor is anything changed where the user has set one of these values.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from functools import partial, reduce
 from typing import Any, Final
 
-import pyarrow as pa
 import pyspark
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -31,15 +30,14 @@ from paimon_stream.spark.identity import is_connect
 from paimon_stream.spark.tasks import ArrowTask, with_names
 from paimon_stream.spark.types import named
 from paimon_stream.spark.write_plan import ArrowBatches
+from paimon_stream.write.arrow_batches import NULL_BYTES, OFFSET_BYTES, fixed_width
 
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)
 _RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _SPARK_LIMITS_BYTES: Final = int(pyspark.__version__.split(".", 1)[0]) >= 4
-_NULL: Final = 1
-"""Bytes for the bit that says whether a value is NULL. Arrow rounds the vectors of bits up."""
-
-_OFFSET: Final = 4
+_ROW: Final = "row"
+_TOO_WIDE: Final = "_paimon_stream_too_wide"
 
 
 def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) -> DataFrame:
@@ -59,26 +57,56 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
 
 @contextmanager
 def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
-    """A context in which Spark makes Arrow batches of that size for one action. Values that the
-    user has set stay. The module's text says what that costs, and whose session is changed.
+    """A context in which Spark makes Arrow batches of that size for one action, if the sink may
+    choose it. The module's text says what that costs, and whose session is changed.
     """
-    if is_connect(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
+    if not may_choose(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
         yield
         return
     wanted = {_RECORDS: str(size.records)}
     if _SPARK_LIMITS_BYTES:
         wanted[_BYTES] = _NO_LIMIT
     conf = frame.sparkSession.conf
-    changed = [key for key in wanted if conf.get(key, None) is None]
-    if _SPARK_LIMITS_BYTES and _BYTES not in changed:
-        changed = []  # the user has set a limit of bytes, and Spark applies it
-    for key in changed:
-        conf.set(key, wanted[key])
+    for key, value in wanted.items():
+        conf.set(key, value)
     try:
         yield
     finally:
-        for key in changed:
+        for key in wanted:
             conf.unset(key)
+
+
+def may_choose(frame: DataFrame) -> bool:
+    """Whether the sink may choose the size of Arrow batches: not on Connect, and not if the user
+    has set one of the values.
+    """
+    if is_connect(frame):
+        return False
+    conf = frame.sparkSession.conf
+    keys = (_RECORDS, _BYTES) if _SPARK_LIMITS_BYTES else (_RECORDS,)
+    return all(conf.get(key, None) is None for key in keys)
+
+
+def narrow_row(fields: Sequence[DataField], most: int | Column) -> Column:
+    """The row with these columns as a struct, which is NULL if the row has more bytes than
+    `most`.
+    """
+    row = F.struct(*(named(field.name) for field in fields))
+    return F.when(row_bytes(fields) <= most, row).alias(_ROW)
+
+
+def guarded(fields: Sequence[DataField], most: int) -> list[Column]:
+    """These columns without what is too wide for an Arrow batch: of a row of more than `most`
+    bytes, the columns whose values differ in size are NULL. One more column, the last one, says
+    whether a row is too wide (`tasks.unguarded`). Structs as of `narrow_row` would cost twice as
+    much, because Spark makes an object of each value in them (docs/performance.md).
+    """
+    is_wide = row_bytes(fields) > most
+    columns = []
+    for field in fields:
+        value = named(field.name)
+        columns.append(F.when(~is_wide, value).alias(field.name) if _varies(field.type) else value)
+    return [*columns, is_wide.alias(_TOO_WIDE)]
 
 
 def fixed_row_bytes(schema: TableSchema) -> int | None:
@@ -107,15 +135,13 @@ def _varies(type_: DataType) -> bool:
 def _fixed(type_: DataType) -> int:
     """The bytes that each value takes, even if it is NULL."""
     if type_.root is TypeRoot.ROW:
-        return _NULL + sum(_fixed(member.type) for member in type_.fields)
-    return _NULL + (_width(type_) or _OFFSET)
+        return NULL_BYTES + sum(_fixed(member.type) for member in type_.fields)
+    return NULL_BYTES + (_width(type_) or OFFSET_BYTES)
 
 
 def _width(type_: DataType) -> int | None:
     """The bytes that Arrow takes for each value; None if that depends on the value."""
-    arrow = arrow_type(type_)
-    is_fixed = pa.types.is_primitive(arrow) or pa.types.is_decimal(arrow)
-    return max(1, arrow.bit_width // 8) if is_fixed else None
+    return fixed_width(arrow_type(type_))
 
 
 def _varying(value: Any, type_: DataType) -> Column:

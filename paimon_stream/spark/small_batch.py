@@ -24,23 +24,18 @@ import ctypes
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import monotonically_increasing_id, struct, when
+from pyspark.sql import DataFrame
 
 from paimon_stream.commit.sequence import first_number
 from paimon_stream.errors import Unavailable
-from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 from paimon_stream.spark.align import with_key_defaults
-from paimon_stream.spark.map_arrow import fixed_row_bytes, row_bytes
+from paimon_stream.spark.cuts import Cuts
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.tasks import WriteTask
-from paimon_stream.spark.types import named
 from paimon_stream.spark.write_job import (
     WriteOrder,
     partitions_of,
@@ -48,73 +43,14 @@ from paimon_stream.spark.write_job import (
     task_attempts,
     written_by,
 )
-from paimon_stream.spark.write_plan import Share, Way, Written
+from paimon_stream.spark.write_plan import Way, Written
 from paimon_stream.table.table import Table
-from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
+from paimon_stream.write.task import Answer, TaskResult, decode_result, encode_result
 
 _LOG = logging.getLogger(__name__)
 
-_ROW: Final = "row"
-_TEXT: Final = DataType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
-_PLACE_BITS: Final = 2**33 - 1
-"""The bits of `monotonically_increasing_id` that count the earlier rows of the partition."""
-
 _TOO_MUCH: Final = "spark.driver.maxResultSize"
 _WORTH_IT: Final = 2**20
-
-
-@dataclass(slots=True)
-class Cuts:
-    """Spark's expressions for the shares used so far. Spark takes half the time for an expression
-    that exists already. `partitions` is the number of partitions of the newest batch.
-    """
-
-    partitions: int = 1
-    _places: dict[int, Column] = field(default_factory=dict)
-    _rows: dict[tuple[Share, int, str | None], Column] = field(default_factory=dict)
-
-    def cut(
-        self, frame: DataFrame, share: Share, schema: TableSchema, operation: str | None
-    ) -> Any:
-        """The frame, cut to the share of each partition."""
-        shortened = frame.where(self.places(share))
-        rows = self.narrow_rows(share, schema, operation)
-        return shortened if rows is None else shortened.select(rows)
-
-    def places(self, share: Share) -> Column:
-        """Whether a row is in the share, or is the first row after it."""
-        if share.rows not in self._places:
-            self._places[share.rows] = _place() <= share.rows
-        return self._places[share.rows]
-
-    def narrow_rows(
-        self, share: Share, schema: TableSchema, operation: str | None
-    ) -> Column | None:
-        """The row as a struct, which is NULL if the row is too wide. None if no row of the table
-        can be too wide. `operation` names the text column that says what a row does. That column is
-        added to the table's columns.
-        """
-        fixed = fixed_row_bytes(schema)
-        if (
-            operation is None
-            and fixed is not None
-            and fixed <= min(share.usual_bytes, share.other_bytes)
-        ):
-            return None
-        key = (share, schema.id, operation)
-        if key not in self._rows:
-            fields = [*schema.fields]
-            if operation is not None:
-                fields.append(DataField(id=-1, name=operation, type=_TEXT))
-            most = when(_place() < share.usual, share.usual_bytes).otherwise(share.other_bytes)
-            row = struct(*(named(field.name) for field in fields))
-            self._rows[key] = when(row_bytes(fields) <= most, row).alias(_ROW)
-        return self._rows[key]
-
-
-def _place() -> Column:
-    """The number of earlier rows in the row's partition."""
-    return monotonically_increasing_id().bitwiseAND(_PLACE_BITS)
 
 
 def write_small(
@@ -205,7 +141,7 @@ def _as_arrow(frame: Any) -> Sequence[pa.RecordBatch] | None:
         raise
 
 
-def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | TaskFailure:
+def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> Answer:
     """The task's answer. It is tried as often as Spark would try it, and an error is the same as
     from an executor.
     """

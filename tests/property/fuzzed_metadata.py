@@ -580,7 +580,7 @@ def _partition(data: bytes) -> None:
 
 
 def _result(*messages: CommitMessage) -> bytes:
-    return encode_result(TaskResult(messages=messages, row_bytes=11, partition_id=3))
+    return encode_result(TaskResult(messages=messages, row_bytes=11, widest_row=13, partition_id=3))
 
 
 def _failure(error: PaimonStreamError) -> bytes:

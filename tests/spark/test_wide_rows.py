@@ -5,16 +5,23 @@ kind.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as st
 
-from paimon_stream.spark.map_arrow import row_bytes
+from paimon_stream.spark import write_job
+from paimon_stream.spark.map_arrow import map_arrow, row_bytes
 from paimon_stream.spark.types import to_data_fields
 from tests.kits.spark_jobs import Job
 from tests.spark.test_write_job import ROWS, one_struct
@@ -45,6 +52,7 @@ def test_wide_rows_are_written_by_a_jvm_of_1_gb(tmp_path: Path) -> None:
         "first_batch_keys": [1300, 6],
         "burst_after_small_batches": [6, 6, 1300, 6],
         "burst_in_tasks": [6, 1300, 6],
+        "burst_after_narrow_rows": [20_000, 20_000, 1300, 20_000],
         "compacted_keys": [1300, 6],
     }, done.stderr[-3000:]
     grown = {one["case"]: one["grown"] for one in found}
@@ -92,3 +100,122 @@ def test_the_size_of_a_row_is_what_arrow_needs_and_little_more(job: Job) -> None
     (estimate,) = frame.select(total).collect()[0]
     actual = sum(batch.nbytes for batch in frame._collect_as_arrow())
     assert 0.9 * actual < estimate < 1.5 * actual
+
+
+# -- rows that are known to be narrow
+# -------------------------------------------------------------------------------
+
+OFF = {"paimon-stream.small-batch": "off"}
+ROWS_OF_BATCH = 20_000
+LIMITS = tuple(f"spark.sql.execution.arrow.{name}PerBatch" for name in ("maxBytes", "maxRecords"))
+
+
+def narrow_batches(job: Job, count: int, *, wide: int | None = None) -> DataFrame:
+    """A stream of batches of short texts, in one partition each. The row with the id `wide` has a
+    text of 100,000 characters, and is the last one of its batch.
+    """
+    for number in range(count):
+        ids = range(number * ROWS_OF_BATCH, (number + 1) * ROWS_OF_BATCH)
+        job.write_source(number, pa.table({"id": ids, "day": [f"d{id_ % 9}" for id_ in ids]}))
+    text = f"if(id = {wide}, repeat('x', 100000), day)" if wide is not None else "day"
+    return job.stream().coalesce(1).selectExpr("id", f"{text} day")
+
+
+@pytest.fixture
+def arrow_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Any]]:
+    """For each job that writes: a folder with an empty file for each Arrow batch that a task gets,
+    and Spark's limits for them.
+    """
+    jobs: list[tuple[Path, Any]] = []
+
+    def counting(frame: DataFrame, task: Any, schema: Any) -> DataFrame:
+        folder = tmp_path / f"arrow-batches-{len(jobs)}"
+        folder.mkdir()
+        jobs.append((folder, [frame.sparkSession.conf.get(key, None) for key in LIMITS]))
+
+        def counted(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            def seen() -> Iterator[pa.RecordBatch]:
+                for batch in batches:
+                    (folder / str(uuid4())).touch()
+                    yield batch
+
+            yield from task(seen())
+
+        return map_arrow(frame, counted, schema)
+
+    monkeypatch.setattr(write_job, "map_arrow", counting)
+    return jobs
+
+
+@pytest.mark.spark35
+@pytest.mark.spark4
+def test_narrow_rows_come_in_few_arrow_batches_without_a_limit_of_bytes(
+    job: Job, arrow_batches: list[tuple[Path, Any]]
+) -> None:
+    job.create()
+    job.run(job.sink(options=OFF), frame=narrow_batches(job, 3))
+    assert [report.rows for report in job.reports] == [ROWS_OF_BATCH] * 3
+    most = ROWS_OF_BATCH / 8_192 + 2
+    first, *others = arrow_batches
+    assert first[1] == [None, None] or first[1] == [None, "128"]
+    for folder, limits in others:
+        assert len(list(folder.iterdir())) <= most
+        assert limits[1] == "8192"
+        assert limits[0] in (str(2**31 - 1), None)
+    assert [job.spark.conf.get(key, None) for key in LIMITS] == [None, None]
+
+
+@pytest.mark.spark35
+def test_rows_of_fixed_width_come_so_in_the_first_batch_and_in_a_batch_write(
+    job: Job, arrow_batches: list[tuple[Path, Any]]
+) -> None:
+    table = job.create([("id", "BIGINT")])
+    job.run(job.sink(options=OFF), frame=narrow_batches(job, 1).select("id"))
+    table.append(job.spark.range(0, ROWS_OF_BATCH, 1, 1))
+    assert len(arrow_batches) == 2
+    for folder, _ in arrow_batches:
+        assert len(list(folder.iterdir())) <= ROWS_OF_BATCH / 8_192 + 2
+
+
+@pytest.mark.spark35
+@pytest.mark.parametrize("keyed", [False, True])
+def test_a_batch_with_a_row_that_is_too_wide_is_written_again_in_the_safe_way(
+    job: Job,
+    arrow_batches: list[tuple[Path, Any]],
+    caplog: pytest.LogCaptureFixture,
+    keyed: bool,
+) -> None:
+    if keyed:
+        job.create(
+            [("id", "BIGINT NOT NULL"), ("day", "STRING")],
+            primary_keys=["id"],
+            options={"bucket": "2", "write-only": "true"},
+        )
+    else:
+        job.create()
+    caplog.set_level(logging.INFO, "paimon_stream")
+    # The two narrow batches after the first one are not written twice.
+    frame = narrow_batches(job, 5, wide=4 * ROWS_OF_BATCH - 1)
+    job.run(job.sink(options={**OFF, "paimon-stream.shuffle": "auto"}), frame=frame)
+    assert [report.rows for report in job.reports] == [ROWS_OF_BATCH] * 5
+    lines = [line for line in caplog.messages if "written once more" in line]
+    assert len(lines) == 1
+    assert len(arrow_batches) == 6
+    records = [limits[1] for _, limits in arrow_batches]
+    narrow = "1024" if keyed else "8192"
+    assert records[1:4] == [narrow] * 3
+    assert narrow not in records[4:]
+    rows = job.load().to_arrow().sort_by("id")
+    assert rows["id"].to_pylist() == list(range(5 * ROWS_OF_BATCH))
+    assert len(rows["day"][4 * ROWS_OF_BATCH - 1].as_py()) == 100_000
+    assert job.data_files() == {Path(file.path).name for file in job.load().files()}
+
+
+def test_a_query_with_state_is_never_written_twice(
+    job: Job, arrow_batches: list[tuple[Path, Any]]
+) -> None:
+    job.create()
+    frame = narrow_batches(job, 3, wide=2 * ROWS_OF_BATCH - 1).dropDuplicates(["id", "day"])
+    job.run(job.sink(options=OFF), frame=frame)
+    assert len(arrow_batches) == 3
+    assert job.ids() == list(range(3 * ROWS_OF_BATCH))

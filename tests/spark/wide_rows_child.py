@@ -24,13 +24,14 @@ COLUMNS = [("id", "BIGINT NOT NULL"), ("text", "STRING")]
 KEYED: dict[str, Any] = {"primary_keys": ["id"], "options": {"bucket": "2"}}
 UNCOMPACTED = {"paimon-stream.compact": "off"}
 OFF = {"paimon-stream.small-batch": "off"}
-WIDE, NARROW = 1_300, 6
+WIDE, NARROW, MANY = 1_300, 6, 20_000
 
 CASES = (
     "append",
     "first_batch_keys",
     "burst_after_small_batches",
     "burst_in_tasks",
+    "burst_after_narrow_rows",
     "compacted_keys",
 )
 
@@ -71,6 +72,12 @@ class Cases:
         """Batches of narrow rows that tasks write are followed by one of wide rows."""
         return self._stream("burst_in_tasks", [NARROW, WIDE, NARROW], options=OFF)
 
+    def burst_after_narrow_rows(self) -> list[int]:
+        """Batches of so many narrow rows that they come in large Arrow batches are followed by one of
+        wide rows.
+        """
+        return self._stream("burst_after_narrow_rows", [MANY, MANY, WIDE, MANY], options=OFF)
+
     def _stream(
         self,
         name: str,
@@ -79,12 +86,14 @@ class Cases:
         options: Mapping[str, str] | None = None,
         create: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Runs a stream of batches of these numbers of rows. Only larger batches have wide rows."""
+        """Runs a stream of batches of these numbers of rows. Only batches of `WIDE` rows have wide
+        ones.
+        """
         folder, reports = self.root / f"{name}-source", list[CommitReport]()
         folder.mkdir()
         for number, size in enumerate(sizes):
             ids = pa.table(
-                {"id": range(number * 10_000, number * 10_000 + size), "rows": [size] * size}
+                {"id": range(number * MANY, number * MANY + size), "rows": [size] * size}
             )
             pq.write_table(ids, folder / f"{number}.parquet")
             os.utime(folder / f"{number}.parquet", (1_700_000_000 + number,) * 2)
@@ -92,7 +101,7 @@ class Cases:
         source = self.spark.readStream.schema("id bigint, rows bigint").option(
             "maxFilesPerTrigger", 1
         )
-        frame = widened(source.parquet(str(folder)).repartition(2), f"rows > {NARROW}")
+        frame = widened(source.parquet(str(folder)).repartition(2), f"rows = {WIDE}")
         sink = PaimonSink(table.location, options=options, on_commit=reports.append)
         query = sink.start(
             frame, checkpoint=str(self.root / f"{name}-cp"), trigger={"availableNow": True}
