@@ -95,6 +95,14 @@ def narrow_row(fields: Sequence[DataField], most: int | Column) -> Column:
     return F.when(row_bytes(fields) <= most, row).alias(_ROW)
 
 
+def may_guard(schema: TableSchema) -> bool:
+    """Whether rows of the table may be guarded (`guarded`). To add up the elements of arrays and maps
+    costs more than Spark's own limit of bytes, unless all of them have the same size
+    (docs/performance.md).
+    """
+    return not any(_adds_up_elements(field.type) for field in schema.fields)
+
+
 def guarded(fields: Sequence[DataField], most: int) -> list[Column]:
     """These columns without what is too wide for an Arrow batch: of a row of more than `most`
     bytes, the columns whose values differ in size are NULL. One more column, the last one, says
@@ -130,6 +138,18 @@ def _varies(type_: DataType) -> bool:
     if type_.root is TypeRoot.ROW:
         return any(_varies(member.type) for member in type_.fields)
     return _width(type_) is None
+
+
+def _adds_up_elements(type_: DataType) -> bool:
+    """Whether the size of a value is known only from its elements, one by one."""
+    match type_:
+        case DataType(root=TypeRoot.ROW):
+            return any(_adds_up_elements(member.type) for member in type_.fields)
+        case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
+            return _varies(element)
+        case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
+            return any(map(_varies, type_.entry))
+    return False
 
 
 def _fixed(type_: DataType) -> int:

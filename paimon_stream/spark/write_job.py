@@ -34,6 +34,7 @@ from paimon_stream.spark.map_arrow import (
     fixed_row_bytes,
     map_arrow,
     may_choose,
+    may_guard,
 )
 from paimon_stream.spark.schema_fit import fit_rows, is_case_sensitive
 from paimon_stream.spark.shuffle import assigners, check_shuffle, gather_keys, gather_packets
@@ -118,7 +119,7 @@ def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
     tasks = partitions_of(frame) if table.schema.primary_keys else None
     way = plan.way_of_tasks(table, tasks)
     fixed = fixed_row_bytes(table.schema) if order.operations is None else None
-    guardable = fixed is None and order.cuts is not None and may_choose(frame)
+    guardable = order.cuts is not None and may_guard(table.schema) and may_choose(frame)
     size = plan.arrow_batches(way, fixed, guardable=guardable)
     try:
         written = _write(frame, table, order, way, tasks, size)

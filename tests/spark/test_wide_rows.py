@@ -211,11 +211,18 @@ def test_a_batch_with_a_row_that_is_too_wide_is_written_again_in_the_safe_way(
     assert job.data_files() == {Path(file.path).name for file in job.load().files()}
 
 
-def test_a_query_with_state_is_never_written_twice(
-    job: Job, arrow_batches: list[tuple[Path, Any]]
+@pytest.mark.parametrize("reason", ["state", "lists of texts"])
+def test_rows_are_not_guarded_where_spark_must_not_read_them_twice_or_the_guard_is_dear(
+    job: Job, arrow_batches: list[tuple[Path, Any]], reason: str
 ) -> None:
-    job.create()
-    frame = narrow_batches(job, 3, wide=2 * ROWS_OF_BATCH - 1).dropDuplicates(["id", "day"])
+    frame = narrow_batches(job, 3, wide=2 * ROWS_OF_BATCH - 1)
+    if reason == "state":
+        job.create()
+        frame = frame.dropDuplicates(["id", "day"])
+    else:
+        job.create([("id", "BIGINT"), ("days", "ARRAY<STRING>")])
+        frame = frame.selectExpr("id", "array(day, 'x') days")
     job.run(job.sink(options=OFF), frame=frame)
     assert len(arrow_batches) == 3
+    assert {limits[1] for _, limits in arrow_batches} <= {None, "128"}
     assert job.ids() == list(range(3 * ROWS_OF_BATCH))
