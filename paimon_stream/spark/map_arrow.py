@@ -106,8 +106,8 @@ def may_guard(schema: TableSchema) -> bool:
 def guarded(fields: Sequence[DataField], most: int) -> list[Column]:
     """These columns without what is too wide for an Arrow batch: of a row of more than `most`
     bytes, the columns whose values differ in size are NULL. One more column, the last one, says
-    whether a row is too wide (`tasks.unguarded`). Structs as of `narrow_row` would cost twice as
-    much, because Spark makes an object of each value in them (docs/performance.md).
+    whether a row is too wide (`tasks.unguarded`). Structs as of `narrow_row` would cost
+    more, because Spark makes an object of each value in them (docs/performance.md).
     """
     is_wide = row_bytes(fields) > most
     columns = []
