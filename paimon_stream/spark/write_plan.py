@@ -102,7 +102,7 @@ _ARROW_BYTES: Final = _JVM_BYTES // _JVM_TASKS // _JVM_COPIES
 
 _WIDER: Final = 4
 """How many times as wide as the widest row of the last batches a row may be. Widths that are spread
-over powers of ten reach that in a few of a thousand batches.
+log-normally reach that in less than one of a hundred batches.
 """
 
 _SAFE_BATCHES: Final = 64

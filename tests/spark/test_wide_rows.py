@@ -53,6 +53,7 @@ def test_wide_rows_are_written_by_a_jvm_of_1_gb(tmp_path: Path) -> None:
         "burst_after_small_batches": [6, 6, 1300, 6],
         "burst_in_tasks": [6, 1300, 6],
         "burst_after_narrow_rows": [20_000, 20_000, 1300, 20_000],
+        "burst_below_the_bound": [20_000, 20_000, 20_001, 20_000],
         "compacted_keys": [1300, 6],
     }, done.stderr[-3000:]
     grown = {one["case"]: one["grown"] for one in found}
