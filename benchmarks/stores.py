@@ -164,10 +164,10 @@ class Stream:
 
         def write(judged: JudgedBatch) -> WrittenBatch:
             numbering = judged.numbers() if self.keyed else None
-            held = judged.held() if written else None
+            buffered = judged.buffered() if written else None
             if written:
-                self._write(messages, for_driver(judged.table, held).storage)
-            return judged.written(messages, numbering=numbering, held=held)
+                self._write(messages, for_driver(judged.table, buffered).storage)
+            return judged.written(messages, numbering=numbering, buffered=buffered)
 
         began = time.perf_counter()
         self.writer.write(batch, Rows(write=write))

@@ -81,6 +81,7 @@ class Diagnosis(Report):
 def in_words(
     verdict: Verdict,
     number: int,
+    *,
     replayed: bool,
 ) -> tuple[str, str]:
     """The name of a verdict on a batch, and what the sink then does.
@@ -210,7 +211,9 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
 
 
 class _Removal(NamedTuple):
-    """A run that removed snapshots. The fields are those of `Removed`."""
+    """A run that removed snapshots: the fields of `Removed` that all of them share. `millis` is 0
+    if it is not known.
+    """
 
     millis: int
     by: str
@@ -220,35 +223,35 @@ class _Removal(NamedTuple):
 
 
 def removals_in_words(removals: Removals, user: str) -> tuple[str, ...]:
-    """What the notes say of the batches of a commit user, the oldest first, one text for each run
-    that removed some; then the notes that cannot be read.
+    """What the notes say of the batches of a commit user, the oldest first, one text for each
+    removal that removed some; then the notes that cannot be read.
     """
-    removed_by_run: dict[_Removal, list[Removed]] = {}
+    by_removal: dict[_Removal, list[Removed]] = {}
     for removed in removals.removed:
         if removed.user == user and removed.is_of_stream:
-            run = _Removal(
+            removal = _Removal(
                 millis=removed.millis or 0,
                 by=removed.by,
                 target=removed.target,
                 ended=removed.ended,
                 certain=removed.certain,
             )
-            removed_by_run.setdefault(run, []).append(removed)
+            by_removal.setdefault(removal, []).append(removed)
     texts = [
-        _removal_in_words(run, removed_by_run[run])
-        for run in sorted(removed_by_run, key=lambda run: run.millis)
+        _removal_in_words(removal, by_removal[removal])
+        for removal in sorted(by_removal, key=lambda removal: removal.millis)
     ]
     return (*texts, *removals.doubts)
 
 
-def _removal_in_words(run: _Removal, removed: Sequence[Removed]) -> str:
-    target = "" if run.target is None else f" to snapshot {run.target.id}"
-    verb = "has removed" if run.ended else "had begun to remove, and did not end,"
+def _removal_in_words(removal: _Removal, removed: Sequence[Removed]) -> str:
+    target = "" if removal.target is None else f" to snapshot {removal.target.id}"
+    verb = "has removed" if removal.ended else "had begun to remove, and did not end,"
     batches = _span("batch", "batches", {attempt.identifier for attempt in removed})
     ids = {attempt.snapshot.id for attempt in removed if attempt.snapshot is not None}
     snapshots = f" ({_span('snapshot', 'snapshots', ids)})" if ids else ""
-    doubt = "" if run.certain else ". Whether the table was built on them is not known"
-    return f"A {run.by}{target} {verb} {batches} of this stream{snapshots} at {iso(run.millis)}{doubt}."
+    doubt = "" if removal.certain else ". Whether the table was built on them is not known"
+    return f"A {removal.by}{target} {verb} {batches} of this stream{snapshots} at {iso(removal.millis)}{doubt}."
 
 
 def _span(singular: str, plural: str, numbers: Collection[int | None]) -> str:
@@ -337,42 +340,42 @@ def judge_columns(
     Raises:
         PaimonStreamError: what the sink would raise for the columns of that snapshot.
     """
-    now = table.schema
+    newest = table.schema
     if last is None:
-        if now.id == 0 or done_millis is None or now.time_millis <= done_millis:
+        if newest.id == 0 or done_millis is None or newest.time_millis <= done_millis:
             return []
         return [
-            f"The table's schema {now.id} is younger than the stream's last batch, and no snapshot of that batch is "
+            f"The table's schema {newest.id} is younger than the stream's last batch, and no snapshot of that batch is "
             "left. Whether the columns of the query still fit is not known."
         ]
-    if last.schema_id == now.id:
+    if last.schema_id == newest.id:
         return []
-    then = SchemaStore(table.storage).get(last.schema_id)
-    since = f"The table's schema has changed since batch {last.commit_identifier}, from {then.id} to {now.id}"
+    earlier = SchemaStore(table.storage).get(last.schema_id)
+    since = f"The table's schema has changed since batch {last.commit_identifier}, from {earlier.id} to {newest.id}"
     notes = []
-    buckets_then = opt.Options(then.options).value(opt.BUCKET)
+    buckets_then = opt.Options(earlier.options).value(opt.BUCKET)
     buckets_now = table.options.value(opt.BUCKET)
     if buckets_then != buckets_now:
         notes.append(
             f"{since}: bucket was {buckets_then} and is now {buckets_now}. "
             f"Rows for a partition of {buckets_then} buckets raise BucketCountChanged."
         )
-    columns_note = _columns_note(then, table, since)
+    columns_note = _columns_note(earlier, table, since)
     if columns_note is not None:
         notes.append(f"{since}: {columns_note}")
     return notes
 
 
-def _columns_note(then: TableSchema, table: Table, since: str) -> str | None:
-    """What an operator must know if the query has the columns that the table had at that time; None
-    if nothing. `since` begins the message of the error that the sink would raise.
+def _columns_note(earlier: TableSchema, table: Table, since: str) -> str | None:
+    """What an operator must know if the query has the columns of an `earlier` schema; None if
+    nothing. `since` begins the message of the error that the sink would raise.
     """
     try:
         fit = require("paimon_stream.spark.schema_fit", "spark", "The check of a changed schema")
     except MissingExtra:
         return "PySpark is not installed, so whether the columns of the query still fit is not known here."
     try:
-        grown: TableSchema = fit.check_earlier_columns(then, table)
+        grown: TableSchema = fit.check_earlier_columns(earlier, table)
     except IncompatibleSchema as error:
         raise type(error)(
             f"{since}. If the query still has the columns of that batch, the sink raises: {error.message}",

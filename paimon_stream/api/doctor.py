@@ -244,10 +244,13 @@ class _Doctor:
             return (self._unusable(checkpoint.root, user, explanation, cure),)
         query_id = checkpoint.query_id() or _NEW_QUERY
         users = self._users_of(query_id, names) if user is None else [user]
-        renamed = [] if names or user is not None else self._renamed_by_prefix(query_id, users)
+        renamed: list[str] = []
+        if not names and user is None:
+            renamed = self._renamed_by_prefix(query_id, users)
         diagnoses = []
         for position, sink_user in enumerate(users):
             if names:
+                # When a sink is called, the run has claimed only the users of the sinks before it.
                 others = _Others(users=frozenset(users[:position]))
             else:
                 other_users = frozenset({*users, *all_users} - {sink_user})
@@ -369,7 +372,7 @@ class _Doctor:
         batch = restart.batch
         try:
             verdict = self._judge(restart, others.users, refusals)
-            name, explanation = in_words(verdict, batch.batch_id, restart.is_replay)
+            name, explanation = in_words(verdict, batch.batch_id, replayed=restart.is_replay)
             explanation += self._without_apart(restart, others)
             history = (*diagnosis.history, *refusals.history)
             diagnosis = replace(diagnosis, verdict=name, explanation=explanation, history=history)
@@ -482,9 +485,9 @@ class _Doctor:
         if diagnosis.verdict == TableReplaced.__name__:
             return replace(diagnosis, known=known, notes=(*notes, f"{trace}."))
         checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
-        hint = ""
+        known_place = ""
         if checkpoint is not None:
-            hint = f" (for commit user {diagnosis.user!r} give {checkpoint})"
+            known_place = f" (for commit user {diagnosis.user!r} give {checkpoint})"
         oldest = next(iter(self._snapshots.ids()), 1)
         is_unknown = diagnosis.verdict == HistoryUnknown.__name__
         if is_unknown or (oldest > 1 and diagnosis.cure is None):
@@ -494,7 +497,7 @@ class _Doctor:
                 known=known,
                 explanation=f"{trace}. It is a stream into another table, or its snapshots have expired and "
                 f"its notes in _paimon_stream were deleted. {diagnosis.explanation}",
-                cure=f"If it wrote elsewhere: Give the checkpoint of a stream of this table{hint}, or the table of "
+                cure=f"If it wrote elsewhere: Give the checkpoint of a stream of this table{known_place}, or the table of "
                 "this stream; here rows of another stream would come into this table. "
                 f"If it wrote here: {cure_here}",
                 notes=notes,
@@ -509,7 +512,7 @@ class _Doctor:
             option=None,
             known=known,
             explanation=f"{trace}: it is a stream into another table.{would_write}",
-            cure=f"Give the checkpoint of a stream of this table{hint}, or the table of this stream. "
+            cure=f"Give the checkpoint of a stream of this table{known_place}, or the table of this stream. "
             "Do not let it continue: rows of another stream would come into this table.",
         )
 

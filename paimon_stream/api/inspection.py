@@ -75,11 +75,11 @@ class Partition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics(Report):
-    """A table in numbers. The numbers of partitions, buckets, files, rows and manifests are those of
-    one snapshot.
+    """A table in numbers. The numbers of partitions, buckets, files, rows and manifests are those
+    of one snapshot.
 
     Attributes:
-        snapshot: that snapshot; None in an empty table.
+        snapshot: the snapshot; None in an empty table.
         snapshots: how many snapshots exist.
         earliest: the id of the oldest snapshot.
         latest: the id of the newest snapshot.
@@ -209,14 +209,16 @@ class History(tuple[HistoryEntry, ...]):
 
 
 def _history_entry(snapshot: Snapshot) -> HistoryEntry:
-    is_batch_commit = snapshot.commit_identifier == BATCH_IDENTIFIER
+    identifier = None
+    if snapshot.commit_identifier != BATCH_IDENTIFIER:
+        identifier = snapshot.commit_identifier
     properties = own_properties(snapshot)
     return HistoryEntry(
         id=snapshot.id,
         time=iso(snapshot.time_millis) or "",
         kind=snapshot.commit_kind.value,
         user=snapshot.commit_user,
-        identifier=None if is_batch_commit else snapshot.commit_identifier,
+        identifier=identifier,
         rows_added=snapshot.delta_record_count,
         rows=snapshot.total_record_count,
         marks=Marks.of(properties),
@@ -297,11 +299,19 @@ def statistics_of(
     entries = snapshot_files(table, snapshot)
     ids = SnapshotStore(table.storage).ids()
     size = sum(entry.file.file_size for entry in entries)
+    earliest = None
+    latest = None
+    if ids:
+        earliest = ids[0]
+        latest = ids[-1]
+    mean_file_bytes = 0
+    if entries:
+        mean_file_bytes = size // len(entries)
     return Statistics(
         snapshot=snapshot,
         snapshots=len(ids),
-        earliest=ids[0] if ids else None,
-        latest=ids[-1] if ids else None,
+        earliest=earliest,
+        latest=latest,
         tags=len(tag_names(table.storage)),
         schema_id=table.schema.id,
         partitions=len({entry.partition for entry in entries}),
@@ -311,7 +321,7 @@ def statistics_of(
         rows=sum(entry.file.row_count for entry in entries),
         delete_rows=sum(entry.file.delete_row_count or 0 for entry in entries),
         bytes=size,
-        mean_file_bytes=size // len(entries) if entries else 0,
+        mean_file_bytes=mean_file_bytes,
         manifests=len(metas),
         manifest_bytes=sum(meta.file_size for meta in metas),
     )
@@ -371,6 +381,11 @@ def _writer(
     )
     marks = [Marks.of(own_properties(snapshot)) for snapshot in snapshots]
     batches = sorted({snapshot.commit_identifier for snapshot in snapshots} - {BATCH_IDENTIFIER})
+    first_batch = None
+    last_batch = None
+    if batches:
+        first_batch = batches[0]
+        last_batch = batches[-1]
     return Writer(
         user=user,
         query_id=query_id,
@@ -380,8 +395,8 @@ def _writer(
         runs=len({mark.run_id for mark in marks if mark.run_id is not None}),
         snapshots=len(snapshots),
         batches=len(batches),
-        first_batch=batches[0] if batches else None,
-        last_batch=batches[-1] if batches else None,
+        first_batch=first_batch,
+        last_batch=last_batch,
         gaps=tuple((low + 1, high - 1) for low, high in pairwise(batches) if high - low > 1),
         last_snapshot=last.id,
         last_millis=last.time_millis,

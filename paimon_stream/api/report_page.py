@@ -32,8 +32,11 @@ from paimon_stream.verify.verifying import verify
 T = TypeVar("T")
 
 _MOST_LISTS: Final = 40
+"""About how many snapshots' manifest lists are read."""
 _MOST_GROUPS: Final = 40
+"""How many partitions, buckets or writers a plot shows."""
 _MOST_ROWS: Final = 100
+"""How many rows a table of numbers has."""
 _LINES: Final = "lines+markers"
 _TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
 
@@ -162,13 +165,13 @@ def sections_of(
         return [snapshot for snapshot in table.storage.together(reads) if snapshot is not None]
 
     newest = _read_or_empty(history, failures)
-    entries = History.of(newest)
+    history_of_table = History.of(newest)
     live = _read_or_empty(lambda: snapshot_files(table, store.latest()), failures)
     builders: list[tuple[str, Callable[[], PageSection]]] = [
-        ("Commits by phase", lambda: _phases(entries)),
-        ("Batches", lambda: _batches(entries)),
-        ("Attempts and conflicts", lambda: _attempts(entries)),
-        ("Writers", lambda: _writers(entries)),
+        ("Commits by phase", lambda: _phases(history_of_table)),
+        ("Batches", lambda: _batches(history_of_table)),
+        ("Attempts and conflicts", lambda: _attempts(history_of_table)),
+        ("Writers", lambda: _writers(history_of_table)),
         ("Manifests", lambda: _manifests(table, newest)),
         ("Sizes of files", lambda: _sizes(table, live)),
         ("Files of level 0", lambda: _levels(table, live)),
@@ -211,17 +214,19 @@ def _trace(
     return {"type": kind, "name": name, "x": x, "y": y, **more}
 
 
-def _of_streams(entries: History) -> list[HistoryEntry]:
+def _of_streams(history: History) -> list[HistoryEntry]:
     """The snapshots with the rows of a stream's batch, the oldest first."""
-    return [entry for entry in reversed(entries) if entry.batch.rows is not None]
+    return [snapshot for snapshot in reversed(history) if snapshot.batch.rows is not None]
 
 
-def _phases(entries: History) -> PageSection:
-    commits = [entry for entry in _of_streams(entries) if entry.previous]
-    phases = list(dict.fromkeys(name for entry in commits for name in phases_of(entry.previous)))
-    times = [entry.time for entry in commits]
+def _phases(history: History) -> PageSection:
+    commits = [snapshot for snapshot in _of_streams(history) if snapshot.previous]
+    phases = list(
+        dict.fromkeys(name for snapshot in commits for name in phases_of(snapshot.previous))
+    )
+    times = [snapshot.time for snapshot in commits]
     traces = [
-        _trace("bar", phase, times, [entry.previous.get(phase, 0) for entry in commits])
+        _trace("bar", phase, times, [snapshot.previous.get(phase, 0) for snapshot in commits])
         for phase in phases
     ]
     about = (
@@ -234,25 +239,25 @@ def _phases(entries: History) -> PageSection:
         title="Commits by phase",
         about=about,
         header=header,
-        rows=[[entry.previous.get(name) for name in header] for entry in reversed(commits)],
+        rows=[[snapshot.previous.get(name) for name in header] for snapshot in reversed(commits)],
         traces=traces,
         layout={"barmode": "stack", "yaxis": {"title": {"text": "ms"}}},
     )
 
 
-def _batches(entries: History) -> PageSection:
-    batches = _of_streams(entries)
-    times = [entry.time for entry in batches]
+def _batches(history: History) -> PageSection:
+    batches = _of_streams(history)
+    times = [snapshot.time for snapshot in batches]
     measures = ("rows", "bytes", "files")
     traces = []
     axes = {}
     for place, measure in enumerate(measures):
-        values = [getattr(entry.batch, measure) for entry in batches]
+        values = [getattr(snapshot.batch, measure) for snapshot in batches]
         axis = f"y{place + 1}"
         traces.append(_trace("scatter", measure, times, values, mode=_LINES, yaxis=axis))
         axes[f"yaxis{place + 1}"] = {
             "title": {"text": measure},
-            "domain": [0.7 - 0.35 * place, 1 - 0.35 * place],
+            "domain": [0.7 - 0.35 * place, 1 - 0.35 * place],  # one plot below the other
         }
     return PageSection(
         title="Batches",
@@ -260,14 +265,14 @@ def _batches(entries: History) -> PageSection:
         header=("batch", "time", *measures, "write ms"),
         rows=[
             (
-                entry.identifier,
-                entry.time,
-                entry.batch.rows,
-                entry.batch.bytes,
-                entry.batch.files,
-                entry.batch.write_millis,
+                snapshot.identifier,
+                snapshot.time,
+                snapshot.batch.rows,
+                snapshot.batch.bytes,
+                snapshot.batch.files,
+                snapshot.batch.write_millis,
             )
-            for entry in reversed(batches)
+            for snapshot in reversed(batches)
         ],
         traces=traces if batches else (),
         layout={**axes, "xaxis": {"anchor": "y3"}, "height": 520},
@@ -300,29 +305,29 @@ class _Attempts:
 _ATTEMPT_NUMBERS: Final = ("attempts", "conflicts", "restarts", "reused")
 
 
-def _attempts_of(entries: History) -> list[_Attempts]:
+def _attempts_of(history: History) -> list[_Attempts]:
     """The batches of all streams, the newest first."""
     batches: dict[tuple[str, int | None], _Attempts] = {}
     runs: dict[str, str | None] = {}
-    for entry in _of_streams(entries):
-        run_id = entry.marks.run_id
-        is_restart = runs.get(entry.user, run_id) != run_id
-        runs[entry.user] = run_id
-        batches[entry.user, entry.identifier] = _Attempts(
-            batch=entry.identifier,
-            time=entry.time,
+    for snapshot in _of_streams(history):
+        run_id = snapshot.marks.run_id
+        is_restart = runs.get(snapshot.user, run_id) != run_id
+        runs[snapshot.user] = run_id
+        batches[snapshot.user, snapshot.identifier] = _Attempts(
+            batch=snapshot.identifier,
+            time=snapshot.time,
             restarts=int(is_restart),
-            reused=entry.batch.reused or 0,
+            reused=snapshot.batch.reused or 0,
         )
-        before = batches.get((entry.user, entry.previous.get("batch")))
-        if entry.previous and before is not None:
-            before.attempts = entry.previous.get("attempts", 1)
-            before.conflicts = entry.previous.get("conflicts", 0)
+        before = batches.get((snapshot.user, snapshot.previous.get("batch")))
+        if snapshot.previous and before is not None:
+            before.attempts = snapshot.previous.get("attempts", 1)
+            before.conflicts = snapshot.previous.get("conflicts", 0)
     return list(reversed(batches.values()))
 
 
-def _attempts(entries: History) -> PageSection:
-    batches = _attempts_of(entries)
+def _attempts(history: History) -> PageSection:
+    batches = _attempts_of(history)
     times = [batch.time for batch in batches]
     # Zeros become None, which is not drawn. So a batch without conflicts has no mark.
     columns = {
@@ -332,7 +337,7 @@ def _attempts(entries: History) -> PageSection:
     totals = {name: sum(filter(None, numbers)) for name, numbers in columns.items()}
     commits = len(list(filter(None, columns["attempts"])))
     lost_attempts = totals["attempts"] - commits
-    most = max((number or 0 for batch in batches for number in batch.numbers()), default=0)
+    largest = max((number or 0 for batch in batches for number in batch.numbers()), default=0)
     return PageSection(
         title="Attempts and conflicts",
         about=f"Other writers were faster at {count(lost_attempts, 'attempt')}, and {count(totals['conflicts'], 'compaction')} lost to "
@@ -352,21 +357,21 @@ def _attempts(entries: History) -> PageSection:
             for place, (name, numbers) in enumerate(columns.items())
             if any(numbers)
         ],
-        layout={"yaxis": {"rangemode": "tozero", "dtick": 1 + most // 8}},
+        layout={"yaxis": {"rangemode": "tozero", "dtick": 1 + largest // 8}},
     )
 
 
-def _writers(entries: History) -> PageSection:
+def _writers(history: History) -> PageSection:
     grouped: dict[tuple[str, str], list[HistoryEntry]] = defaultdict(list)
-    for entry in entries:
-        grouped[entry.marks.query_name or entry.user, entry.kind].append(entry)
+    for snapshot in history:
+        grouped[snapshot.marks.query_name or snapshot.user, snapshot.kind].append(snapshot)
     traces = []
     rows = []
     for (writer, kind), snapshots in grouped.items():
         label = writer[-30:]
-        times = [entry.time for entry in snapshots]
+        times = [snapshot.time for snapshot in snapshots]
         labels = [label] * len(snapshots)
-        ids = [f"snapshot {entry.id}" for entry in snapshots]
+        ids = [f"snapshot {snapshot.id}" for snapshot in snapshots]
         traces.append(_trace("scatter", f"{label} {kind}", times, labels, mode="markers", text=ids))
         rows.append((writer, kind, len(snapshots), snapshots[-1].time, snapshots[0].time))
     return PageSection(

@@ -3,7 +3,7 @@ read, so this can be asked every few seconds, for many tables. Nothing is writte
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final, Literal
 
@@ -34,9 +34,9 @@ between them.
 """
 _DEEP: Final = 500
 """How many are read where a stream is registered, and made none of the usual ones."""
-_LEAST_PATIENCE_MILLIS: Final = 300_000
+_LEAST_SILENCE_MILLIS: Final = 300_000
 """A stream is not called `stuck` or `silent` before this time has passed."""
-_PATIENCE_INTERVALS: Final = 5
+_SILENT_INTERVALS: Final = 5
 """A stream is not called `stuck` or `silent` before this many of its usual intervals."""
 _MANY_ATTEMPTS: Final = 5
 """Attempts of a commit from which on a stream is `contended`."""
@@ -105,8 +105,8 @@ class StreamWatch:
         self._known: dict[int, Snapshot] = {}
         """The newest snapshots of the look before, by id. None after a look that failed."""
         self._depth = _USUAL_DEPTH
-        """How many snapshots a look reads. More from the look on that found a stream registered,
-        and no batch of it.
+        """How many snapshots a look reads. It grows when a look finds a registered stream, and no
+        batch of it.
         """
 
     def look(self, now_millis: int) -> StreamState:
@@ -142,13 +142,10 @@ class StreamWatch:
 
     def _state(self, state: State, why: str = "", snapshot: Snapshot | None = None) -> StreamState:
         """The state of a table in which no stream is seen. `snapshot` is the newest one."""
-        return StreamState(
-            location=self._storage.location,
-            state=state,
-            why=why,
-            snapshot=None if snapshot is None else snapshot.id,
-            last_millis=None if snapshot is None else snapshot.time_millis,
-        )
+        stream_state = StreamState(location=self._storage.location, state=state, why=why)
+        if snapshot is None:
+            return stream_state
+        return replace(stream_state, snapshot=snapshot.id, last_millis=snapshot.time_millis)
 
     def _stream_state(self, snapshots: Sequence[Snapshot], now: int) -> StreamState:
         """The state of the stream with these snapshots, the newest first. Some have rows."""
@@ -156,7 +153,7 @@ class StreamWatch:
         marks = Marks.of(own_properties(newest))
         with_rows = [snapshot for snapshot in snapshots if _has_rows(snapshot)]
         gaps = sorted(late.time_millis - early.time_millis for late, early in pairwise(with_rows))
-        interval = gaps[len(gaps) // 2] if gaps else None
+        interval = gaps[len(gaps) // 2] if gaps else None  # the median
         running = self._running(marks.checkpoint, now)
         properties = own_properties(with_rows[0])
         previous = previous_of(properties)
@@ -164,7 +161,7 @@ class StreamWatch:
             running=running,
             age=now - newest.time_millis,
             attempts=previous.get("attempts", 1),
-            patience=max(_LEAST_PATIENCE_MILLIS, _PATIENCE_INTERVALS * (interval or 0)),
+            limit=max(_LEAST_SILENCE_MILLIS, _SILENT_INTERVALS * (interval or 0)),
         )
         return StreamState(
             location=self._storage.location,
@@ -232,16 +229,16 @@ def _has_rows(snapshot: Snapshot) -> bool:
     return BatchSummary.of(own_properties(snapshot)).rows is not None
 
 
-def _judged(*, running: int | None, age: int, attempts: int, patience: int) -> tuple[State, str]:
+def _judged(*, running: int | None, age: int, attempts: int, limit: int) -> tuple[State, str]:
     """The state of a stream, and a sentence that says why; empty if it is `well`.
 
     Args:
         running: how long Spark has been at a batch that is not done; None if it is at none.
         age: the time since the stream's newest snapshot.
         attempts: how many attempts the stream's previous commit took.
-        patience: the time after which a stream is `stuck` or `silent`. All times are milliseconds.
+        limit: the time after which a stream is `stuck` or `silent`. All times are milliseconds.
     """
-    if running is not None and running > patience:
+    if running is not None and running > limit:
         return (
             "stuck",
             "Spark planned a batch long ago that is still not done: the query has stopped, or is slow.",
@@ -251,7 +248,7 @@ def _judged(*, running: int | None, age: int, attempts: int, patience: int) -> t
             "contended",
             f"The previous commit took {attempts} attempts, because other writers were faster.",
         )
-    if age > patience:
+    if age > limit:
         return (
             "silent",
             "No batch for a long time: the source delivers nothing, or the query has stopped.",

@@ -185,7 +185,7 @@ def _is_pair(item: Any) -> bool:
 
 def _field_of_arrow(position: int, column: pa.Field) -> DataField:
     try:
-        type_ = from_arrow(column.type, column.nullable)
+        type_ = from_arrow(column.type, nullable=column.nullable)
     except errors.UnsupportedFeature as error:
         raise errors.UnsupportedFeature(
             f"Column {column.name!r}: {error.message} Cast the column to another type.",

@@ -94,7 +94,7 @@ class TableMaintenance(LoadedTable):
             retain_min,
             older_than,
             max_deletes,
-            dry_run,
+            dry_run=dry_run,
             protect_streams=protect_streams,
             progress=progress,
         )
@@ -403,7 +403,11 @@ class TableMaintenance(LoadedTable):
         max_paths = self._arguments.whole("max_paths", max_paths, least=0)
         self._arguments.function("progress", progress, optional=True)
         return remove_orphan_files(
-            self._table, older_than, dry_run, max_paths=max_paths, progress=progress or silent
+            self._table,
+            older_than,
+            dry_run=dry_run,
+            max_paths=max_paths,
+            progress=progress or silent,
         )
 
     def verify(
@@ -475,13 +479,7 @@ class TableMaintenance(LoadedTable):
         if partitions is not None:
             example = "a list of partitions such as [{'dt': '2024-02-29'}]"
             specs = arguments.items("partitions", partitions, Mapping, example)
-        for key in arguments.mapping("options", options, "{'compaction.min.file-num': '2'}"):
-            if key.replace("_", "-").startswith(_SORTING):
-                raise UnsupportedFeature(
-                    f"{key} asks for a compaction that sorts rows, which this release does not do. "
-                    "Leave it out, or sort with Flink or Spark on the JVM (sys.compact).",
-                    option=key,
-                ).of_table(self.location)
+        self._refuse_sorting(options)
         load = partial(load_table, self._storage, self._of_call(options, OF_CALLS))
         executors = executors_of_session(self._table)
         return compact(
@@ -492,6 +490,19 @@ class TableMaintenance(LoadedTable):
             progress=progress,
             elsewhere=executors,
         )
+
+    def _refuse_sorting(self, options: Mapping[str, str] | None) -> None:
+        """Raises `UnsupportedFeature` for options that ask for a compaction that sorts rows, and
+        `InvalidOption` if these are no options.
+        """
+        example = "{'compaction.min.file-num': '2'}"
+        for key in self._arguments.mapping("options", options, example):
+            if key.replace("_", "-").startswith(_SORTING):
+                raise UnsupportedFeature(
+                    f"{key} asks for a compaction that sorts rows, which this release does not do. "
+                    "Leave it out, or sort with Flink or Spark on the JVM (sys.compact).",
+                    option=key,
+                ).of_table(self.location)
 
     def compact_manifests(
         self,

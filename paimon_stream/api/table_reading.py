@@ -90,9 +90,9 @@ class LoadedTable:
         options_of_call = self._arguments.mapping("options", options, example, texts=True)
         for key in options_of_call:
             if key not in keys:
-                hint = did_you_mean(key, keys) or f"Such options are {', '.join(keys)}."
+                advice = did_you_mean(key, keys) or f"Such options are {', '.join(keys)}."
                 raise InvalidOption(
-                    f"{self.location}: option {key!r} cannot be set for one call. {hint}",
+                    f"{self.location}: option {key!r} cannot be set for one call. {advice}",
                     table=self.location,
                     option=key,
                 )

@@ -112,14 +112,15 @@ def overwrite_rows(
     if partition is None and dynamic is None and _is_spark(rows):
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
+    dynamic_of_whole = None
+    if partition is None:
+        dynamic_of_whole = replaces_some
     fixed = static_spec(table, partition).scalars if partition else {}
     write = BatchWrite(
         digest=digest,
         user=batch_user(table.options, system().ids),
         after_commit=_after_commit(),
-        replaced=Replaced(
-            partition=partition, dynamic=replaces_some if partition is None else None
-        ),
+        replaced=Replaced(partition=partition, dynamic=dynamic_of_whole),
     )
     written = _write(table, rows, fixed, _numbers(table, write), write.user)
     return write.publish(written, partial(_remove, written))
@@ -176,11 +177,12 @@ def _write_arrow(
             "Leave it out, and alter the table first.",
             option="merge_schema",
         ).of_table(table.location)
+    index = None if numbering is None else numbering.index
     spec = WriteSpec(
         storage=table.storage,
         schema=table.schema,
         options=table.options,
-        index=None if numbering is None else numbering.index,
+        index=index,
         user=user,
     )
     operations = operations_of(table.options)

@@ -170,7 +170,7 @@ class FilesystemCatalog:
         ignored = arguments.flag("ignore_if_not_exists", ignore_if_not_exists)
         if ignored and not self._has(name):
             return
-        tables = self.list_tables(name)
+        tables = self.list_tables(name)  # raises if there is no such database
         if not arguments.flag("cascade", cascade) and tables:
             raise errors.InvalidOption(
                 f"Database {name!r} has {len(tables):,} tables. "
@@ -276,6 +276,9 @@ class FilesystemCatalog:
         """Records a table that was made (`new`) or altered, if this catalog has more than files."""
 
     def _has(self, database: str) -> bool:
+        """Whether there is such a database. Raises `InvalidOption` for a name that no folder can
+        have, and for `sys`, which Java keeps for its system tables.
+        """
         if not _is_name(database):
             raise errors.InvalidOption(
                 f"{database!r} cannot be a database: its name is a folder's, and not 'sys'. "
@@ -323,7 +326,7 @@ def _delete_external_paths(table: Table, location: str) -> None:
                 root,
             )
             continue
-        for name in table.storage.list_folders(shown_root(root)[:-1]):
+        for name in table.storage.list_folders(shown_root(root)[:-1]):  # without its last slash
             delete_below(table.storage, f"{shown_root(root)}{name}")
 
 

@@ -9,8 +9,8 @@ database, so executors need no access.
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
@@ -30,6 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 _NAME: Final = "VARCHAR(255) NOT NULL"
 _ROW: Final = f"catalog_key {_NAME}, database_name {_NAME}"
+# Begins the primary key; what follows ends it.
 _VALUE: Final = "property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name"
 _TABLES: Final = {
     "paimon_tables": f"{_ROW}, table_name {_NAME}, "
@@ -107,7 +108,9 @@ class JdbcCatalog(FilesystemCatalog):
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database. Raises `AlreadyExists`."""
+        """Creates an empty database. Raises `AlreadyExists` if there is one, and that is not
+        ignored.
+        """
         if not self._has(name):
             insert = (
                 f"INSERT INTO {_DATABASE} VALUES "
@@ -256,7 +259,7 @@ class LockedStorage(StorageView):
     the lock.
 
     Attributes:
-        base: the storage of the files.
+        wrapped: the storage of the files.
         options: the options of the catalog.
         lock_name: the name of the lock of branch main.
         runtime: the clock by which the lock is waited for.
@@ -267,21 +270,21 @@ class LockedStorage(StorageView):
 
     def __init__(
         self,
-        base: Storage,
+        wrapped: Storage,
         options: Mapping[str, str],
         lock_name: str,
         runtime: Runtime | None = None,
     ) -> None:
-        self.base = base
+        self.wrapped = wrapped
         self.options = options
         self.lock_name = lock_name
         self.runtime = runtime or system()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return LockedStorage, (self.base, self.options, self.lock_name)
+        return LockedStorage, (self.wrapped, self.options, self.lock_name)
 
     def _place(self, path: str) -> PathPlace:
-        return PathPlace(self.base)
+        return PathPlace(self.wrapped)
 
     def put_if_absent(
         self,
@@ -293,12 +296,12 @@ class LockedStorage(StorageView):
         """
         published = _PUBLISHED.fullmatch(path)
         if published is None:
-            return self.base.put_if_absent(path, data)
+            return self.wrapped.put_if_absent(path, data)
         branch = published[1]
         lock = f"{self.lock_name}$branch_{branch}" if branch else self.lock_name
         acquired = self._acquired(lock)
         try:
-            return self.base.put_if_absent(path, data)
+            return self.wrapped.put_if_absent(path, data)
         finally:
             # Only our own row is deleted: it may have expired, and the lock may be another writer's
             # now.
@@ -363,7 +366,7 @@ def ask(
     Args:
         options: the options of the catalog.
         statements: SQL. `{age}` stands for the age of a lock in seconds.
-        then: is called in the transaction, after the statements.
+        then: is called in the transaction, after the statements. By default, nothing is done.
         values: what `:name` stands for in the statements, by name. `:key` is the catalog's key.
 
     Returns:
@@ -381,23 +384,34 @@ def ask(
     }
     shown = shown_location(settings.get("uri", "").removeprefix("jdbc:"))
     sql = require("sqlalchemy", "jdbc", f"The catalog in {shown}")
-    kind = errors.StorageError
-    try:
-        # The database keeps local times, and Java's sessions have the zone of its machine. The
-        # zone's offset is another one in summer than in winter.
-        clock = system().clock
-        away = round((clock.local_millis() - clock.now_millis()) / 60_000)
+    # The database keeps local times, and Java's sessions have the zone of its machine. The zone's
+    # offset is another one in summer than in winter.
+    clock = system().clock
+    away = round((clock.local_millis() - clock.now_millis()) / 60_000)
+    with _in_our_words(sql, shown, errors.StorageError):
         engine, age = _engine(os.getpid(), away, tuple(sorted(settings.items())))
-        kind = errors.Unavailable
-        values["key"] = settings.get("catalog-key", "jdbc")
-        with engine.begin() as connection:
-            results = [
-                connection.execute(sql.text(statement.replace("{age}", age)), values)
-                for statement in statements
-            ]
-            rows = results[-1].all() if results[-1].returns_rows else []
-            then()
-        return rows
+    values["key"] = settings.get("catalog-key", "jdbc")
+    with _in_our_words(sql, shown, errors.Unavailable), engine.begin() as connection:
+        results = [
+            connection.execute(sql.text(statement.replace("{age}", age)), values)
+            for statement in statements
+        ]
+        rows = results[-1].all() if results[-1].returns_rows else []
+        then()
+    return rows
+
+
+@contextmanager
+def _in_our_words(sql: Any, shown: str, kind: type[errors.StorageError]) -> Iterator[None]:
+    """Raises this package's errors for those of SQLAlchemy, without the values that these may hold.
+
+    Args:
+        sql: the module `sqlalchemy`.
+        shown: the location of the database, for messages.
+        kind: the error if the database failed.
+    """
+    try:
+        yield
     except sql.exc.IntegrityError:
         raise errors.AlreadyExists(
             f"The row is already in the catalog in {shown}.", path=shown

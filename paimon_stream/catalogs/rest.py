@@ -44,9 +44,11 @@ _CHANGING: Final = (
     "delete_all",
     "open_output",
 )
+"""The methods of a storage that change files."""
 _OWNED: Final = re.compile(
     r"snapshot/(?!(LATEST|EARLIEST)\Z)|(schema|tag|branch)/|_paimon_stream/(branch|removed)\."
 )
+"""The files that only the server writes or deletes."""
 _REMEMBERED: Final = 64
 """How many snapshots a process remembers that it has sent, or that the server has shown."""
 _RENEWED_BEFORE_MILLIS: Final = 3_600_000
@@ -54,12 +56,14 @@ _RENEWED_BEFORE_MILLIS: Final = 3_600_000
 _ASKED_EVERY_MILLIS: Final = 60_000
 """How often the server is asked for a data token at most."""
 COMMIT_SECONDS: Final = 60.0
+"""How long the answer to a commit may take."""
 _TRIES: Final = 5
+"""How often GET is sent to a server that does not answer, if no outage is waited for."""
 _POOLS: Final[dict[int, Any]] = {}
-"""By process: a forked child would share the connections of its parent."""
+"""The connections by process, because a forked child would share those of its parent."""
 _ANSWERED: Final = set[str]()
-"""The addresses at which a server has answered this process, or the one that it works for. Others
-may be wrong.
+"""The addresses at which a server has answered this process, or the one that it works for. Other
+addresses may be wrong.
 """
 
 _ERRORS: Final[Mapping[int, type[errors.PaimonStreamError]]] = {
@@ -210,6 +214,9 @@ class RestClient:
         pool = _POOLS.get(process) or _POOLS.setdefault(
             process, urllib3.PoolManager(maxsize=AT_ONCE)
         )
+        encoded = None
+        if body is not None:
+            encoded = json.dumps(body).encode()
         content = b""
         status = 0
         retry_after = ""
@@ -218,7 +225,7 @@ class RestClient:
             response = pool.request(
                 verb,
                 f"{self.uri}/v1/{path}",
-                body=None if body is None else json.dumps(body).encode(),
+                body=encoded,
                 headers={"Content-Type": "application/json", **self.headers},
                 timeout=urllib3.Timeout(connect=10, read=seconds),
                 retries=False,
@@ -284,8 +291,8 @@ def path_of(*names: str) -> str:
 
 class RestCatalog(FilesystemCatalog):
     """The databases and tables that a server knows. `storage_options` are all options of the
-    catalog. Nothing is asked before the first method is called. All methods raise `InvalidOption`
-    and `StorageError`.
+    catalog. Nothing is asked before the first method is called. All methods raise `InvalidOption`,
+    `StorageError`, and `UnsupportedFeature` for what the server does not have.
     """
 
     @property
@@ -303,15 +310,12 @@ class RestCatalog(FilesystemCatalog):
         table = self._client.ask("GET", path_in_catalog)
         location = str(table.get("path") or "")
         if scheme_of(location) == "file":
+            # Servers write `file:/path` and `file:///path`.
             location = "/" + location.partition(":")[2].lstrip("/")
         if table.get("isExternal"):  # the server does not commit to it (docs/spec/catalogs.md §4)
             return location, _of_store(location, self._options)
-        options = {
-            f"{_CATALOG}{key}" if OF_SERVER.fullmatch(key) else key: value
-            for key, value in self._options.items()
-        }
         return location, {
-            **options,
+            **{_key_for_storage(key): value for key, value in self._options.items()},
             "metastore": "rest",
             f"{_CATALOG}identifier": path_in_catalog,
             f"{_CATALOG}table-id": str(table.get("id")),
@@ -331,13 +335,15 @@ class RestCatalog(FilesystemCatalog):
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database. Raises `AlreadyExists`."""
+        """Creates an empty database. Raises `AlreadyExists` if there is one, and that is not
+        ignored.
+        """
         ignored = opt.Arguments(self.warehouse).flag("ignore_if_exists", ignore_if_exists)
         self._ask(
             "POST",
             "databases",
             {"name": _name(name), "options": {}},
-            but=errors.AlreadyExists,
+            failure=errors.AlreadyExists,
             ignored=ignored,
         )
 
@@ -355,6 +361,7 @@ class RestCatalog(FilesystemCatalog):
         with_tables = arguments.flag("cascade", cascade)
         if ignored and name not in self.list_databases():
             return
+        # With `cascade`, the server drops the tables.
         tables = [] if with_tables else self.list_tables(name)
         if tables:
             raise errors.InvalidOption(
@@ -363,7 +370,7 @@ class RestCatalog(FilesystemCatalog):
                 option="cascade",
                 path=self.warehouse,
             )
-        self._ask("DELETE", path_of(_name(name)), but=errors.NotFound, ignored=ignored)
+        self._ask("DELETE", path_of(_name(name)), failure=errors.NotFound, ignored=ignored)
 
     def list_tables(self, database: str) -> list[str]:
         """The names of the tables of a database, sorted. Raises `NotFound` if there is no such
@@ -378,7 +385,7 @@ class RestCatalog(FilesystemCatalog):
     ) -> None:
         """Lets the server drop a table. Raises `NotFound`."""
         ignored = opt.Arguments(self.warehouse).flag("ignore_if_not_exists", ignore_if_not_exists)
-        self._ask("DELETE", path_of(*_names(identifier)), but=errors.NotFound, ignored=ignored)
+        self._ask("DELETE", path_of(*_names(identifier)), failure=errors.NotFound, ignored=ignored)
 
     def rename_table(
         self,
@@ -419,7 +426,11 @@ class RestCatalog(FilesystemCatalog):
         }
         body = {"identifier": {"database": database, "object": table}, "schema": sent}
         self._ask(
-            "POST", f"{path_of(database)}/tables", body, but=errors.AlreadyExists, ignored=ignored
+            "POST",
+            f"{path_of(database)}/tables",
+            body,
+            failure=errors.AlreadyExists,
+            ignored=ignored,
         )
 
     def post_changes(
@@ -438,13 +449,13 @@ class RestCatalog(FilesystemCatalog):
         path: str,
         body: Mapping[str, Any] | None = None,
         *,
-        but: type[errors.StorageError],
+        failure: type[errors.StorageError],
         ignored: bool,
     ) -> None:
-        """Asks the server. An error of the class `but` is not raised if `ignored` is set."""
+        """Asks the server. An error of the class `failure` is not raised if `ignored` is set."""
         try:
             self._client.ask(verb, path, body)
-        except but:
+        except failure:
             if not ignored:
                 raise
 
@@ -492,6 +503,13 @@ _names: Final = partial(names_of, main=True)  # branches are not opened
 
 def _name(database: str) -> str:
     return names_of((database, "t"))[0]
+
+
+def _key_for_storage(key: str) -> str:
+    """The key under which the storage gets an option of the catalog. Options of the server get a
+    prefix, so that they are told apart from those of the object store.
+    """
+    return f"{_CATALOG}{key}" if OF_SERVER.fullmatch(key) else key
 
 
 def _of_store(
@@ -564,7 +582,7 @@ class RestStorage(StorageView):
 
     Attributes:
         location: the table's folder.
-        base: the store. It is unset before the first token.
+        wrapped: the store. It is unset before the first token.
     """
 
     __slots__ = (
@@ -607,11 +625,11 @@ class RestStorage(StorageView):
         if of_catalog.get("data-token.enabled", "").lower() == "true":
             self._token = _Token(ends=0, asked=0)
         else:
-            self.base = opened(location, _of_store(location, options))
+            self.wrapped = opened(location, _of_store(location, options))
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._token is None:
-            return _reopened, (self.location, self._options, self.base)
+            return _reopened, (self.location, self._options, self.wrapped)
         opened = self._opened
         spark = getattr(opened, "keywords", {}).get("spark")
         if spark is not None:
@@ -619,9 +637,9 @@ class RestStorage(StorageView):
         return RestStorage, (self.location, self._options, opened)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "base":  # the slot is empty before the first token
+        if name == "wrapped":  # the slot is empty before the first token
             self._renew()
-            return self.base
+            return self.wrapped
         call = super().__getattr__(name)
         if name not in _CHANGING and (self._token is None or not callable(call)):
             return call
@@ -632,11 +650,11 @@ class RestStorage(StorageView):
                 refused = self._refusals(items)
                 if name == "delete_all":
                     return {**call([path for path in target if path not in refused]), **refused}
-                for refusal in refused.values():
-                    raise refusal
+                if refused:
+                    raise next(iter(refused.values()))
                 if isinstance(target, str) and target.startswith("snapshot/"):
                     return None  # hints are the server's
-            used = self.base
+            used = self.wrapped  # another thread may open the store anew meanwhile
             try:
                 return call(target, *others, **named)
             except errors.PermissionDenied:
@@ -648,7 +666,7 @@ class RestStorage(StorageView):
 
     def _place(self, path: str) -> PathPlace:
         self._renew()
-        return PathPlace(self.base)
+        return PathPlace(self.wrapped)
 
     def _refusals(self, items: Sequence[Any]) -> dict[str, errors.UnsupportedFeature]:
         """The errors of those files that are not written or deleted here, by path. Each of the
@@ -682,7 +700,7 @@ class RestStorage(StorageView):
             return False
         if last.ends and now - last.asked < _ASKED_EVERY_MILLIS:
             # Another thread may have opened the store anew.
-            return refused is not None and refused is not self.base
+            return refused is not None and refused is not self.wrapped
         try:
             answer = self._client.ask(
                 "GET", f"{self._path}/token", patient=refused is not None or has_ended
@@ -694,7 +712,7 @@ class RestStorage(StorageView):
             return False  # the last token still opens the store
         options = {key.removeprefix(_CATALOG): value for key, value in self._options.items()}
         login = _texts(answer, "token")
-        self.base = self._opened(self.location, _of_store(self.location, options, login))
+        self.wrapped = self._opened(self.location, _of_store(self.location, options, login))
         # The times are set last, because other threads that see them assume that the store is open.
         self._token = _Token(ends=int(answer.get("expiresAtMillis") or now), asked=now)
         return True

@@ -80,8 +80,8 @@ def expire_partitions(session: Session, option: tuple[str, ...], yes: bool) -> C
         rows = count(report.rows, "row")
         names = listed(map(partition_text, report.partitions))
         sentence = f"{partitions} with {files} and {rows} {verb}: {names}."
-    something = bool(report.partitions)
-    return changed_answer(report.to_json(), [sentence], done=yes, something=something)
+    has_work = bool(report.partitions)
+    return changed_answer(report.to_json(), [sentence], done=yes, has_work=has_work)
 
 
 def _planned(
@@ -93,7 +93,7 @@ def _planned(
     source = plan(table, manifests).source
     latest = SnapshotStore(table.storage).latest()
     metas = () if latest is None else manifests.base_and_delta(latest)
-    source.at(Base(snapshot=latest, metas=metas))
+    source.at(Base(snapshot=latest, metas=metas))  # it fills `gone`
     return source.gone
 
 
@@ -135,7 +135,7 @@ def _cleared(
         bytes=total_bytes,
     )
     if not entries:
-        return changed_answer(document, ["There is nothing to clear."], done=yes, something=False)
+        return changed_answer(document, ["There is nothing to clear."], done=yes, has_work=False)
     values = [partition_by_column(layout, partition) for _, partition in partitions]
     parts = [partition_text(by_column) for by_column in values[:_SHOWN] if by_column]
     if len(values) > _SHOWN:
@@ -144,7 +144,7 @@ def _cleared(
     if snapshot_id is not None:
         verb = f"were cleared, in snapshot {snapshot_id}"
     parts.append(f"{count(files, 'file')} with {count(rows, 'row')} ({size(total_bytes)}) {verb}.")
-    return changed_answer(document, parts, done=yes, something=True)
+    return changed_answer(document, parts, done=yes, has_work=True)
 
 
 _SYNTAX: Final = (
@@ -235,4 +235,4 @@ def delete(session: Session, where: str, yes: bool) -> CommandAnswer:
         if report.snapshot_id is not None:
             verb = f"were deleted, in snapshot {report.snapshot_id}"
         sentence = f"{count(report.rows, 'row')} of {count(report.files, 'file')} {verb}."
-    return changed_answer(report.to_json(), [sentence], done=yes, something=bool(report.rows))
+    return changed_answer(report.to_json(), [sentence], done=yes, has_work=bool(report.rows))

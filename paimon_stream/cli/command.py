@@ -109,7 +109,8 @@ class Session:
         location: the folder of the table, or in a catalog its name; "" for a whole warehouse.
         storage_options: those that were typed.
         branch: the branch of the table; None for main.
-        catalog_options: of the catalog that has the table; empty if the location is a folder.
+        catalog_options: the options of the catalog that has the table; empty if the location is a
+            folder.
     """
 
     location: str
@@ -373,6 +374,7 @@ def _options_in_file(name: str) -> dict[str, str]:
         raise click.UsageError(
             f"{path} has no section [catalog.{name}]. Add it, or correct the name."
         ) from None
+    # 0o044: the group or all others may read the file.
     if mode & 0o044 and any(is_secret(key) or _SECRET.search(key) for key in options):
         say(f"warning: other users can read the secrets in {path}. Run: chmod 600 {path}")
     return options
@@ -507,12 +509,12 @@ def _storage_options(typed: Texts) -> dict[str, str]:
 
 
 def changed_answer(
-    document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, something: bool
+    document: Mapping[str, Any], parts: Sequence[Part], *, done: bool, has_work: bool
 ) -> CommandAnswer:
     """The answer of a command that needs --yes. The exit code is 5 if --yes is missing and there is
     something to do.
     """
-    if done or not something:
+    if done or not has_work:
         return CommandAnswer(document=document, parts=parts)
     return CommandAnswer(
         document=document, parts=[*parts, "Nothing was changed. Give --yes to do it."], code=DRY_RUN

@@ -102,7 +102,7 @@ def compact(
         parts.append(
             f"{partition_text(bucket.partition)}, bucket {bucket.bucket}: {bucket.skipped}"
         )
-    return changed_answer(report.to_json(), parts, done=yes, something=bool(compacted))
+    return changed_answer(report.to_json(), parts, done=yes, has_work=bool(compacted))
 
 
 def _summary(report: CompactReport, *, done: bool) -> str:

@@ -111,7 +111,8 @@ def doctor(
         left_behind=left_behind,
         to_compact=advice.document(),
     )
-    return CommandAnswer(document=document, parts=parts, code=OK if is_safe else FINDINGS)
+    code = OK if is_safe else FINDINGS
+    return CommandAnswer(document=document, parts=parts, code=code)
 
 
 def _after_line(before: Sequence[Part], parts: Sequence[Part]) -> list[Part]:

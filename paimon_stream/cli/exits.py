@@ -35,8 +35,7 @@ MEANING: Final = {
 
 
 _ASKED_FOR: Final = frozenset({"table", "snapshot", "tag", "database"})
-"""What a command line names. Of an error that says that something else is missing, a file is gone.
-"""
+"""What a command line names. If an error says that something else is missing, a file is gone."""
 _BROKEN_ERRORS: Final = (
     errors.FormatError,
     errors.StorageError,
@@ -57,6 +56,7 @@ def code_of(error: errors.PaimonStreamError) -> int:
 _GRACE_SECONDS: Final = 2
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _handled = threading.Event()
+"""Set once the command has noticed Ctrl-C and has said so."""
 before_late_end: Final[list[Callable[[], object]]] = []
 """What gives a terminal back that a command has taken, if the command does not end by itself."""
 
@@ -77,7 +77,7 @@ def watch_ctrl_c() -> None:
 
 
 def ctrl_c_is_handled() -> None:
-    """The command has noticed Ctrl-C, and has said so."""
+    """Notes that the command has noticed Ctrl-C and has said so."""
     _handled.set()
 
 

@@ -89,7 +89,8 @@ def verify(session: Session, sample: int, strict: bool) -> CommandAnswer:
     parts.append(f"Looked at: {looked_at}.")
     listed_findings = [json_of(_FINDINGS, finding) for finding in findings]
     document = {**report.to_json(), "findings": listed_findings}
-    return CommandAnswer(document=document, parts=parts, code=FINDINGS if is_bad else OK)
+    code = FINDINGS if is_bad else OK
+    return CommandAnswer(document=document, parts=parts, code=code)
 
 
 @table_command(
@@ -135,7 +136,7 @@ def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool)
         parts.append(
             f"Links and folders that Paimon did not name were left: {listed(report.skipped)}."
         )
-    return changed_answer(report.to_json(), parts, done=yes, something=report.count > 0)
+    return changed_answer(report.to_json(), parts, done=yes, has_work=report.count > 0)
 
 
 @table_command(example="repair-hints --yes /data/shop.db/orders", params=(YES,))
@@ -153,7 +154,7 @@ def repair_hints(session: Session, yes: bool) -> CommandAnswer:
     ]
     if not parts:
         parts.append("The hints are right.")
-    return changed_answer(report.to_json(), parts, done=yes, something=bool(report.repaired))
+    return changed_answer(report.to_json(), parts, done=yes, has_work=bool(report.repaired))
 
 
 @table_command(example="compact-manifests --yes /data/shop.db/orders", params=(YES,))
@@ -172,7 +173,7 @@ def compact_manifests(session: Session, yes: bool) -> CommandAnswer:
         before = f"{manifests} ({size(report.bytes_before)})"
         after = f"{report.manifests_after:,} ({size(report.bytes_after)})"
         summary = f"{before} {verb} {after}{where}."
-    return changed_answer(report.to_json(), [summary], done=yes, something=report.merged > 0)
+    return changed_answer(report.to_json(), [summary], done=yes, has_work=report.merged > 0)
 
 
 @table_command(example="rebuild-index --yes /data/shop.db/orders", params=(YES,))
@@ -199,5 +200,5 @@ def rebuild_index(session: Session, yes: bool) -> CommandAnswer:
         parts.append(
             f"The hash index is right: {count(report.checked, 'bucket')}. There is nothing to do."
         )
-    something = bool(report.buckets or report.manifest)
-    return changed_answer(report.to_json(), parts, done=yes, something=something)
+    has_work = bool(report.buckets or report.manifest)
+    return changed_answer(report.to_json(), parts, done=yes, has_work=has_work)

@@ -22,7 +22,9 @@ from paimon_stream.cli.text import jsonable, plain
 T = TypeVar("T")
 
 _GAP: Final = "  "
+"""What stands between two columns."""
 _NARROWEST_PROSE: Final = 30
+"""The width below which prose is not narrowed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,8 @@ def _widths(
         widest = max(prose, key=lambda i: widths[i])
         narrower = max(_NARROWEST_PROSE, widths[widest] - too_wide)
         if len(prose) > 1:
-            # Not below the next one, so that several columns of prose become narrower together.
+            # Not below the second widest, so that several columns of prose become narrower
+            # together.
             second = max(widths[i] for i in prose if i != widest)
             next_width = second if second < widths[widest] else widths[widest] - 1
             narrower = max(narrower, next_width)
@@ -190,7 +193,10 @@ def _table(
     for row in rows:
         broken = []
         for column, cell, width in zip(columns, row, widths, strict=True):
-            broken.append(_broken(cell, width) if column.prose else [cell])
+            lines = [cell]
+            if column.prose:
+                lines = _broken(cell, width)
+            broken.append(lines)
         for cells in zip_longest(*broken, fillvalue=""):
             yield Text(line(cells))
 
@@ -220,6 +226,7 @@ def _right(text: str, width: int) -> str:
 
 
 _UNLIMITED: Final = 1_000_000
+"""The width that rich is given, so that it breaks no line itself."""
 Part: TypeAlias = "str | Listing[Any] | list[tuple[str, object]]"
 """A piece of an answer to people. A plain text is a sentence. Of names and values, each pair gets a
 line.

@@ -25,7 +25,7 @@ _FULL: Final = (
         click.Option(
             ["-o", "--output"], required=True, metavar="FILE", help="Write the page to this file."
         ),
-        option("--tables", _FULL, "most", type=COUNT, default=20),
+        option("--tables", _FULL, "most_tables", type=COUNT, default=20),
         option(
             "--snapshots", "Look at this number of the newest snapshots.", type=COUNT, default=500
         ),
@@ -37,7 +37,9 @@ _FULL: Final = (
         ),
     ),
 )
-def report(session: Session, output: str, most: int, snapshots: int, sample: int) -> CommandAnswer:
+def report(
+    session: Session, output: str, most_tables: int, snapshots: int, sample: int
+) -> CommandAnswer:
     """Writes a page with plots and numbers of a table, or of the tables of a warehouse: commits by
     phase, batches, attempts and conflicts, writers, manifests, sizes of files, files of level 0,
     read amplification, what verify finds, and what a compaction would gain. It needs no network.
@@ -48,9 +50,9 @@ def report(session: Session, output: str, most: int, snapshots: int, sample: int
     states = sick_first(watched.look(0))
     tables = {
         state.location: _sections(watched, state.location, snapshots=snapshots, sample=sample)
-        for state in states[:most]
+        for state in states[:most_tables]
     }
-    overview = _overview(states, len(states) - most) if len(states) > 1 else None
+    overview = _overview(states, len(states) - most_tables) if len(states) > 1 else None
     ReportPage(place or "Report", tables, overview).save(output)
     document = {"output": output, "tables": [state.location for state in states]}
     return CommandAnswer(document=document, parts=[f"{output} is written."])

@@ -201,7 +201,7 @@ def _listing(batches: list[pa.RecordBatch], *, is_filtered: bool) -> Listing[Seq
 
 
 def _flat(column: Any) -> Any:
-    """The column as CSV has it: nested values as JSON, and bytes as Base64."""
+    """The column as CSV has it: nested values as JSON, and bytes as Base64 without quotes."""
     if not pa.types.is_nested(column.type) and not pa.types.is_binary(column.type):
         return _printable(column)
     texts = (

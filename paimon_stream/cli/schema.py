@@ -56,9 +56,15 @@ _FIELDS: Final[tuple[Column[DataField], ...]] = (
     ),
 )
 
+
+def _value_of(setting: _Setting) -> str | None:
+    """The value that counts: the one that is set, else the default."""
+    return setting.default if setting.text is None else setting.text
+
+
 _SETTINGS: Final[tuple[Column[_Setting], ...]] = (
     Column("key", lambda setting: setting.key, "option"),
-    Column("value", lambda setting: setting.default if setting.text is None else setting.text),
+    Column("value", _value_of),
     Column("set", lambda setting: setting.text is not None),
     Column("default", lambda setting: setting.default),
     Column("known", lambda setting: setting.doc is not None, extra=True),
@@ -311,4 +317,4 @@ def alter(session: Session, yes: bool, **typed: Texts) -> CommandAnswer:
     verb = "are" if yes else "would be"
     heading = f"These {verb} the columns, in schema {new.id}:"
     parts: list[Part] = [heading, Listing(_FIELDS, new.fields, "")]
-    return changed_answer(document, parts, done=yes, something=new != old)
+    return changed_answer(document, parts, done=yes, has_work=new != old)

@@ -181,12 +181,12 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> CommandA
 def _nothing_of(thing: str, user: str, users: Iterable[str]) -> str:
     """The answer if there is no such thing of a commit user. It names the other commit users."""
     others = sorted(set(users) - {user})
-    hint = "Nobody has written here."
+    advice = "Nobody has written here."
     if len(others) == 1:
-        hint = f"The only commit user here is {others[0]}."
+        advice = f"The only commit user here is {others[0]}."
     elif others:
-        hint = f"The commit users here are {listed(others)}."
-    return f"There is no {thing} of commit user {user!r}. {hint}"
+        advice = f"The commit users here are {listed(others)}."
+    return f"There is no {thing} of commit user {user!r}. {advice}"
 
 
 _OLDER: Final = (
@@ -230,9 +230,9 @@ def expire(
             protect_streams=protect_streams,
             progress=reporter,
         )
-    something = bool(report.snapshots or report.changelogs)
+    has_work = bool(report.snapshots or report.changelogs)
     parts = _expiry_parts(report, done=yes)
-    return changed_answer(report.to_json(), parts, done=yes, something=something)
+    return changed_answer(report.to_json(), parts, done=yes, has_work=has_work)
 
 
 def _expiry_parts(report: ExpireReport, *, done: bool) -> list[str]:
@@ -385,7 +385,7 @@ def recommit(
     if report.found:
         where = "" if report.snapshot is None else f", in snapshot {report.snapshot}"
         parts = [f"{which} is in the table{where}. There is nothing to do."]
-        return changed_answer(report.to_json(), parts, done=yes, something=False)
+        return changed_answer(report.to_json(), parts, done=yes, has_work=False)
     parts = [
         f"{which} was snapshot {report.replaced}. A snapshot of user {report.by} has replaced it."
     ]
@@ -397,4 +397,4 @@ def recommit(
             "If somebody rolled the table back with another engine within the last hour, "
             "it can look like this. Then do not do it."
         )
-    return changed_answer(report.to_json(), parts, done=yes, something=True)
+    return changed_answer(report.to_json(), parts, done=yes, has_work=True)

@@ -66,12 +66,12 @@ def tag_automatic(session: Session, yes: bool) -> CommandAnswer:
     deleted = "is deleted" if yes else "would be deleted"
     parts = [f"Tag {name} {keeps} snapshot {number}." for name, number in report.created.items()]
     parts += [f"Tag {name} {deleted}, because it is too old." for name in report.deleted]
-    something = bool(parts)
-    if not something and session.raw.options.value(TAG_AUTOMATIC_CREATION) == "none":
+    has_work = bool(parts)
+    if not has_work and session.raw.options.value(TAG_AUTOMATIC_CREATION) == "none":
         parts.append(f"{TAG_AUTOMATIC_CREATION.key} is none, so no tag is due.")
-    elif not something:
+    elif not has_work:
         parts.append("No tag is due.")
-    return changed_answer(report.to_json(), parts, done=yes, something=something)
+    return changed_answer(report.to_json(), parts, done=yes, has_work=has_work)
 
 
 @table_command(
@@ -104,7 +104,7 @@ def _tag_to_delete(session: Session, name: str, snapshot: Snapshot | FormatError
         sentence = f"Tag {name} cannot be read. Only its file would be deleted. {snapshot}"
         report = TagReport(location=session.raw.location, tag=name, unreadable=True)
     document = {**report.to_json(), "dry_run": True}
-    return changed_answer(document, [sentence], done=False, something=True)
+    return changed_answer(document, [sentence], done=False, has_work=True)
 
 
 tag = click.Group(
@@ -147,8 +147,8 @@ def rollback(
     if report.snapshots:
         parts.append(_snapshots_changed(report.snapshots, removed))
     parts += _lost_parts(report, done=yes)
-    something = bool(report.snapshots or report.tags or report.changelogs)
-    return changed_answer(report.to_json(), parts, done=yes, something=something)
+    has_work = bool(report.snapshots or report.tags or report.changelogs)
+    return changed_answer(report.to_json(), parts, done=yes, has_work=has_work)
 
 
 def _snapshots_changed(ids: Sequence[int], verb: str) -> str:
@@ -215,7 +215,7 @@ def branch_delete(session: Session, name: str, yes: bool) -> CommandAnswer:
         ).of_table(session.raw.location, subject=True)
     verb = "is" if yes else "would be"
     parts = [f"Branch {name} {verb} deleted."]
-    return changed_answer(report.to_json(), parts, done=yes, something=True)
+    return changed_answer(report.to_json(), parts, done=yes, has_work=True)
 
 
 @table_command(
@@ -238,8 +238,8 @@ def branch_fast_forward(session: Session, name: str, take_over: bool, yes: bool)
     if report.added:
         parts.append(_snapshots_changed(report.added, added))
     parts += _lost_parts(report, done=yes)
-    something = bool(report.added or report.removed)
-    return changed_answer(report.to_json(), parts, done=yes, something=something)
+    has_work = bool(report.added or report.removed)
+    return changed_answer(report.to_json(), parts, done=yes, has_work=has_work)
 
 
 branch = click.Group(

@@ -29,19 +29,26 @@ def moment(millis: int | None) -> str | None:
     return None if time is None else f"{time.partition('.')[0]}Z"
 
 
-def ranges(pairs: Sequence[tuple[int, int]], most: int = 5) -> str:
-    """The first `most` ranges, such as `3, 5-8`, and the number of the others."""
-    first = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in pairs[:most])
-    return f"{first} and {len(pairs) - most} more" if len(pairs) > most else first
+def ranges(pairs: Sequence[tuple[int, int]], most_shown: int = 5) -> str:
+    """The first `most_shown` ranges, such as `3, 5-8`, and the number of the others."""
+    texts = []
+    for low, high in pairs[:most_shown]:
+        if low == high:
+            texts.append(str(low))
+        else:
+            texts.append(f"{low}-{high}")
+    first = ", ".join(texts)
+    return f"{first} and {len(pairs) - most_shown} more" if len(pairs) > most_shown else first
 
 
-def listed(names: Iterable[str], most: int = 10) -> str:
-    """`a, b and c`. If there are more than `most` names: the first ones and the number of the
+def listed(names: Iterable[str], most_shown: int = 10) -> str:
+    """`a, b and c`. If there are more than `most_shown` names: the first ones and the number of the
     others.
     """
     all_names = list(names)
-    if len(all_names) > most:
-        return f"{', '.join(all_names[:most])} and {len(all_names) - most:,} more"
+    if len(all_names) > most_shown:
+        first = ", ".join(all_names[:most_shown])
+        return f"{first} and {len(all_names) - most_shown:,} more"
     if len(all_names) < 2:
         return "".join(all_names)
     return f"{', '.join(all_names[:-1])} and {all_names[-1]}"
@@ -203,7 +210,7 @@ def _quoted(char: str) -> str:
     """
     if char.isprintable() and not unicodedata.combining(char) and char not in '"\\':
         return char
-    return json.dumps(char)[1:-1]
+    return json.dumps(char)[1:-1]  # without the quotes
 
 
 def _columns_and_values(typed: str) -> Iterator[tuple[str, str | None]]:

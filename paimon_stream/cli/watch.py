@@ -252,8 +252,8 @@ _SORTS: Final = tuple(_SORT_KEYS)
 
 
 def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState]:
-    """The states in the order in which an operator wants to see them, or sorted by something else
-    (`_SORTS`).
+    """The states sorted by `by`, one of `_SORTS`. By default, the states that need an operator come
+    first.
     """
     return sorted(states, key=_SORT_KEYS[by])
 
@@ -376,7 +376,7 @@ class _Screen:
         """Acts on a key."""
         step = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key)
         if step is not None and self._open is not None:
-            self._top = max(self._top + 5 * step, 0)
+            self._top = max(self._top + 5 * step, 0)  # five lines a key
         elif step is not None:
             self._place = max(min(self._place + step, len(self._states) - 1), 0)
         elif key == "s":
@@ -424,7 +424,7 @@ class _Screen:
             if place == self._place:
                 style = "reverse"
             row.stylize(style)
-        room = max(self._console.height - 3, 1)
+        room = max(self._console.height - 3, 1)  # without the summary, the titles and the last line
         first = min(max(self._place - room // 2, 0), max(len(rows) - room, 0))
         sick = sum(state.state not in ("well", "no stream") for state in states)
         summary = f"{count(len(states), 'table')}, {sick:,} not well, by {_SORTS[self._sort]}"

@@ -46,7 +46,7 @@ def commit_append_compact(
         outcome says so, and nothing is raised.
 
     Raises:
-        PaimonStreamError: what `publish` raises for what was written.
+        PaimonStreamError: what `publish` raises for what was written, or for a compaction alone.
     """
     written = _publish_written(request, collected, publish)
     if isinstance(written, Superseded) or not collected.compact:

@@ -4,11 +4,10 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paimon_stream import options as opt
 from paimon_stream.commit.latest_hint import LatestHint
-from paimon_stream.commit.plan import NO_CHANGES
 from paimon_stream.commit.request import ChangeSource, CommitRequest, Published
 from paimon_stream.commit.staged import Staged
 from paimon_stream.errors import (
@@ -25,7 +24,7 @@ from paimon_stream.table.manifest_merge import Merged
 
 
 @dataclass(slots=True, kw_only=True)
-class Patience:
+class RetryBudget:
     """The remaining retries and time of one commit. Each wait is twice as long as the one before, up
     to the longest, plus up to a fifth of jitter. So writers that collided do not collide again.
 
@@ -50,7 +49,7 @@ class Patience:
         self.restart()
 
     @classmethod
-    def of(cls, options: opt.Options, runtime: Runtime) -> "Patience":
+    def of(cls, options: opt.Options, runtime: Runtime) -> "RetryBudget":
         """With the limits in the table's options. Raises `InvalidOption`."""
         return cls(
             runtime=runtime,
@@ -103,7 +102,7 @@ class Attempts:
     Attributes:
         request: what is committed.
         source: gives the changes of the snapshot.
-        patience: the remaining retries and time.
+        retry_budget: the remaining retries and time.
         names: gives the names of metadata files. It knows those that were drawn.
         hint: points LATEST to the snapshot.
         seen: the latest snapshot that was searched for this commit. None in an empty table.
@@ -124,13 +123,13 @@ class Attempts:
         request: CommitRequest,
         source: ChangeSource,
         names: NameSource,
-        patience: Patience,
+        retry_budget: RetryBudget,
         hint: LatestHint,
     ) -> None:
         self._location = location
         self.request = request
         self.source = source
-        self.patience = patience
+        self.retry_budget = retry_budget
         self.names = names
         self.hint = hint
         self.seen = request.seen
@@ -152,7 +151,7 @@ class Attempts:
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
         """Adds the time spent inside the block to the phase."""
-        clock = self.patience.runtime.clock
+        clock = self.retry_budget.runtime.clock
         began = clock.monotonic()
         try:
             yield
@@ -162,23 +161,21 @@ class Attempts:
 
     def published(self, staged: Staged) -> Published:
         """The outcome if this attempt is part of the table."""
-        snapshot = staged.snapshot
-        compacts = snapshot.commit_kind is CommitKind.COMPACT
-        return Published(
-            snapshot=snapshot,
+        published = Published(
+            snapshot=staged.snapshot,
             attempts=self.count,
             phases=self.phases,
-            compact=snapshot if compacts else None,
-            changes=NO_CHANGES if compacts else staged.changes,
-            compact_changes=staged.changes if compacts else NO_CHANGES,
             manifests_merged=staged.merged.count,
         )
+        if staged.snapshot.commit_kind is CommitKind.COMPACT:
+            return replace(published, compact=staged.snapshot, compact_changes=staged.changes)
+        return replace(published, changes=staged.changes)
 
     # -- errors -----------------------------------------------------------------------------------
     def contended(self) -> CommitContended:
         """The error for a commit that was given up and of which nothing was published."""
         return CommitContended(
-            f"{self._location}: {self._commit} was given up after {self.patience.elapsed_millis:.0f} ms and "
+            f"{self._location}: {self._commit} was given up after {self.retry_budget.elapsed_millis:.0f} ms and "
             f"{self.count} attempts: other writers were faster each time, or this one was paused. Nothing "
             "was published, and it is safe to try again. With many writers raise 'commit.max-retries' or "
             "'commit.timeout', or let fewer of them commit.",

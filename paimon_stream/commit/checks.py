@@ -16,7 +16,7 @@ checked, too.
 """
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
@@ -118,8 +118,8 @@ class Checker:
             compacts or options.value(opt.WRITE_ONLY)
         )
         self._most_runs = stop_trigger(options) if watched else None
-        """A warning names the first bucket with more files of level 0. None after it, and where nobody
-        is warned.
+        """A warning names the first bucket with more files of level 0. None after it, and where
+        nobody is warned.
         """
         self._last_safe = (
             options.value(opt.STRICT_MODE) if options.is_set(opt.STRICT_MODE) else None
@@ -144,22 +144,16 @@ class Checker:
             base: the snapshot on which it is built.
 
         Returns:
-            The changes to publish, with their final sequence numbers. They are without duplicates
-            if the table's options ask for that.
+            The changes to publish, with their final sequence numbers, and with the unknown fields
+            of removed files. They are without duplicates if the table's options ask for that.
 
         Raises:
             CommitConflict: a rule is broken.
             HistoryUnknown: see the strict mode.
-            CorruptMetadata, StorageError: the files of the table cannot be read.
+            FormatError, StorageError: the files of the table, or the keys of a file, cannot be
+            read.
         """
-        context = CommitContext(
-            location=self._table.location,
-            user=request.user,
-            identifier=request.identifier,
-            partition_name=self._table.layout.partition,
-            kind=request.kind,
-            base=base.snapshot,
-        )
+        context = self._context(request, base)
         self._check_strict(context, base)
         now = None if request.checked else self._clock.local_millis()
         missing = missing_files(self._table.storage, self._table.layout, changes, now=now)
@@ -167,7 +161,9 @@ class Checker:
         self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         is_compared = self._is_compared(request, changes)
-        files = self._files_at(request, changes, base) if is_compared or discards else KnownFiles()
+        files = KnownFiles()
+        if is_compared or discards:
+            files = self._files_at(request, changes, base)
         if discards:
             new_entries = tuple(
                 entry for entry in changes.entries if entry.identity not in files.live
@@ -181,16 +177,34 @@ class Checker:
         if not self._leaves_out_rules(request):
             conflicts.check_each_file_once(context, changes.entries)
         if is_compared:
-            conflicts.check_not_in_table(context, files, changes.entries)
-            expiration = self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
-            conflicts.check_removed_files_are_there(
-                context, files.live, changes.entries, expiration
-            )
-            if self._key_order is not None:
-                conflicts.check_key_ranges(context, files.live, changes.entries, self._key_order)
+            self._check_entries(context, files, changes.entries)
+            changes = replace(changes, entries=files.with_unknown(changes.entries))
         if self._table.is_postponed and request.kind is not CommitKind.COMPACT:
             changes = self._timed(changes, base)
         return self._numbered(request, changes, files)
+
+    def _context(self, request: CommitRequest, base: Base) -> CommitContext:
+        """What the errors of the rules say of this commit."""
+        return CommitContext(
+            location=self._table.location,
+            user=request.user,
+            identifier=request.identifier,
+            partition_name=self._table.layout.partition,
+            kind=request.kind,
+            base=base.snapshot,
+        )
+
+    def _check_entries(
+        self, context: CommitContext, files: KnownFiles, entries: Sequence[ManifestEntry]
+    ) -> None:
+        """Compares entries with the files of the table: what they add is new, what they remove is
+        there, and levels keep apart. Raises `CommitConflict`.
+        """
+        conflicts.check_not_in_table(context, files, entries)
+        expiration = self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
+        conflicts.check_removed_files_are_there(context, files.live, entries, expiration)
+        if self._key_order is not None:
+            conflicts.check_key_ranges(context, files.live, entries, self._key_order)
 
     def _timed(self, changes: Changes, base: Base) -> Changes:
         """The changes with new creation times for files that wait for a bucket. See `timed`."""
@@ -316,8 +330,8 @@ class Checker:
         """Checks what others did since the last safe snapshot, which the option
         `commit.strict-mode.last-safe-snapshot` names (semantics.md §2.9). −1 stands for the
         snapshot that is the latest at the first commit. After a check, the base becomes the last
-        safe snapshot, unless the last safe one is later. Raises `StrictModeViolated`, and
-        `HistoryUnknown` if some of these snapshots have expired.
+        safe snapshot, unless the last safe one is later. Raises `StrictModeViolated`. Raises
+        `HistoryUnknown` if a snapshot after the last safe one has expired.
         """
         if self._last_safe is None:
             return
@@ -347,8 +361,8 @@ class Checker:
     # -- afterwards
     # ---------------------------------------------------------------------------------
     def published(self, changes: Changes) -> None:
-        """Warns once if a bucket that our commit has touched has more files of level 0 than Java
-        would allow (semantics.md §6.6), before readers become slow. Uses only facts that the commit
+        """Warns once, before readers become slow, if a bucket that our commit has touched has more
+        files of level 0 than Java would allow (semantics.md §6.6). Uses only facts that the commit
         already has.
         """
         most = self._most_runs
@@ -388,8 +402,8 @@ def _key_order(table: Table) -> RowOrder | None:
 
 
 def stop_trigger(options: opt.Options) -> int:
-    """The number of sorted runs above which Java's writers wait for a compaction. By default it is 3
-    more than the number that starts a compaction.
+    """The number of sorted runs above which Java's writers wait for a compaction. By default it is
+    3 more than the number that starts a compaction.
     """
     if options.is_set(opt.STOP_TRIGGER):
         return options.value(opt.STOP_TRIGGER)

@@ -10,9 +10,9 @@ What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
 - *decided?*: a commit that the same user has published since `seen` is not published again.
 - *check*: the changes are computed for exactly this base. Nothing has been written yet.
 - *stage*: only new files are written, under names that were drawn before.
-- *put*: the only step that makes something visible. No manifest or list is deleted until the attempt
-  is proven lost. Then only its metadata is deleted, and its merged manifests stay for the next
-  attempt. The file of a snapshot that is void is removed by `confirm` before that.
+- *put*: the only step that makes something visible. No manifest or list is deleted until the
+  attempt is proven lost. Then only its metadata is deleted, and its merged manifests stay for the
+  next attempt. The file of a snapshot that is void is removed by `confirm` before that.
 - *confirm*: what is reported as published is part of the table (`publish.py`).
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be
@@ -29,7 +29,7 @@ from typing import Final, cast
 from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.commit.append_compact import commit_append_compact
-from paimon_stream.commit.attempts import Attempts, Patience, ReusableMerge
+from paimon_stream.commit.attempts import Attempts, RetryBudget, ReusableMerge
 from paimon_stream.commit.checks import (
     LONGEST_UNCHECKED_MILLIS,
     Checker,
@@ -95,14 +95,14 @@ class _CommitSettings:
     """What the options of a table say of its commits.
 
     Attributes:
-        patience: that of a commit before its first attempt. Each commit has a copy.
+        retry_budget: that of a commit before its first attempt. Each commit has a copy.
         usable_millis: the age up to which a staging may be put.
         buckets: the number of buckets.
         is_guarded: whether a storage must be proven to create files atomically.
         keeps_empty: whether appends and overwrites without changes make a snapshot.
     """
 
-    patience: Patience
+    retry_budget: RetryBudget
     usable_millis: int
     buckets: int
     is_guarded: bool
@@ -111,11 +111,11 @@ class _CommitSettings:
     @classmethod
     def of(cls, options: opt.Options, runtime: Runtime) -> "_CommitSettings":
         """With these options. Raises `InvalidOption`."""
-        patience = Patience.of(options, runtime)
+        retry_budget = RetryBudget.of(options, runtime)
         half_retained = options.value(opt.SNAPSHOT_TIME_RETAINED) // 2
         usable_millis = min(max(half_retained, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
         return cls(
-            patience=patience,
+            retry_budget=retry_budget,
             usable_millis=usable_millis,
             buckets=options.value(opt.BUCKET),
             is_guarded=options.value(opt.COMMIT_GUARD) != "trust",
@@ -165,7 +165,7 @@ class Committer:
         self._sequences = Sequences(table, self._cache) if table.schema.primary_keys else None
         """Numbers rows with a primary key; None in a table without."""
         self._digest = digest or self._schemas.first_digest()
-        """That of the first schema of the table that this committer is for."""
+        """The digest of the first schema of the table that this committer is for."""
         self._schema_id = table.schema.id
         """The newest schema at the last look, from which the next look begins."""
 
@@ -226,9 +226,9 @@ class Committer:
         """Publishes one snapshot. Raises the errors of `commit`."""
         if isinstance(source, Fixed) and not self._is_wanted(request, source.changes):
             return Nothing()
-        patience = replace(self._settings.patience)  # a copy, which begins to count now
+        retry_budget = replace(self._settings.retry_budget)  # a copy, which begins to count now
         hint = LatestHint(self._snapshots, self._same_table)
-        attempts = Attempts(self._location, request, source, names, patience, hint)
+        attempts = Attempts(self._location, request, source, names, retry_budget, hint)
         try:
             return self._attempt_until_decided(request, attempts)
         except BaseException as failed:
@@ -341,11 +341,11 @@ class Committer:
                 if part_of_table is False:
                     attempts.unproven.remove(staged)
             winner = published_since(self._snapshots, attempts, latest)
-        attempts.seen = None if latest is None else SnapshotRef.of(latest)
+        attempts.seen = SnapshotRef.of_optional(latest)
         if winner is None:
             return None
         self._discard(attempts.names.drawn)
-        return Superseded(snapshot=winner)
+        return Superseded(snapshot=winner, is_open=attempts.open)
 
     def _same_table(self) -> bool:
         """Whether the table's first schema is still the one this committer was made for."""
@@ -362,7 +362,7 @@ class Committer:
         try:
             with attempts.timed("check"):
                 base = self._cache.base(sight.latest)
-                self._snapshots.survey()
+                self._snapshots.read_samples()
                 changes = attempts.source.at(base)
                 if attempts.before_put and adds_old_files(
                     self._layout, self._runtime.clock, changes
@@ -427,12 +427,12 @@ class Committer:
 
         attempts.aged_millis = None if still_usable() else age_millis()
         if attempts.aged_millis is not None:
-            attempts.patience.restart()
+            attempts.retry_budget.restart()
             return Lost(proven=True)  # it was never put
         with attempts.timed("publish"):
             attempts.outstanding = True
             try:
-                return self._publisher.put(staged, attempts.patience, still_usable)
+                return self._publisher.put(staged, attempts.retry_budget, still_usable)
             except (StorageError, errors.CommitContended, errors.TableReplaced):
                 attempts.outstanding = False  # a definite refusal
                 raise
@@ -454,7 +454,7 @@ class Committer:
         try:
             confirmed = self._publisher.confirm(
                 staged,
-                attempts.patience,
+                attempts.retry_budget,
                 doubted=placed.doubted,
                 swift=swift,
                 along=along,
@@ -493,7 +493,7 @@ class Committer:
                 break
             if not self._snapshots.exists(snapshot_id + 1):
                 attempts.merge = None  # its manifests may be gone, too
-                attempts.patience.restart()
+                attempts.retry_budget.restart()
                 if overtaken:
                     attempts.outstanding = False
                     attempts.names.drawn.clear()
@@ -511,7 +511,7 @@ class Committer:
         long.
         """
         snapshot = staged.snapshot
-        self._snapshots.believe(snapshot, staged.content)
+        self._snapshots.record(snapshot, staged.content)
         published = Base(snapshot=snapshot, metas=staged.metas)
         self._cache.advance(staged.base, published, staged.changes.entries)
         self._checker.published(staged.changes)
@@ -532,7 +532,7 @@ class Committer:
         files stay for good.
         """
         attempts.outstanding = False
-        self._snapshots.doubt()
+        self._snapshots.look_at_hint()
         if lost.proven:
             self._discard_attempt(attempts)
         else:
@@ -552,12 +552,12 @@ class Committer:
 
     def _wait(self, attempts: Attempts) -> None:
         """Waits before the next attempt. Raises an error if there must be none."""
-        patience = attempts.patience
-        if patience.exhausted:
+        retry_budget = attempts.retry_budget
+        if retry_budget.exhausted:
             if attempts.unproven:
                 raise attempts.unknown(None)
             if attempts.aged_millis is not None:
                 raise attempts.aged(self._settings.usable_millis, opt.SNAPSHOT_TIME_RETAINED.key)
             raise attempts.contended()
         with attempts.timed("wait"):
-            patience.wait()
+            retry_budget.wait()

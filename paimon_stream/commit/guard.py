@@ -48,8 +48,8 @@ def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clo
 
 
 def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
-    """The same for a writer without a stream. This looks only at the latest snapshot, which was
-    read anyway.
+    """As `guard_stream`, for a writer without a stream. Looks only at the latest snapshot, which
+    was read anyway. Raises `UnsupportedTable`.
     """
     if latest is not None and _is_looked_at(table):
         _warn_of_others(table, (latest,), clock)

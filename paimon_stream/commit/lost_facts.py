@@ -55,9 +55,14 @@ class LostFacts:
                 names them.
         """
         named_by = ("--user", user, "--batch", str(batch), *which)
+        files = None
+        rows = None
+        if added is not None:
+            files = len(added)
+            rows = sum(file.row_count for file in added)
         return cls(
-            files=None if added is None else len(added),
-            rows=None if added is None else sum(file.row_count for file in added),
+            files=files,
+            rows=rows,
             command=shlex.join(("paimon-stream", "recommit", *named_by, location)),
             in_store=scheme_of(location) in KIND_OF,
         )

@@ -81,8 +81,10 @@ class OverwriteSource:
         self._read: dict[str, list[ManifestEntry]] = {}
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each live file of the cleared partitions, then what was written. The index
-        files of those partitions are removed, too. Raises `CorruptMetadata`, `StorageError`.
+        """A DELETE for each live file that is replaced, then what was written, without DELETEs of
+        the same files. Files of spared partitions and of postponed rows are not replaced. The index
+        files of the cleared partitions that are not spared are removed, too. Raises
+        `CorruptMetadata`, `StorageError`.
         """
         live = self._live(base)
         spared = {
@@ -155,6 +157,7 @@ def plan_overwrite(
         InvalidOption: a partition is given for a dynamic overwrite.
         IncompatibleSchema, InvalidData: the table cannot have such a partition.
         OutsidePartition: a file is outside the partition.
+        FormatError: the keys of a file are not of the table's types.
     """
     without_changelog = _without_changelog(table, tuple(messages))
     collected = collect(without_changelog, table_buckets=table.options.value(opt.BUCKET))

@@ -91,14 +91,17 @@ class Changes:
     @property
     def record_count(self) -> int:
         """Rows added minus rows deleted (semantics.md §2.3 step 8)."""
-        return sum(
-            entry.file.row_count if entry.kind is FileKind.ADD else -entry.file.row_count
-            for entry in self.entries
-        )
+        rows = 0
+        for entry in self.entries:
+            if entry.kind is FileKind.ADD:
+                rows += entry.file.row_count
+            else:
+                rows -= entry.file.row_count
+        return rows
 
     @property
     def changelog_record_count(self) -> int:
-        """Rows of the changelog files."""
+        """How many rows the changelog files have."""
         return sum(entry.file.row_count for entry in self.changelog)
 
     @property
@@ -231,9 +234,9 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
 
 
 def with_row_ids(changes: Changes, first: int, snapshot: int) -> tuple[Changes, int]:
-    """The changes of the snapshot with the id `snapshot` of a table with row tracking, and the id of
-    the row after them (table-kinds.md §5.1). New rows get ids from `first` on, in the order of the
-    entries, and the snapshot's id as their sequence number. Compacted rows keep their ids.
+    """The changes of the snapshot with the id `snapshot` of a table with row tracking, and the id
+    of the row after them (table-kinds.md §5.1). New rows get ids from `first` on, in the order of
+    the entries, and the snapshot's id as their sequence number. Compacted rows keep their ids.
     """
     entries: list[ManifestEntry] = []
     for entry in changes.entries:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from paimon_stream import errors
-from paimon_stream.commit.attempts import Patience
+from paimon_stream.commit.attempts import RetryBudget
 from paimon_stream.commit.staged import Staged
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import (
@@ -94,12 +94,14 @@ class Publisher:
         self._served = is_served(table.storage)
 
     # -- the put ----------------------------------------------------------------------------------
-    def put(self, staged: Staged, patience: Patience, usable: Callable[[], bool]) -> Placed | Lost:
+    def put(
+        self, staged: Staged, retry_budget: RetryBudget, usable: Callable[[], bool]
+    ) -> Placed | Lost:
         """Creates the snapshot's file.
 
         Args:
             staged: the snapshot.
-            patience: the remaining retries.
+            retry_budget: the remaining retries.
             usable: whether the staging is still young enough to be put again.
 
         Raises:
@@ -137,15 +139,15 @@ class Publisher:
                         return Lost(proven=not doubted)
                     problem = NotFound(f"snapshot {snapshot.id} was there, and is gone")
                     doubted = True
-            if patience.exhausted or not usable():
+            if retry_budget.exhausted or not usable():
                 raise self._unknown(staged, problem) from problem
-            patience.wait()
+            retry_budget.wait()
 
     # -- the check after it -----------------------------------------------------------------------
     def confirm(
         self,
         staged: Staged,
-        patience: Patience,
+        retry_budget: RetryBudget,
         *,
         doubted: bool,
         swift: bool,
@@ -157,7 +159,7 @@ class Publisher:
 
         Args:
             staged: the snapshot.
-            patience: the remaining retries.
+            retry_budget: the remaining retries.
             doubted: whether an earlier put may already have taken effect.
             swift: whether the base was read just now. Then the first look is at the neighbouring
                 snapshots only.
@@ -180,9 +182,9 @@ class Publisher:
                 continue
             except Unavailable as lost_answer:
                 problem = lost_answer
-                if patience.exhausted:
+                if retry_budget.exhausted:
                     break
-                patience.wait()
+                retry_budget.wait()
                 continue
             except StorageError as refused:
                 raise self._unknown(staged, refused) from refused
@@ -322,8 +324,8 @@ class Publisher:
         return self._in_base_of(following, staged)
 
     def _unknown(self, staged: Staged, reason: BaseException | str | None) -> CommitUnknown:
-        """The error for a snapshot of which it is not known whether it is part of the table. Without
-        a `reason`, the snapshots that would show it have expired.
+        """The error for a snapshot of which it is not known whether it is part of the table.
+        Without a `reason`, the snapshots that would show it have expired.
         """
         snapshot = staged.snapshot
         cause = ", because the snapshots that would show it have expired"
@@ -387,7 +389,9 @@ class Publisher:
         )
 
     def _index_in(self, following: Snapshot, staged: Staged) -> bool:
-        """The same for a snapshot of ours that changed no file, by the index files."""
+        """As `_in_base_of`, by the index files, for a snapshot of ours that changed no file. Raises
+        `CommitUnknown` if they show nothing.
+        """
         changes = staged.changes.index
         if not changes or following.index_manifest == staged.snapshot.index_manifest:
             return True
@@ -404,9 +408,9 @@ class Publisher:
             return False
         if not added:
             return True
-        # Our index files were replaced since, or the writer of the following snapshot never saw them.
-        # Expiry removes the oldest snapshot first. So if the base stands, no other snapshot with
-        # our id can have expired before ours was published.
+        # Our index files were replaced since, or the writer of the following snapshot never saw
+        # them. Expiry removes the oldest snapshot first. So if the base stands, no other snapshot
+        # with our id can have expired before ours was published.
         holder = self._snapshots.find(staged.snapshot.id)
         if holder is not None and holder.nonce != staged.snapshot.nonce:
             return False

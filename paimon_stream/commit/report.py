@@ -74,8 +74,8 @@ class Counts:
         records_compacted: the rows of `files_compacted`, including deleted files.
         changelog_records_appended: the rows of `changelog_files_appended`.
         changelog_records_compacted: the rows of `changelog_files_compacted`.
-        partitions: those with data files that were added or deleted.
-        buckets: those with such files, in all partitions.
+        partitions: the partitions with data files that were added or deleted.
+        buckets: the buckets with such files, in all partitions.
         compaction_input_bytes: the bytes of the files that a compaction deleted.
         compaction_output_bytes: the bytes of the files that a compaction added.
     """
@@ -101,7 +101,7 @@ class Counts:
         append: Changes = NO_CHANGES,
         compact: Changes = NO_CHANGES,
     ) -> "Counts":
-        """The counts of a commit with these written and compacted changes."""
+        """The counts of a commit with these changes, from writing and from compaction."""
         both = (*append.entries, *compact.entries)
         added = [entry for entry in both if entry.kind is FileKind.ADD]
         output = [entry for entry in compact.entries if entry.kind is FileKind.ADD]
@@ -227,6 +227,9 @@ class CommitReport:
         )
         if isinstance(outcome, Nothing):
             return empty
+        compact_snapshot_id = None
+        if outcome.compact is not None:
+            compact_snapshot_id = outcome.compact.id
         files = [file for message in messages for file in message.new_files]
         return replace(
             empty,
@@ -239,7 +242,7 @@ class CommitReport:
             phases={**spent, **outcome.phases},
             reused=reused,
             counts=Counts.of(outcome.changes, outcome.compact_changes),
-            compact_snapshot_id=None if outcome.compact is None else outcome.compact.id,
+            compact_snapshot_id=compact_snapshot_id,
             manifests_merged=outcome.manifests_merged,
             removed_files=removed_files,
         )

@@ -143,9 +143,15 @@ class Published:
 class Superseded:
     """Nothing was published, because since `seen` somebody else has published this snapshot under
     the same user with the same or a later identifier. The caller decides what to do about that.
+
+    Attributes:
+        snapshot: the snapshot of somebody else.
+        is_open: whether an attempt that was lost without a proof may still be published. No file of
+            the request may be removed then.
     """
 
     snapshot: Snapshot
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,14 +34,14 @@ class Numbering:
     """The numbers of one batch.
 
     Attributes:
-        base: the snapshot at which the numbers were taken. None if the table was empty then.
-        first: the first number, which is above all numbers of the table at `base`.
-        index: the index manifest of `base`, by which keys get dynamic buckets.
+        numbered_on: the snapshot at which the numbers were taken. None if the table was empty then.
+        first: the first number, which is above all numbers of the table there.
+        index: the index manifest of that snapshot, by which keys get dynamic buckets.
         may_be_shared: whether the commit is made although others have used these numbers. An
             operator has decided then that it does not matter which of two rows of a key wins.
     """
 
-    base: SnapshotRef | None
+    numbered_on: SnapshotRef | None
     first: int = 0
     index: str | None = None
     may_be_shared: bool = False
@@ -100,9 +100,9 @@ class Sequences:
                     raise
                 continue  # it expired meanwhile
             if latest is None:
-                return Numbering(base=None, first=highest + 1)
+                return Numbering(numbered_on=None, first=highest + 1)
             index = None if replaces else latest.index_manifest
-            return Numbering(base=SnapshotRef.of(latest), first=highest + 1, index=index)
+            return Numbering(numbered_on=SnapshotRef.of(latest), first=highest + 1, index=index)
 
     def _check_indexed(self, latest: Snapshot) -> None:
         """Raises `CorruptMetadata` if a bucket has files and no hash index. The keys of such a
@@ -159,7 +159,7 @@ class Sequences:
                 place = (entry.partition, entry.bucket)
                 number = entry.file.min_sequence_number
                 lowest[place] = min(number, lowest.get(place, number))
-        since = self._since(numbering.base, base)
+        since = self._since(numbering.numbered_on, base)
         if since is None:
             raise self._unknown(numbering)
         for snapshot in since:
@@ -178,16 +178,22 @@ class Sequences:
         changes since keys got their buckets (table-kinds.md K1.4). A key could be in two buckets
         then.
         """
-        base_ref = None if base is None else SnapshotRef.of(base)
-        if base_ref == numbering.base:
+        base_ref = SnapshotRef.of_optional(base)
+        if base_ref == numbering.numbered_on:
             return
         if not changes.entries:
             # The index was made anew. A batch with older keys does not change the index.
             raise self._assigned_anew("others have committed since")
-        then = None if numbering.base is None else self._snapshots.find(numbering.base.id)
-        if numbering.base is not None and (then is None or SnapshotRef.of(then) != numbering.base):
+        then = (
+            None
+            if numbering.numbered_on is None
+            else self._snapshots.find(numbering.numbered_on.id)
+        )
+        if numbering.numbered_on is not None and (
+            then is None or SnapshotRef.of(then) != numbering.numbered_on
+        ):
             raise self._assigned_anew(
-                f"snapshot {numbering.base.id}, by which it did so, is gone: keep snapshots longer"
+                f"snapshot {numbering.numbered_on.id}, by which it did so, is gone: keep snapshots longer"
             )
         manifest_then = None if then is None else then.index_manifest
         manifest_now = None if base is None else base.index_manifest
@@ -196,7 +202,7 @@ class Sequences:
         try:
             index_then = self._index_files(then)
         except (NotFound, CorruptMetadata):
-            expired = None if numbering.base is None else numbering.base.id
+            expired = None if numbering.numbered_on is None else numbering.numbered_on.id
             raise self._assigned_anew(f"snapshot {expired} has expired") from None
         index_now = self._index_files(base)
         touched = {entry.partition for entry in changes.entries if entry.kind is FileKind.ADD}
@@ -209,9 +215,8 @@ class Sequences:
 
     def _index_files(self, snapshot: Snapshot | None) -> dict[_Bucket, str]:
         """The hash index file of each bucket."""
-        entries = self._cache.manifests.index_entries(
-            None if snapshot is None else snapshot.index_manifest
-        )
+        index_manifest = None if snapshot is None else snapshot.index_manifest
+        entries = self._cache.manifests.index_entries(index_manifest)
         return {
             (entry.partition, entry.bucket): entry.file.file_name
             for entry in entries
@@ -229,9 +234,9 @@ class Sequences:
 
     def _unknown(self, numbering: Numbering) -> SequenceConflict:
         """The error for a batch if some snapshots after its numbering are gone."""
-        base_id = 0 if numbering.base is None else numbering.base.id
+        numbered_id = 0 if numbering.numbered_on is None else numbering.numbered_on.id
         return SequenceConflict(
-            f"this batch was numbered on snapshot {base_id}, and some later snapshots are gone. So it is not known "
+            f"this batch was numbered on snapshot {numbered_id}, and some later snapshots are gone. So it is not known "
             "whether another writer has used the batch's sequence numbers. Nothing was published. Keep snapshots "
             "longer than a batch may take."
         ).of_table(self._location)

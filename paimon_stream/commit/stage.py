@@ -29,7 +29,12 @@ from paimon_stream.options import ROW_TRACKING
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Bundle
 from paimon_stream.table.layout import NameSource, statistics_path
-from paimon_stream.table.manifest_merge import ManifestJoiner, MergeLimits, merge_manifests
+from paimon_stream.table.manifest_merge import (
+    ManifestJoiner,
+    Merged,
+    MergeLimits,
+    merge_manifests,
+)
 from paimon_stream.table.manifests import ManifestStore, ManifestWriter
 from paimon_stream.table.table import Table
 
@@ -101,38 +106,19 @@ class Stager:
         since = self._clock.now_millis()
         files = Bundle(self._storage)
         writer = ManifestWriter(files, self._options, self._partition_types, schema_id)
-        access = self._joiner.access(writer, names)
-        if attempts.merge is not None:
-            merged = attempts.merge.merged
-        else:
-            merged = merge_manifests(base.metas, request.merge or self._limits, access)
+        merged = self._merged(base, request, attempts, writer)
         base_metas = merged.onto(base.metas)
         if request.merge is not None and not changes and base_metas == base.metas:
             return None
-        previous = base.snapshot
         changes, next_row_id = self._with_row_ids(base, changes)
         lists = _write_lists(writer, names, base_metas, changes)
-        total_before = 0 if previous is None else previous.total_record_count
-        snapshot = Snapshot(
-            id=SnapshotId(base.id + 1),
+        snapshot = self._following(
+            base,
+            changes,
+            request,
+            lists,
             schema_id=schema_id,
-            base_manifest_list=lists.base,
-            base_manifest_list_size=lists.base_size,
-            delta_manifest_list=lists.delta,
-            delta_manifest_list_size=lists.delta_size,
-            changelog_manifest_list=lists.changelog,
-            changelog_manifest_list_size=lists.changelog_size,
-            index_manifest=self._index_manifest(previous, changes, writer, names),
-            commit_user=request.user,
-            commit_identifier=request.identifier,
-            commit_kind=request.kind,
-            time_millis=self._clock.now_millis(),
-            total_record_count=total_before + changes.record_count,
-            delta_record_count=changes.record_count,
-            changelog_record_count=changes.changelog_record_count if changes.changelog else None,
-            watermark=_watermark(request, previous),
-            statistics=request.statistics or self._statistics(previous, schema_id),
-            properties=MappingProxyType(marked(request.properties, lists.delta)),
+            index_manifest=self._index_manifest(base.snapshot, changes, writer, names),
             next_row_id=next_row_id,
         )
         self._storage.together([*attempts.before_put, files.flush])
@@ -147,6 +133,59 @@ class Stager:
             changelog_metas=lists.changelog_metas,
             merged=merged,
             since_millis=since,
+        )
+
+    def _merged(
+        self, base: Base, request: CommitRequest, attempts: Attempts, writer: ManifestWriter
+    ) -> Merged:
+        """The merge of the base's manifests: that of an earlier attempt if there is one, else a new
+        one, whose manifests `writer` gets.
+        """
+        if attempts.merge is not None:
+            return attempts.merge.merged
+        access = self._joiner.access(writer, attempts.names)
+        return merge_manifests(base.metas, request.merge or self._limits, access)
+
+    def _following(
+        self,
+        base: Base,
+        changes: Changes,
+        request: CommitRequest,
+        lists: _WrittenLists,
+        *,
+        schema_id: int,
+        index_manifest: str | None,
+        next_row_id: int,
+    ) -> Snapshot:
+        """The snapshot that follows the base. `index_manifest` is the name of its index manifest,
+        and `next_row_id` the first id that is free after the changes.
+        """
+        previous = base.snapshot
+        total_before = 0 if previous is None else previous.total_record_count
+        changelog_record_count = None
+        if changes.changelog:
+            changelog_record_count = changes.changelog_record_count
+        return Snapshot(
+            id=SnapshotId(base.id + 1),
+            schema_id=schema_id,
+            base_manifest_list=lists.base,
+            base_manifest_list_size=lists.base_size,
+            delta_manifest_list=lists.delta,
+            delta_manifest_list_size=lists.delta_size,
+            changelog_manifest_list=lists.changelog,
+            changelog_manifest_list_size=lists.changelog_size,
+            index_manifest=index_manifest,
+            commit_user=request.user,
+            commit_identifier=request.identifier,
+            commit_kind=request.kind,
+            time_millis=self._clock.now_millis(),
+            total_record_count=total_before + changes.record_count,
+            delta_record_count=changes.record_count,
+            changelog_record_count=changelog_record_count,
+            watermark=_watermark(request, previous),
+            statistics=request.statistics or self._statistics(previous, schema_id),
+            properties=MappingProxyType(marked(request.properties, lists.delta)),
+            next_row_id=next_row_id,
         )
 
     def _with_row_ids(self, base: Base, changes: Changes) -> tuple[Changes, int]:

@@ -2,7 +2,7 @@
 With the cache, the cost of a commit depends on what the commit changes, not on the size of the
 table (semantics.md §3.4).
 
-Invariants: the cache is valid at one snapshot, the *position*. The cache moves as a whole, over
+Invariants: the cache is valid at one snapshot, the cached one. The cache moves as a whole, over
 complete deltas in one lineage, and reads each delta once. If it cannot, it is emptied. An OVERWRITE
 by others may replace files without a delta that says so (R3.4), so the cache forgets buckets and
 files then. After a failure it forgets everything. Partitions that no commit touches are never read.
@@ -41,7 +41,7 @@ class TableCache:
     Attributes:
         snapshots: the snapshots of the table.
         manifests: reads its manifests.
-        buckets: the buckets at the position.
+        buckets: the buckets at the cached snapshot.
     """
 
     def __init__(self, table: Table, snapshots: SnapshotStore) -> None:
@@ -49,8 +49,8 @@ class TableCache:
         self.manifests = ManifestStore(table.storage)
         self._types = table.partition_types
         self._own_last: Base | None = None
-        """Our own last snapshot, until `forget`. The position may be another one."""
-        self._position: Snapshot | None = None
+        """Our own last snapshot, until `forget`. The cached snapshot may be another one."""
+        self._cached_at: Snapshot | None = None
         """The snapshot at which the buckets, files and the largest sequence number hold. None for the
         empty table.
         """
@@ -71,8 +71,8 @@ class TableCache:
         """Moves over a commit of our own.
 
         Args:
-            base: the snapshot on which it was built. If the position is an earlier snapshot, it
-                stays there until the next query.
+            base: the snapshot on which it was built. If the cached snapshot is an
+                earlier one, the cache stays there until the next query.
             published: the new snapshot.
             entries: the entries of its delta.
         """
@@ -80,32 +80,32 @@ class TableCache:
         self._added.clear()
         self._checked.end()
         snapshot = published.snapshot
-        if self._position != base.snapshot or snapshot is None:
+        if self._cached_at != base.snapshot or snapshot is None:
             return
         if snapshot.commit_kind is CommitKind.OVERWRITE:
             self.buckets.forget()
         self._take(entries)
         if self._highest is not None:
             self._highest = max(self._highest, highest_of(entries))
-        self._position = snapshot
+        self._cached_at = snapshot
 
     def forget(self) -> None:
         """Empties the cache."""
         self._own_last = None
-        self._position = None
+        self._cached_at = None
         self._drop()
         self._added.clear()
 
     def _drop(self) -> None:
-        """Empties what holds at the position."""
+        """Empties what holds at the cached snapshot."""
         self.buckets.forget()
         self._checked.forget()
         self._watched.forget()
         self._highest = None
 
     def _move(self, latest: Snapshot | None) -> None:
-        """Moves the position to this snapshot, or empties the cache. Raises `StorageError`."""
-        if latest == self._position:
+        """Moves the cache to this snapshot, or empties the cache. Raises `StorageError`."""
+        if latest == self._cached_at:
             return
         if (
             self.buckets.partitions
@@ -121,7 +121,7 @@ class TableCache:
                 follows = False
             if not follows:
                 self._drop()
-        self._position = latest
+        self._cached_at = latest
 
     def _follow(self, latest: Snapshot | None) -> bool:
         """Takes in what was committed since. Returns False if some of that is missing or not in one
@@ -129,13 +129,10 @@ class TableCache:
         """
         if latest is None:
             return False
-        position = self._position
-        if position is not None and (
-            latest.id <= position.id or not self.snapshots.stands(position)
-        ):
+        cached = self._cached_at
+        if cached is not None and (latest.id <= cached.id or not self.snapshots.stands(cached)):
             return False
-        position_id = 0 if position is None else position.id
-        window = self.snapshots.window(position_id, latest)
+        window = self.snapshots.window(0 if cached is None else cached.id, latest)
         if not window.complete:
             return False
         since = window.snapshots
@@ -250,9 +247,9 @@ class TableCache:
         """Whether the number at that snapshot is cached, or stored in the snapshot itself."""
         if latest is None or recorded_number(latest) is not None:
             return True
-        if self._highest is None or self._position is None:
+        if self._highest is None or self._cached_at is None:
             return False
-        return self._position.id <= latest.id
+        return self._cached_at.id <= latest.id
 
     def highest_at(self, latest: Snapshot | None) -> int:
         """The largest sequence number of the table at a snapshot. -1 if there is none. Raises

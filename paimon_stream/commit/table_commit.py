@@ -157,6 +157,8 @@ class TableCommit:
             SharedCheckpoint: somebody else publishes this identifier or a later one under the same
                 user meanwhile.
             UnsupportedFeature: a message asks for a search for conflicts (`check_from_snapshot`).
+            UnsupportedTable: another engine writes the table, and `paimon-stream.commit.guard` is
+                strict.
             PaimonStreamError: the errors of `Committer.commit`.
         """
         identifier = self._arguments.whole("identifier", identifier, least=LONG[0], most=LONG[1])
@@ -238,17 +240,8 @@ class TableCommit:
         watermark, properties = self._checked_marks(watermark, properties)
         by_identifier = self._checked_committables(committables)
         latest = self._latest()
-        newest = self._newest_of_user(latest, min(by_identifier)) if by_identifier else None
-        wanted = {
-            identifier: all_messages
-            for identifier, all_messages in by_identifier.items()
-            if newest is None or identifier > newest
-        }
-        for all_messages in wanted.values():
-            check_messages(self._table.layout, all_messages, self._storage.location)
-            self._check_committable_here(all_messages)
-        for identifier, all_messages in wanted.items():
-            self._check_files_exist(identifier, all_messages, latest)
+        wanted = self._newer_committables(by_identifier, latest)
+        self._check_all(wanted, latest)
         published = 0
         for identifier, all_messages in wanted.items():
             order = _CommitOrder(
@@ -453,6 +446,29 @@ class TableCommit:
             for identifier, messages in sorted(by_identifier.items())
         }
 
+    def _newer_committables(
+        self, by_identifier: Mapping[int, tuple[CommitMessage, ...]], latest: Snapshot | None
+    ) -> dict[int, tuple[CommitMessage, ...]]:
+        """Those of the committables that are newer than the last commit of this user."""
+        newest = None
+        if by_identifier:
+            newest = self._newest_of_user(latest, min(by_identifier))
+        return {
+            identifier: messages
+            for identifier, messages in by_identifier.items()
+            if newest is None or identifier > newest
+        }
+
+    def _check_all(
+        self, committables: Mapping[int, tuple[CommitMessage, ...]], latest: Snapshot | None
+    ) -> None:
+        """Checks all committables before the first is published. Raises as `filter_and_commit`."""
+        for messages in committables.values():
+            check_messages(self._table.layout, messages, self._storage.location)
+            self._check_committable_here(messages)
+        for identifier, messages in committables.items():
+            self._check_files_exist(identifier, messages, latest)
+
     def _check_committable_here(self, messages: Iterable[CommitMessage]) -> None:
         """Raises `UnsupportedFeature` for messages that this package cannot commit safely."""
         schema = self._table.schema
@@ -481,9 +497,10 @@ class TableCommit:
         newest snapshot that was searched for this commit.
         """
         self._check_committable_here(order.messages)
+        identifier = BATCH_IDENTIFIER if order.identifier is None else order.identifier
         request = CommitRequest(
             user=order.user,
-            identifier=BATCH_IDENTIFIER if order.identifier is None else order.identifier,
+            identifier=identifier,
             messages=order.messages,
             source=order.source,
             kind=order.kind,
@@ -492,7 +509,7 @@ class TableCommit:
             renumber=order.renumber,
             numbering=order.numbering,
             checked=order.checked,
-            seen=None if seen is None else SnapshotRef.of(seen),
+            seen=SnapshotRef.of_optional(seen),
             stage_uuid=self._runtime.ids.uuid(),
             force_snapshot=order.force_snapshot,
         )

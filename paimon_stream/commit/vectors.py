@@ -28,7 +28,7 @@ _LOG: Final = logging.getLogger(__name__)
 DataFile: TypeAlias = tuple[bytes, int, str]
 """A data file: its partition as a serialized row, its bucket, its name."""
 
-Marked: TypeAlias = Mapping[DataFile, Positions]
+Deletions: TypeAlias = Mapping[DataFile, Positions]
 
 _Record: TypeAlias = tuple[bytes, DeletionRange]
 """The vector of a data file, as index files have it, and its entry in the index file that had it,
@@ -56,7 +56,7 @@ class VectorChanges:
         self,
         entries: Iterable[IndexManifestEntry],
         gone: Collection[DataFile],
-        marked: Marked | None = None,
+        deletions: Deletions | None = None,
     ) -> tuple[IndexChange, ...]:
         """The changes of a snapshot's index files when data files are removed, or rows of them are
         deleted. Writes the new index files, which are durable on return. A second call with the
@@ -65,15 +65,15 @@ class VectorChanges:
         Args:
             entries: the index files with vectors that the snapshot has.
             gone: data files that have no vector any more.
-            marked: all deleted positions of other data files, ascending.
+            deletions: all deleted positions of other data files, ascending.
 
         Raises:
             CorruptMetadata, StorageError: an index file cannot be read or written.
         """
-        marked = marked or {}
-        named = {*gone, *marked}
+        deletions = deletions or {}
+        named = {*gone, *deletions}
         touched: dict[tuple[bytes, int], list[IndexManifestEntry]] = {
-            (partition, bucket): [] for partition, bucket, _ in marked
+            (partition, bucket): [] for partition, bucket, _ in deletions
         }
         for entry in entries:
             place = (entry.partition, entry.bucket)
@@ -87,7 +87,7 @@ class VectorChanges:
             self._answers[key] = tuple(
                 change
                 for place, replaced in touched.items()
-                for change in self._replacements(place, replaced, named, marked)
+                for change in self._replacements(place, replaced, named, deletions)
             )
         return self._answers[key]
 
@@ -121,13 +121,13 @@ class VectorChanges:
         place: tuple[bytes, int],
         replaced: Collection[IndexManifestEntry],
         named: Collection[DataFile],
-        marked: Marked,
+        deletions: Deletions,
     ) -> Iterator[IndexChange]:
         """The changes of one bucket. `place` is its partition and number, `replaced` its index
         files, and `named` the data files whose vectors in these no longer hold.
         """
         records = [record for entry in replaced for record in self._kept(entry, named)]
-        for (partition, bucket, name), positions in marked.items():
+        for (partition, bucket, name), positions in deletions.items():
             if (partition, bucket) == place:
                 data, length = encode_vector(positions, bits64=self._bits64)
                 records.append((data, DeletionRange(name, 0, length, len(positions))))

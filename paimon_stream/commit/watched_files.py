@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
+from paimon_stream.format.unknown_fields import UnknownFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +20,19 @@ class LiveFile:
         min_key: its smallest key, as a serialized row.
         max_key: its largest key.
         max_sequence_number: its largest sequence number.
+        unknown: the unknown fields of its entry, which that of its removal repeats.
     """
 
     min_key: bytes
     max_key: bytes
     max_sequence_number: int
+    unknown: UnknownFields = ()
 
     @classmethod
     def of(cls, entry: ManifestEntry) -> "LiveFile":
         """The facts about an entry's file."""
-        return cls(entry.file.min_key, entry.file.max_key, entry.file.max_sequence_number)
+        file = entry.file
+        return cls(file.min_key, file.max_key, file.max_sequence_number, file.unknown)
 
 
 @dataclass(slots=True)
@@ -70,6 +74,20 @@ class KnownFiles:
             self.twice.add(identity)
         elif identity not in self.removed:
             self.live[identity] = LiveFile.of(entry)
+
+    def with_unknown(self, entries: Iterable[ManifestEntry]) -> tuple[ManifestEntry, ...]:
+        """The entries of a commit. A DELETE has the unknown fields of the ADD that it cancels
+        (format.md §1.5). The commit message of a caller may lack them.
+        """
+        return tuple(map(self._as_added, entries))
+
+    def _as_added(self, entry: ManifestEntry) -> ManifestEntry:
+        if entry.kind is not FileKind.DELETE:
+            return entry
+        added = self.live.get(entry.identity)
+        if added is None or added.unknown == entry.file.unknown:
+            return entry
+        return replace(entry, file=replace(entry.file, unknown=added.unknown))
 
     @classmethod
     def replaced_by(cls, entries: Iterable[ManifestEntry]) -> "KnownFiles":

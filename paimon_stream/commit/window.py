@@ -18,7 +18,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 def published_since(
     snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None
 ) -> Snapshot | None:
-    """Whether somebody else has published this commit since: the oldest snapshot under the
+    """The snapshot by which somebody else has published this commit since: the oldest one under the
     request's user, with its identifier or a later one, above the snapshot that the attempts have
     seen (R2.6). None if there is none.
 
@@ -73,8 +73,8 @@ def check_lineage(
 
     Raises:
         TableRolledBack: `latest` does not continue from it.
-        CommitLost: `last` is the snapshot that was seen, it has rows, and its id exists with another
-            nonce.
+        CommitLost: `last` is the snapshot that was seen, it has rows, and its id exists with
+            another nonce.
         HistoryUnknown: it cannot be known whether `latest` continues from it.
     """
     request = attempts.request

@@ -23,14 +23,19 @@ from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import static_spec
 from paimon_stream.commit.table_commit import batch_user
 from paimon_stream.compact.keyed_plan import KeyedThresholds
-from paimon_stream.compact.planning import Thresholds, check_compactable, plan_units, rewriter_of
+from paimon_stream.compact.planning import (
+    Thresholds,
+    check_compactable,
+    plan_units,
+    rewriter_of,
+    why_left_as_is,
+)
 from paimon_stream.compact.publish import CompactedBucket, CompactionSource, CompactReport
 from paimon_stream.compact.remote import Elsewhere, RemoteRewriter, UnitTask
 from paimon_stream.compact.rewrite import Rewriter, Rewritten
 from paimon_stream.compact.units import Bucket, Unit, WaitingUnit, size_of
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.format.unknown_fields import names_of
 from paimon_stream.options import POSTPONE_BUCKETS, TARGET_FILE_SIZE, compaction_options
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.reports import Progress, silent
@@ -43,10 +48,12 @@ from paimon_stream.table.table import Table
 from paimon_stream.write.task import WriteSpec
 
 _PLANS: Final = 4
-"""The first plan, and three more for units that others have changed."""
+"""The first plan, and three more: for units that others have changed, and for the buckets to which
+waiting rows went.
+"""
 _PART_SECONDS: Final = 600
-"""What was rewritten is published at least this often. Files that are so young are no orphans to any
-cleaner, and little is lost if the process is killed.
+"""What was rewritten is published at least this often. Files that are so young are no orphans to
+any cleaner, and little is lost if the process is killed.
 """
 _MOST_THREADS: Final = 8
 _DECAY_MILLIS: Final = 1000
@@ -62,10 +69,6 @@ _DAMAGED: Final = (
     errors.WriteInterrupted,
 )
 _SKIPPED: Final = "Others have changed its files each time. Compact again later."
-_HELD: Final = (
-    "The manifests say of {} of its files what this release does not know ({}), and what it would lose. "
-    "Compact them with the engine that wrote them, or with a newer release of paimon-stream."
-)
 
 
 def compact(
@@ -101,7 +104,7 @@ def compact(
         PaimonStreamError: the errors of reading, writing and committing. If files are damaged, the
             first such error is raised after all other units have been published.
     """
-    run = _CompactionCall(
+    call = _CompactionCall(
         load=load,
         full=full,
         partitions=partitions,
@@ -113,17 +116,17 @@ def compact(
     is_distributed = False
     with _little_memory():
         for _ in range(_PLANS):
-            plan = run.plan(changed or None, distributes=not is_distributed)
+            plan = call.plan(changed or None, distributes=not is_distributed)
             if dry_run:
-                return run.expected(plan)
-            changed = run.carry_out(plan)
+                return call.expected(plan)
+            changed = call.carry_out(plan)
             if not changed:
                 if not plan.distributes:
                     break
                 is_distributed = True
-    if run.done.failed:
-        raise run.done.failed[0]
-    return run.report(plan, list(changed.values()))
+    if call.done.failed:
+        raise call.done.failed[0]
+    return call.report(plan, list(changed.values()))
 
 
 @contextmanager
@@ -177,7 +180,7 @@ class _CompactedSoFar:
         counted: a report of what was published, by bucket.
         conflicts: how often others had changed a unit.
         failed: the errors of damaged files, in the order in which they were found.
-        held: the units that are not rewritten because of unknown fields, by bucket.
+        left_as_is: the units that are not rewritten because of unknown fields, by bucket.
     """
 
     user: str = ""
@@ -186,7 +189,7 @@ class _CompactedSoFar:
     counted: list[CompactedBucket] = field(default_factory=list)
     conflicts: int = 0
     failed: list[errors.PaimonStreamError] = field(default_factory=list)
-    held: dict[Bucket, Unit] = field(default_factory=dict)
+    left_as_is: dict[Bucket, Unit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +239,7 @@ class _CompactionCall:
             only=only,
             waiting=distributes,
         )
-        self.done.held.update((unit.bucket, unit) for unit in planned.held)
+        self.done.left_as_is.update((unit.bucket, unit) for unit in planned.left_as_is)
         units = [unit for unit in planned.units if unit.newest_schema <= scan.schema.id]
         stale = [unit for unit in planned.units if unit.newest_schema > scan.schema.id]
         waits = any(isinstance(unit, WaitingUnit) for unit in planned.units)
@@ -307,11 +310,12 @@ class _CompactionCall:
         table = plan.scan.table
         done = self.done
         skipped = _counted(table.layout, given_up, plan.limits.target, _SKIPPED)
+        snapshot_id = None if done.snapshot is None else done.snapshot.id
         new_files = [file for result in done.rewritten for file in result.written]
         changelog = [file for result in done.rewritten for file in result.changelog]
         return replace(
             _counts_before(table, [result.unit for result in done.rewritten], dry_run=False),
-            snapshot_id=None if done.snapshot is None else done.snapshot.id,
+            snapshot_id=snapshot_id,
             files_after=len(new_files),
             rows_after=sum(file.row_count for file in new_files),
             bytes_after=sum(file.file_size for file in new_files),
@@ -321,12 +325,11 @@ class _CompactionCall:
         )
 
     def _skipped(self, plan: _CompactionPlan) -> Iterator[CompactedBucket]:
-        """The units that are held, by bucket."""
-        for unit in self.done.held.values():
-            files = [entry.file for entry in unit.known if entry.file.unknown]
-            names = names_of(tuple(field for file in files for field in file.unknown))
-            reason = _HELD.format(len(files), names)
-            yield from _counted(plan.scan.table.layout, [unit], plan.limits.target, reason)
+        """The units that are left as they are, by bucket."""
+        for unit in self.done.left_as_is.values():
+            yield from _counted(
+                plan.scan.table.layout, [unit], plan.limits.target, why_left_as_is(unit)
+            )
 
 
 def _naming_bucket(

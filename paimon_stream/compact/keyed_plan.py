@@ -115,8 +115,12 @@ class KeyedThresholds:
         """
         target = target_bytes(options, keyed=True)
         off_peak = options.value(opt.COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
-        total = opt.COMPACTION_TOTAL_SIZE
-        incremental = opt.COMPACTION_INCREMENTAL_SIZE
+        total = None
+        if options.is_set(opt.COMPACTION_TOTAL_SIZE):
+            total = options.value(opt.COMPACTION_TOTAL_SIZE)
+        incremental = None
+        if options.is_set(opt.COMPACTION_INCREMENTAL_SIZE):
+            incremental = options.value(opt.COMPACTION_INCREMENTAL_SIZE)
         top = max(1, top_level(options))
         older = OlderRows.of(spec, options, columns, top)
         return cls(
@@ -127,8 +131,8 @@ class KeyedThresholds:
             amplification=options.value(opt.COMPACTION_AMPLIFICATION),
             ratio=options.value(opt.COMPACTION_SIZE_RATIO) + off_peak,
             always_full=options.is_set(opt.COMPACTION_INTERVAL),
-            total=options.value(total) if options.is_set(total) else None,
-            incremental=options.value(incremental) if options.is_set(incremental) else None,
+            total=total,
+            incremental=incremental,
             force=options.value(opt.COMPACTION_FORCE_UP) or older.looks_up,
             rewrite_all=options.value(opt.COMPACTION_REWRITE_ALL),
             older=older,
@@ -174,29 +178,28 @@ def next_unit(
 
     Raises:
         FormatError: a key cannot be decoded, or files of one level overlap.
+        StorageError: an older schema, by which old rows are recognized, cannot be read.
         InvalidOption: the bucket has files above the highest level, and a changelog would not have
             their rows.
     """
     runs = runs_of(files, types)
     limits = _with_highest_level(limits, runs, spec)
-    chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
+    chosen = _chosen(runs, spec, limits, vectors, full=full)
     if chosen is None:
         return None
-    is_part = chosen.runs < len(runs) and not limits.older.looks_up
-    if is_part and (limits.as_whole or _loses(spec, runs, chosen.runs)):
-        chosen = Pick(len(runs), limits.top)
     picked = {entry.identity for run in runs[: chosen.runs] for entry in run.files}
     picked_files = [entry for entry in files if entry.identity in picked]
     if not full and len(picked_files) == 1 and picked_files[0].file.level == chosen.level:
         return None
     is_in_place = len(runs) == 1 and runs[0].level == chosen.level
     has_older = chosen.level < max(entry.file.level for entry in files)
+    alone = vectors if is_in_place else None
     merges, upgrades = _merges_and_upgrades(
         sections(picked_files, types),
         chosen.level,
         limits,
-        vectors if is_in_place else None,
-        keep_deletes=has_older and not limits.older.marks,
+        alone,
+        keep_deletes=has_older and not limits.older.deletes_older,
     )
     replaced = [entry for merge in merges if merge.writes for entry in merge.files]
     replaced += upgrades
@@ -211,6 +214,27 @@ def next_unit(
         merges=merges_with_older,
         in_bucket=tuple(files),
     )
+
+
+def _chosen(
+    runs: Sequence[SortedRun],
+    spec: MergeSpec,
+    limits: KeyedThresholds,
+    vectors: Collection[str],
+    *,
+    full: bool,
+) -> Pick | None:
+    """The runs of a bucket that are merged, and onto which level; None if none are. All runs are
+    merged if a merge of the newer ones alone would lose what the older ones need. The parameters
+    are those of `next_unit`.
+    """
+    chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
+    if chosen is None:
+        return None
+    is_part = chosen.runs < len(runs) and not limits.older.looks_up
+    if is_part and (limits.as_whole or _loses(spec, runs, chosen.runs)):
+        return Pick(len(runs), limits.top)
+    return chosen
 
 
 def _with_highest_level(
@@ -293,8 +317,8 @@ def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
 # -- picks
 # ------------------------------------------------------------------------------------------
 def pick(runs: Sequence[SortedRun], limits: KeyedThresholds) -> Pick | None:
-    """The runs of a minor compaction (§4.2). The rules come in Java's order. None if there is nothing
-    to do.
+    """The runs of a minor compaction (§4.2). The rules come in Java's order. None if there is
+    nothing to do.
     """
     count = len(runs)
     trigger = limits.trigger
@@ -321,8 +345,9 @@ def pick(runs: Sequence[SortedRun], limits: KeyedThresholds) -> Pick | None:
 def pick_full(
     runs: Sequence[SortedRun], limits: KeyedThresholds, vectors: Collection[str] = ()
 ) -> Pick | None:
-    """The runs of a full compaction (§4.3): all of them. None if all files are on the highest level
-    and have no old or deleted rows.
+    """The runs of a full compaction (§4.3): all of them. None if there are none, or if all files
+    are on the highest level and have no old or deleted rows. With `rewrite_all`, such files are
+    rewritten, too. Raises `CorruptMetadata`, `StorageError`.
     """
     if not runs:
         return None
@@ -433,16 +458,7 @@ def _merges_and_upgrades(
     small = limits.small if alone is None else 0
     for group in _neighbours(picked_sections, small):
         entry = group[0].single if len(group) == 1 else None
-        if (
-            entry is None
-            or limits.rewrite_all
-            or (level == limits.top and entry.file.delete_row_count != 0)
-            or limits.drops_rows_of(entry)
-            # A row that is too old on arrival is dropped, whatever the statistics say, because its
-            # key was not looked up.
-            or (entry.file.level == 0 and limits.older.marks and limits.expiry is not None)
-            or (alone is not None and entry.file.file_name in alone)
-        ):
+        if entry is None or _is_rewritten(entry, level, limits, alone or ()):
             files = [entry for section in group for entry in section.files]
             comparison = limits.older.merging(level, files)
             merges.append(
@@ -451,12 +467,12 @@ def _merges_and_upgrades(
         elif entry.file.level != level:
             comparison, writes = limits.older.upgrading(level, entry)
             if comparison is not None:
-                # As in Java, deletes stay in a file that is rewritten instead of upgraded, unless the
-                # table has deletion vectors (§7.3).
+                # As in Java, deletes stay in a file that is rewritten instead of upgraded, unless
+                # the table has deletion vectors (§7.3).
                 merges.append(
                     Merge(
                         sections=tuple(group),
-                        keep_deletes=not limits.older.marks,
+                        keep_deletes=not limits.older.deletes_older,
                         comparison=comparison,
                         writes=writes,
                     )
@@ -464,6 +480,23 @@ def _merges_and_upgrades(
             if not writes:
                 upgrades.append(entry)
     return merges, upgrades
+
+
+def _is_rewritten(
+    entry: ManifestEntry, level: int, limits: KeyedThresholds, alone: Collection[str]
+) -> bool:
+    """Whether a file that is placed on this level loses rows, or has to be written anew for another
+    reason. `alone` are the names of files that are rewritten in any case.
+    """
+    if limits.rewrite_all or (level == limits.top and entry.file.delete_row_count != 0):
+        return True
+    if limits.drops_rows_of(entry):
+        return True
+    if entry.file.level == 0 and limits.older.deletes_older and limits.expiry is not None:
+        # A row that is too old on arrival is dropped, whatever the statistics say, because its key
+        # was not looked up.
+        return True
+    return entry.file.file_name in alone
 
 
 def _neighbours(picked_sections: Iterable[Section], small: int) -> Iterator[list[Section]]:

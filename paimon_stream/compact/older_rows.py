@@ -33,7 +33,8 @@ class OlderRows:
         top: the highest level.
         looks_up: whether a row that leaves level 0 is merged with the rows that higher levels have
             of its key.
-        marks: whether the older rows that were looked up are marked as deleted in their files.
+        deletes_older: whether the older rows that were looked up are deleted in their files, by
+            deletion vectors.
         full: whether rows that reach the highest level are compared with the rows there, for the
             changelog.
         logs: whether rows that leave level 0 are compared with older rows instead, for the
@@ -46,7 +47,7 @@ class OlderRows:
     spec: MergeSpec
     top: int
     looks_up: bool
-    marks: bool
+    deletes_older: bool
     full: bool
     logs: bool
     compared: tuple[str, ...] | None
@@ -70,7 +71,7 @@ class OlderRows:
             top=top,
             looks_up=spec.engine == FIRST_ROW or needs_lookup(options),
             # With first-row, the older row is the one that stays.
-            marks=options.value(opt.DELETION_VECTORS) and spec.engine != FIRST_ROW,
+            deletes_older=options.value(opt.DELETION_VECTORS) and spec.engine != FIRST_ROW,
             full=producer == "full-compaction",
             logs=producer == "lookup",
             compared=compared,
@@ -86,14 +87,15 @@ class OlderRows:
         logs = (self.full and level == self.top) or (self.logs and looks_up)
         if not logs and not looks_up:
             return None
+        known = self.top if self.full else 1
         return Comparison(
             spec=self.spec,
             level=level,
-            known=self.top if self.full else 1,
+            known=known,
             compared=self.compared,
             looks_up=looks_up,
             logs=logs,
-            marks=self.marks and looks_up,
+            deletes_older=self.deletes_older and looks_up,
         )
 
     def upgrading(self, level: int, entry: ManifestEntry) -> tuple[Comparison | None, bool]:
@@ -109,13 +111,13 @@ class OlderRows:
             return comparison, False
         # Rows are looked up only for files of level 0.
         other_format = self.formats.get(0, self.format) != self.formats.get(level, self.format)
-        drops_deletes = self.marks and entry.file.delete_row_count != 0
+        drops_deletes = self.deletes_older and entry.file.delete_row_count != 0
         newest_row_stays = self.spec.engine == "deduplicate" and not self.spec.sequence_fields
         older_rows_change_it = level < self.top and not newest_row_stays
         rewrites = other_format or drops_deletes or older_rows_change_it
-        marks_older_rows = self.marks and level < self.top
+        deletes_older_rows = self.deletes_older and level < self.top
         # If none of these needs the older rows, they are not looked up.
-        if rewrites or comparison.logs or marks_older_rows:
+        if rewrites or comparison.logs or deletes_older_rows:
             return comparison, rewrites
         return None, rewrites
 
@@ -145,7 +147,11 @@ class RecordExpiry:
             return None
         since = millis // 1000 - options.value(opt.RECORD_EXPIRE_TIME) // 1000
         field = schema.field(options.value(opt.RECORD_TIME_FIELD))
-        return cls(field, since, lambda id_: schema if id_ == schema.id else schemas.get(id_))
+
+        def schema_of(schema_id: int) -> TableSchema:
+            return schema if schema_id == schema.id else schemas.get(schema_id)
+
+        return cls(field, since, schema_of)
 
     def fresh(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The rows that stay. As in Java, rows are dropped before merging. So if the newest version

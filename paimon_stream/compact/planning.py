@@ -6,7 +6,7 @@ fixed bucket the order of rows counts, so the files of a unit are neighbours (§
 only on its input.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, Final
@@ -21,6 +21,8 @@ from paimon_stream.format.entries import HASH, ManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS as VECTORS_INDEX
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.types import TypeRoot
+from paimon_stream.format.unknown_fields import names_of
+from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.options.option import Option
 from paimon_stream.read.merged import buckets
 from paimon_stream.read.scan import Scan
@@ -141,19 +143,31 @@ class PlannedUnits:
     Attributes:
         limits: the thresholds of the table.
         units: what is rewritten.
-        held: what is not rewritten, because the entries of some of the files have unknown fields
+        left_as_is: what is not rewritten, because the entries of some of the files have unknown fields
             (format.md §1.5). What these say of a file may not hold for those that would replace it.
     """
 
     limits: Thresholds | KeyedThresholds
     units: list[Unit] = field(default_factory=list)
-    held: list[Unit] = field(default_factory=list)
+    left_as_is: list[Unit] = field(default_factory=list)
 
     def add(self, units: Iterable[Unit]) -> None:
-        """Sorts units into those that are rewritten and those that are held."""
+        """Sorts units into those that are rewritten and those that are left as they are."""
         for unit in units:
-            is_held = any(entry.file.unknown for entry in unit.known)
-            (self.held if is_held else self.units).append(unit)
+            if any(entry.file.unknown for entry in unit.known):
+                self.left_as_is.append(unit)
+            else:
+                self.units.append(unit)
+
+
+def why_left_as_is(unit: Unit) -> str:
+    """Why a unit of `PlannedUnits.left_as_is` is not rewritten, and what to do, for people."""
+    files = [entry.file for entry in unit.known if entry.file.unknown]
+    names = names_of(tuple(field for file in files for field in file.unknown))
+    return (
+        f"The manifests say of {len(files)} of its files what this release does not know ({names}), and what it would "
+        "lose. Compact them with the engine that wrote them, or with a newer release of paimon-stream."
+    )
 
 
 def plan_append(
@@ -210,7 +224,7 @@ def _is_candidate(entry: ManifestEntry, vectors: Mapping[str, Vector], limits: T
 
 def _packed(files: Sequence[ManifestEntry], limits: Thresholds) -> list[Unit]:
     """Packs files into units, the smallest files first. A unit reads its files in the order in
-    which they were written (RC2.1).
+    which they were written (RC2.1). The largest files are left out if they are too few for a unit.
     """
     ascending = sorted(
         files,
@@ -257,22 +271,23 @@ def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestE
     """The first neighbouring files that are enough for a unit. If they become too large before, the
     search continues without the oldest of them.
     """
-    window: list[list[ManifestEntry]] = []
+    considered: list[list[ManifestEntry]] = []
     for block in _blocks(files):
-        window.append(block)
-        neighbours = list(chain.from_iterable(window))
+        considered.append(block)
+        neighbours = list(chain.from_iterable(considered))
         if len(neighbours) >= limits.least_files:
             return neighbours
         if size_of(neighbours) >= 2 * limits.target:
-            window.pop(0)
+            considered.pop(0)
     return []
 
 
 def _full(
     files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]
 ) -> list[ManifestEntry]:
-    """All files after the leading large ones, if most of them are small or any has a deletion
-    vector; otherwise none.
+    """All files after the leading large ones, if there are at least three and most of them are
+    small, or if any has a deletion vector; otherwise none. With `rewrite_all`, all files of the
+    bucket.
     """
     blocks = _blocks(files)
     if limits.rewrite_all:
@@ -346,20 +361,34 @@ def plan_units(
         InvalidOption: an option of the table cannot be used.
     """
     check_indexes(scan.table, scan.snapshot)
-    spec = scan.merge
-    if spec is None:
+    if scan.merge is None:
         limits = Thresholds.of(scan.table.options)
         units = plan_append(scan.files, limits, scan.vectors, full=full)
         planned = PlannedUnits(limits=limits)
         planned.add(unit for unit in units if only is None or unit.bucket in only)
         return planned
     thresholds = keyed_limits(scan, runtime, early=early)
-    types = [scan.schema.field(name).type for name in spec.keys]
     planned = PlannedUnits(limits=thresholds)
     if waiting:
         planned.add(_waiting_units(scan, only, wrong))
-    if planned.units:
-        return planned
+    if not planned.units:
+        planned.add(_keyed_units(scan, scan.merge, thresholds, only, wrong, full=full))
+    return planned
+
+
+def _keyed_units(
+    scan: Scan,
+    spec: MergeSpec,
+    thresholds: KeyedThresholds,
+    only: Collection[Bucket] | None,
+    wrong: Callable[[PaimonStreamError, ManifestEntry], object],
+    *,
+    full: bool,
+) -> Iterator[Unit]:
+    """A unit for each bucket of a table with a primary key that has something to merge. `spec` says
+    how rows of one key are merged. The other parameters are those of `plan_units`.
+    """
+    types = [scan.schema.field(name).type for name in spec.keys]
     for files in buckets(
         entry
         for entry in scan.files
@@ -371,8 +400,7 @@ def plan_units(
             wrong(error, files[0])
             continue
         if unit is not None:
-            planned.add((unit,))
-    return planned
+            yield unit
 
 
 def _waiting_units(

@@ -281,7 +281,7 @@ class KeyedRewriter(Rewriter):
         """
         assert isinstance(unit, KeyedUnit)
         work = _BucketWork(
-            scan=replace(self._scan, marked={}),
+            scan=replace(self._scan, deletions={}),
             live={entry.identity: entry for entry in unit.in_bucket},
         )
         try:
@@ -312,18 +312,20 @@ class KeyedRewriter(Rewriter):
         """
         partition, bucket, _ = unit.bucket
         place = (partition, bucket)
-        marked = work.scan.marked
+        deletions = work.scan.deletions
         names = {entry.file.file_name for entry in work.live.values()}
         entries = {entry.file.file_name: entry for entry, _ in self._applied(unit).values()}
-        if not (entries or marked):
+        if not (entries or deletions):
             return ()
-        marked_names = {
+        changed_names = {
             vector.data_file for entry in entries.values() for vector in entry.file.deletions or ()
         }
-        gone = {(*place, name) for name in marked_names - names}
+        gone = {(*place, name) for name in changed_names - names}
         changes = VectorChanges(self._scan.table, self._runtime.ids.uuid())
         with changes.owned():
-            new_vectors = {(*place, name): marked[name] for name in sorted(names & marked.keys())}
+            new_vectors = {
+                (*place, name): deletions[name] for name in sorted(names & deletions.keys())
+            }
             changed = changes.at(entries.values(), gone, new_vectors)
         return tuple(change.entry.file for change in changed)
 

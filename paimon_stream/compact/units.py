@@ -36,12 +36,12 @@ class Unit:
 
     @property
     def size(self) -> int:
-        """Bytes of the files."""
+        """How many bytes the files have."""
         return size_of(self.files)
 
     @property
     def rows(self) -> int:
-        """Rows of the files."""
+        """How many rows the files have."""
         return sum(entry.file.row_count for entry in self.files)
 
     @property
@@ -168,5 +168,5 @@ def depth(files: Iterable[ManifestEntry]) -> int:
 
 
 def size_of(files: Iterable[ManifestEntry]) -> int:
-    """Bytes of the files."""
+    """How many bytes the files have."""
     return sum(entry.file.file_size for entry in files)

@@ -45,7 +45,7 @@ def arrow_schema(fields: Sequence[DataField]) -> pa.Schema:
     )
 
 
-def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
+def from_arrow(type_: pa.DataType, *, nullable: bool = True) -> DataType:
     """The Paimon type that a new table gets for an Arrow column (format.md §2.5).
 
     Args:
@@ -72,7 +72,7 @@ def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
         root = TypeRoot.TIMESTAMP_LTZ if type_.tz else TypeRoot.TIMESTAMP
         return paimon_type(root=root, precision=DIGITS_OF_SECOND[type_.unit])
     if pa.types.is_dictionary(type_):
-        return from_arrow(type_.value_type, nullable)
+        return from_arrow(type_.value_type, nullable=nullable)
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return paimon_type(root=TypeRoot.ARRAY, element=_of_arrow_field(type_.value_field))
     if pa.types.is_map(type_):
@@ -89,7 +89,7 @@ def from_arrow(type_: pa.DataType, nullable: bool = True) -> DataType:
 
 
 def _of_arrow_field(field: pa.Field) -> DataType:
-    return from_arrow(field.type, field.nullable)
+    return from_arrow(field.type, nullable=field.nullable)
 
 
 def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> pa.Array:

@@ -72,8 +72,10 @@ class Compressor(NamedTuple):
     compress: Callable[[bytes], bytes]
 
 
+@lru_cache(64)
 def compressor(compression: str, level: int) -> Compressor:
-    """The compressor for a value of `manifest.compression`.
+    """The compressor for a value of `manifest.compression`. Each is made once, because every commit
+    asks for it several times.
 
     Args:
         compression: `zstd` (Avro's `zstandard`) or the name of another codec of Avro.
@@ -98,6 +100,7 @@ def compressor(compression: str, level: int) -> Compressor:
 
 
 def _snappy(data: bytes) -> bytes:
+    # In Avro, a checksum of the plain bytes follows.
     packed: bytes = pa.Codec("snappy").compress(data, asbytes=True)
     return packed + zlib.crc32(data).to_bytes(4, "big")
 
@@ -242,7 +245,9 @@ def _opened(cursor: "_Cursor") -> _OpenedFile:
 
 
 def _metadata_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
-    """The plain blocks of a metadata file, within the limits above."""
+    """The plain blocks of a metadata file. Raises `CorruptMetadata` beyond `MOST_PLAIN`,
+    `_MOST_PLAIN_IN_FILE` or `_MOST_RECORDS`.
+    """
     cursor = file.cursor
     remaining_bytes = _MOST_PLAIN_IN_FILE + _PLAIN_PER_BYTE * cursor.size
     remaining_records = _MOST_RECORDS + cursor.size
@@ -256,7 +261,9 @@ def _metadata_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
 
 
 def _data_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
-    """The plain blocks of a data file, within the limits above."""
+    """The plain blocks of a data file. Raises `CorruptMetadata` for a block of more than
+    `_MOST_DATA` bytes, or with more records than bytes and than `_MOST_RECORDS`.
+    """
     for block in _packed(file):
         plain = _plain(file.codec, block.data, file.cursor, _MOST_DATA)
         if block.records > max(len(plain), _MOST_RECORDS):

@@ -34,7 +34,9 @@ _MOST_EMPTY: Final = 1
 """The most values without bytes in a record. Paimon writes none."""
 
 Holds: TypeAlias = Callable[[bytes], bool] | None
+"""Whether the entries of a partition are wanted; None for all."""
 Blocks: TypeAlias = Callable[[AvroBlock], bool] | None
+"""Whether a block is decoded; None for all."""
 _FIELD_NAMES: Final = [path.split(".") for path in PATHS]
 """For each path, the names of the fields from the record down to the value."""
 
@@ -110,8 +112,8 @@ def read_rows(
     of_interest: Blocks = None,
 ) -> Iterator[tuple[Any, ...]]:
     """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None for
-    a field that the writer did not have. Behind them come the entry's `UnknownFields`, in files whose
-    schema has any. `read_entries` reads blocks that begin as those of the `wanted` schema do.
+    a field that the writer did not have. Behind them come the entry's `UnknownFields`, in files
+    whose schema has any. `read_entries` reads blocks that begin as those of the `wanted` schema do.
 
     Args:
         data: the bytes of the manifest.
@@ -144,8 +146,8 @@ def read_rows(
 
 
 def _with_rest(rows: Iterable[tuple[Any, ...]], rest: Rest) -> list[tuple[Any, ...]]:
-    """The rows, with unknown fields in the place of the bytes that hold them. Raises `ValueError` or
-    `IndexError`.
+    """The rows, with unknown fields in the place of the bytes that hold them. Raises `ValueError`
+    or `IndexError`.
     """
     unknown: dict[bytes, UnknownFields] = {}
     with_unknown = []

@@ -1,9 +1,10 @@
 """Fields of Avro records that this release does not know: found in the bytes of a block when it is
 read, put back when the records are written (format.md §1.5).
 
-No value of such a field is ever made. Its bytes are cut out of the block and put at the end of the
+No value of such a field is made. Its bytes are cut out of the block and put at the end of the
 record that had it. So the memory that a crafted file can cost is that of its bytes, and every type
-is kept exactly.
+is kept exactly. Only arrays of numbers become values, because commit messages have them in another
+form (format.md §8.2).
 
 What a file holds besides the wanted schema is decided once, by the writer's schema. Files without
 such fields cost nothing.
@@ -51,7 +52,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
     at = _after_number(data, at)
     if at - start > _MOST_BYTES:
         raise ValueError("a number is too long")
-    bits = 0
+    bits = 0  # each byte has seven of them, the lowest first
     for byte in reversed(data[start:at]):
         bits = bits << 7 | byte & 127
     return unzigzag(bits), at
@@ -281,8 +282,8 @@ class _Kept(NamedTuple):
 
     Attributes:
         type: see `UnknownField`.
-        branches: the writer's branches, None if its type is no union. For each what it is in
-            `type`, None for null.
+        branches: for each branch of the writer's union, the encoded number of that branch in
+            `type`, or None for null. None if the writer's type is no union.
     """
 
     type: str
@@ -307,7 +308,7 @@ class Finder:
 
     Attributes:
         schema: the writer's schema.
-        finds: whether that has any.
+        finds: whether the schema has unknown fields.
     """
 
     def __init__(self, written: Any, wanted: Any) -> None:
@@ -509,14 +510,41 @@ class _OwnType:
         return own
 
 
+# -- arrays of numbers ----------------------------------------------------------------------------
+LONGS: Final = json.dumps(["null", {"type": "array", "items": "long"}], sort_keys=True)
+"""The type of an unknown field that is an array of longs, as `UnknownField` has it."""
+
+
+def field_of_longs(path: _Path, numbers: Sequence[int]) -> UnknownField:
+    """The unknown field at a path that has these numbers of 64 bits."""
+    items = (zigzag(len(numbers)), *map(zigzag, numbers)) if numbers else ()
+    return UnknownField(path, LONGS, b"".join((zigzag(1), *items, zigzag(0))))
+
+
+def longs_of(field: UnknownField) -> tuple[int, ...]:
+    """The numbers of an unknown field whose type is `LONGS`, and whose bytes a file had."""
+    numbers: list[int] = []
+    _, at = _number(field.data, 0)
+    blocks = _items(field.data, at)
+    size, at = next(blocks)
+    while size:
+        for _ in range(size):
+            number, at = _number(field.data, at)
+            numbers.append(number)
+        size, at = blocks.send(at)
+    return tuple(numbers)
+
+
 # -- writing --------------------------------------------------------------------------------------
 def types_of(unknown: UnknownFields) -> Types:
-    """The unknown fields that a schema has room for if it has room for those of this record."""
+    """The place and the type of each unknown field of a record. Its schema must have room for them."""
     return tuple(sorted({(field.place, field.type) for field in unknown}))
 
 
 def joined(several: Iterable[Types]) -> Types | None:
-    """All of these fields; None if a field has several types, so that no schema has room for it."""
+    """The unknown fields of several schemas; None if a field has several types, so that no schema
+    has room for it.
+    """
     types: dict[tuple[str, ...], str] = {}
     for some in several:
         for place, type_ in some:
@@ -595,6 +623,7 @@ class _Weaver:
         self._names: dict[tuple[str, ...], list[str]] = {}
         for (*place, name), _ in types:
             self._names.setdefault(tuple(place), []).append(name)
+        # The places of unknown fields, and those on the way to them.
         self._ways = {place[:depth] for place in self._names for depth in range(len(place) + 1)}
         self._skips: dict[tuple[str, ...], Skip] = {}
         """What skips the values at a place without unknown fields, for each place that was met."""

@@ -28,12 +28,18 @@ one by one.
 
 _NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
 COMPACT_DECIMAL: Final = 18
+"""The highest precision of a DECIMAL that a slot holds."""
 COMPACT_TIMESTAMP: Final = 3
+"""The highest precision of a timestamp that a slot holds."""
 INLINE: Final = 7
+"""The most bytes of a text that a slot holds."""
 _LARGE: Final = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _LOW_BYTES: Final = np.array([(1 << 8 * n) - 1 for n in range(9)], np.uint64)
+"""For each n, a mask of the lowest n bytes of a word."""
 _SHORT_TEXT: Final = np.array([0x80 | n for n in range(8)], np.uint64) << np.uint64(56)
+"""For each n, the mark of a text of n bytes in a slot: its highest byte."""
 _NAN: Final = {TypeRoot.FLOAT: 0x7FC00000, TypeRoot.DOUBLE: 0x7FF8000000000000}
+"""The bits of Java's only NaN."""
 _VIEWED: Final = {
     TypeRoot.TINYINT: np.uint8,
     TypeRoot.SMALLINT: np.uint16,
@@ -64,7 +70,9 @@ class EncodedRows:
 
 
 def header_size(columns: int) -> int:
-    """Bytes of the row kind and the null bits (format.md §5.1)."""
+    """Bytes of the row kind and the null bits, a multiple of 8 (format.md §5.1). The row kind has 8
+    bits, each column one.
+    """
     return (columns + 71) // 64 * 8
 
 
@@ -128,6 +136,7 @@ def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> En
     for i, word in enumerate(header):
         rows.put(i, word)
     for i, (part, offset) in enumerate(zip(parts, offsets_in_row, strict=True), start=len(header)):
+        # The upper half of a slot that points into the variable part is the offset there.
         pointer = np.asarray(offset, np.uint64) << np.uint64(32)
         if part.texts is not None:
             rows.put(i, np.where(part.texts.lengths > INLINE, part.slot | pointer, part.slot))
@@ -153,6 +162,7 @@ def _offsets_in_row(parts: Sequence[_Part], start: int) -> tuple[list[int | Ints
         if part.texts is None:
             end = end + 8 * len(part.tail)
         else:
+            # A text that does not fit into its slot takes whole words.
             end = end + np.where(part.texts.lengths > INLINE, part.texts.lengths + 7 & -8, 0)
     return offsets, end
 
@@ -195,7 +205,7 @@ def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
     header: list[_WordColumn] = [0] * (header_size(len(parts)) // 8)
     for i, part in enumerate(parts):
         if part.null is not None:
-            word, bit = divmod(i + 8, 64)
+            word, bit = divmod(i + 8, 64)  # the first 8 bits are the row kind: 0, an insert
             header[word] = part.null.astype(np.uint64) << np.uint64(bit) | np.asarray(
                 header[word], np.uint64
             )
@@ -243,6 +253,7 @@ def _cast(column: pa.Array, type_: DataType) -> pa.Array:
 
 
 def _part(column: pa.Array, type_: DataType) -> _Part:
+    """A column in words. Raises `InvalidData`, and `UnsupportedFeature` for a nested type."""
     if type_.is_nested:
         raise UnsupportedFeature(f"{type_} cannot be part of a key.", type=str(type_))
     column = _cast(column, type_)
@@ -275,10 +286,14 @@ def _raw(column: pa.Array, dtype: Any, per_row: int = 1) -> npt.NDArray[Any]:
 
 
 def _zeroed(values: Words, null: Flags | None) -> Words:
+    """The values, with 0 for NULL."""
     return values if null is None else np.where(null, np.uint64(0), values)
 
 
 def _timestamp_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Part:
+    """Milliseconds in the slot; for a finer type in the variable part, and the nanoseconds within
+    the millisecond in the slot.
+    """
     values = _raw(column, np.int64)
     nanos_per = _NANOS_PER[column.type.unit]
     per_milli = 1_000_000 // nanos_per
@@ -295,7 +310,10 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
     low = pairs[:, 0]
     high = pairs[:, 1]
     if not is_reserved(type_):
+        # A short DECIMAL has no tail: its low word is all of the number.
         return _Part(slot=_zeroed(low, null), null=null)
+    # All bits are 1 for a negative number, else 0. XOR with them turns a negative number into a
+    # non-negative one that needs as many bytes.
     sign = (high.view(np.int64) >> 63).view(np.uint64)
     size = _byte_length(low ^ sign, high ^ sign)
     # The digits are moved to the front, big endian. They are shifted up as one number of 128 bits:
@@ -305,6 +323,8 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
     bits = (shift % 64).astype(np.uint64)
     upper = np.where(by_a_word, low, high)
     lower = np.where(by_a_word, np.uint64(0), low)
+    # These bits move from the lower word into the upper one. Where nothing is shifted, there are
+    # none; `maximum` only keeps numpy from shifting by 64, which is undefined.
     carried = np.where(bits > 0, lower >> (np.uint64(64) - np.maximum(bits, 1)), np.uint64(0))
     first_word = ((upper << bits) | carried).byteswap()
     second_word = (lower << bits).byteswap()
@@ -340,6 +360,7 @@ def _texts(column: pa.Array, null: Flags | None) -> _Texts:
     raw = np.zeros(end - start + 8, np.uint8)
     if end > start:
         raw[:-8] = np.frombuffer(column.buffers()[2], np.uint8, end)[start:]
+    # A view with a stride of one byte, so that a word begins at each position.
     near = np.ndarray((end - start + 1,), np.uint64, raw, 0, (1,))
     lengths = np.diff(bounds).astype(np.int64)
     if null is not None:

@@ -68,6 +68,7 @@ def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) 
     for i, (type_, value) in enumerate(zip(types, values, strict=True)):
         slot = first_slot + 8 * i
         if value is None:
+            # The null bits follow the 8 bits of the row kind.
             row[(i + 8) >> 3] |= 1 << ((i + 8) & 7)
             if is_reserved(type_):
                 size = _DECIMAL_BYTES if type_.root is TypeRoot.DECIMAL else 8
@@ -163,6 +164,7 @@ def _put_decimal(out: bytearray, slot: int, type_: DataType, value: Any) -> None
     if type_.precision <= COMPACT_DECIMAL:
         _LONG.pack_into(out, slot, unscaled)
         return
+    # In two's complement, a negative number needs as many bytes as its inverse.
     magnitude = ~unscaled if unscaled < 0 else unscaled
     digits = unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
     _SLOT.pack_into(out, slot, len(digits), len(out))
@@ -194,7 +196,9 @@ def _put_map(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
 
 
 def _append(out: bytearray, slot: int, piece: bytes) -> None:
-    """Puts a piece at the end of the row, and its size and offset into the slot."""
+    """Puts a piece at the end of the row, filled up to a multiple of 8 bytes, and its size and
+    offset into the slot.
+    """
     _SLOT.pack_into(out, slot, len(piece), len(out))
     out.extend(piece)
     out.extend(bytes(-len(piece) % 8))
@@ -215,7 +219,9 @@ def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
 
 
 def _array_form(element: DataType, count: int) -> tuple[int, int]:
-    """Where the elements of an array begin, and the bytes of one."""
+    """Where the elements of an array begin, and the bytes of one. Before them come the count in 4
+    bytes, and the null bits in words of 4 bytes.
+    """
     width = FIXED[element.root].size if element.root in FIXED else 8
     return 4 + (count + 31) // 32 * 4, width
 

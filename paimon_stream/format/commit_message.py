@@ -153,8 +153,7 @@ class CommitMessage:
         version: int = VERSION,
     ) -> "CommitMessage":
         """The message in these bytes, which must be of this version, 11 to 14, and hold nothing
-        else. Raises `FormatError`, `UnknownVersion`, and `UnsupportedFeature` for a file with
-        `_WRITE_COLS_SEQUENCES`.
+        else. Raises `FormatError` and `UnknownVersion`.
         """
         source = _Input(data, version)
         message = _read(source)
@@ -216,7 +215,7 @@ class _Input(ByteCursor):
 
     def count(self, smallest: int) -> int:
         """The number of entries that follow, each of at least `smallest` bytes. If fewer bytes are
-        left than that, the number is refused before anything is read.
+        left than so many entries need, the number is refused before anything is read.
         """
         count = self.number()
         if count < 0 or count * smallest > len(self.raw) - self.at:

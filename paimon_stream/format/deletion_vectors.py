@@ -226,6 +226,7 @@ def _of_runs(runs: Positions, size: int) -> Positions:
     lengths = runs[:, 1] + 1
     if lengths.sum() != size:
         raise ValueError("its runs have another length than they say")
+    # Each value is the first of its run, plus its place among all values less that of the first.
     offsets = np.cumsum(lengths) - lengths
     return np.repeat(runs[:, 0] - offsets, lengths) + np.arange(size)
 

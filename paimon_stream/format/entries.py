@@ -139,7 +139,8 @@ class GlobalIndexMeta(NamedTuple):
         index_field_id: the id of the column.
         extra_field_ids: the ids of further columns.
         index_meta: bytes that only the index understands.
-        source_meta: such bytes about the source of the index, from message version 12 on.
+        source_meta: bytes about the source of the index, which only the index understands. Messages
+            have them from version 12 on.
     """
 
     row_range_start: int
@@ -163,9 +164,9 @@ class IndexFileMeta:
         file_name: the name, without folders.
         file_size: bytes.
         row_count: how many hashes or vectors it has.
-        deletions: the places of its deletion vectors.
+        deletions: the places of its deletion vectors; None for another type.
         external_path: the path of a file outside of the table.
-        global_index: what a global index covers.
+        global_index: what a global index covers; None for another type.
     """
 
     index_type: str

@@ -184,11 +184,12 @@ def _avro_problem(name: str, type_: DataType) -> str | None:
 
 
 def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
-    """Warns once, naming all options of the format's own library (`parquet.*`, `orc.*`) that have
-    no effect here.
+    """Gives one warning for all options of the format's own library (`parquet.*`, `orc.*`) that
+    have no effect here; none if there are no such options.
     """
     prefix = f"{format_.value}."
     honoured = {prefix + name for name in _HONOURED[format_]}
+    # A `#` precedes the name of the column that an option is for.
     of_format = (key for key in options if key.startswith(prefix))
     ignored = sorted(key for key in of_format if key.partition("#")[0] not in honoured)
     if format_ is FileFormat.ORC and ZSTD_LEVEL.key in options:

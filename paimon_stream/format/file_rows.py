@@ -10,8 +10,9 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, Final
 
-from paimon_stream.errors import FormatError, InvalidData, UnsupportedFeature
+from paimon_stream.errors import FormatError, InvalidData
 from paimon_stream.format import entries
+from paimon_stream.format.avro_unknown import LONGS, field_of_longs, longs_of
 from paimon_stream.format.binary_row import decode_row, encode_row
 from paimon_stream.format.types import parse_type
 from paimon_stream.format.unknown_fields import names_of
@@ -19,7 +20,11 @@ from paimon_stream.format.unknown_fields import names_of
 _FIELDS: Final = 20
 _SLOTS: Final = struct.Struct(f"<{1 + _FIELDS}q")
 _WITH_SEQUENCES: Final = 13
-"""The first version in which a data file has one more field, `_WRITE_COLS_SEQUENCES`."""
+"""The first version in which a data file has one more field, `_WRITE_COLS_SEQUENCES`. This release
+does not know what it says, and carries it as an unknown field of the manifest entry.
+"""
+_SEQUENCES: Final = ("_FILE", "_WRITE_COLS_SEQUENCES")
+"""The path of that field in a manifest entry."""
 _MORE_SLOTS: Final = struct.Struct(f"<{2 + _FIELDS}q")
 _NO_SEQUENCES: Final = 1 << 8 + _FIELDS
 """The null bit of that field."""
@@ -76,13 +81,9 @@ class _Row:
 
 def encode_data_file(file: entries.DataFileMeta, version: int = 11) -> bytes:
     """The row of a data file in a message of this version. Raises `InvalidData` for numbers that
-    are too large for their columns, and for unknown fields, for which a message has no room.
+    are too large for their columns, and for unknown fields, for which the message has no room.
     """
-    if file.unknown:
-        raise InvalidData(
-            f"Data file {file.file_name!r} has {names_of(file.unknown)}, which this release does not know "
-            "and a commit message could not hold."
-        )
+    sequences = _sequences_of(file, version)
     has_sequences = version >= _WITH_SEQUENCES
     row = _Row(_FIELDS + has_sequences)
     try:
@@ -94,13 +95,32 @@ def encode_data_file(file: entries.DataFileMeta, version: int = 11) -> bytes:
                 write(row, value)
         if not has_sequences:
             return row.done(_SLOTS)
-        row.bits |= _NO_SEQUENCES
-        row.slots.append(0)
+        if sequences is None:
+            row.bits |= _NO_SEQUENCES
+            row.slots.append(0)
+        else:
+            row.piece(_array_of_longs(sequences))
         return row.done(_MORE_SLOTS)
     except (struct.error, UnicodeEncodeError, OverflowError) as error:
         raise InvalidData(
             f"Data file {file.file_name!r} does not fit into a commit message: {error}."
         ) from None
+
+
+def _sequences_of(file: entries.DataFileMeta, version: int) -> tuple[int, ...] | None:
+    """The `_WRITE_COLS_SEQUENCES` of a data file; None if it has none. Raises `InvalidData` for
+    unknown fields for which a message of this version has no room.
+    """
+    if not file.unknown:
+        return None
+    first, *others = file.unknown
+    is_sequences = not others and (first.path, first.type) == (_SEQUENCES, LONGS)
+    if is_sequences and version >= _WITH_SEQUENCES:
+        return longs_of(first)
+    raise InvalidData(
+        f"Data file {file.file_name!r} has {names_of(file.unknown)}, which this release does not know "
+        f"and a commit message of version {version} cannot hold."
+    )
 
 
 def _put_names(row: _Row, names: tuple[str, ...]) -> None:
@@ -130,14 +150,18 @@ def _built_stats_row(stats: entries.SimpleStats) -> bytes:
     row = _Row(3)
     row.data(stats.min_values)
     row.data(stats.max_values)
-    counts = stats.null_counts
-    numbers = [0 if count is None else count for count in counts]
-    null_bits = sum(1 << i for i, count in enumerate(counts) if count is None)
-    head = _COUNT.pack(len(counts)) + null_bits.to_bytes((len(counts) + 31) // 32 * 4, "little")
+    row.piece(_array_of_longs(stats.null_counts))
+    return row.done(_STATS_SLOTS)
+
+
+def _array_of_longs(values: Sequence[int | None]) -> bytes:
+    """The array of these numbers, of which those that are None are NULL."""
+    numbers = [0 if value is None else value for value in values]
+    null_bits = sum(1 << i for i, value in enumerate(values) if value is None)
+    head = _COUNT.pack(len(values)) + null_bits.to_bytes((len(values) + 31) // 32 * 4, "little")
     # The numbers may begin at any multiple of 4 bytes. The array is padded at its end, and its size
     # includes the padding.
-    row.piece(head + struct.pack(f"<{len(counts)}q", *numbers) + bytes(-len(head) & 7))
-    return row.done(_STATS_SLOTS)
+    return head + struct.pack(f"<{len(values)}q", *numbers) + bytes(-len(head) & 7)
 
 
 _NO_STATS: Final = _built_stats_row(entries.EMPTY_STATS)
@@ -145,12 +169,12 @@ _NO_STATS: Final = _built_stats_row(entries.EMPTY_STATS)
 
 def decode_data_file(data: bytes, version: int = 11) -> entries.DataFileMeta:
     """The data file that a row describes, in a message of this version. Raises `FormatError` for
-    bytes that are not such a row, and `UnsupportedFeature` for one whose columns have sequence
-    numbers of their own.
+    bytes that are not such a row.
     """
+    sequences_slot = 0
     try:
         if version >= _WITH_SEQUENCES:
-            header, *slots, _ = _MORE_SLOTS.unpack_from(data)
+            header, *slots, sequences_slot = _MORE_SLOTS.unpack_from(data)
         else:
             header, *slots = _SLOTS.unpack_from(data)
             header |= _NO_SEQUENCES
@@ -163,11 +187,7 @@ def decode_data_file(data: bytes, version: int = 11) -> entries.DataFileMeta:
             for slot, (name, null_bit, _, read) in zip(slots, _COLUMNS, strict=True)
         }
         if not header & _NO_SEQUENCES:
-            raise UnsupportedFeature(
-                f"Data file {values['file_name']!r} of a commit message has _WRITE_COLS_SEQUENCES, which this release "
-                "cannot put into a manifest. Commit the message with the engine that wrote it.",
-                path=values["file_name"],
-            )
+            values["unknown"] = (field_of_longs(_SEQUENCES, _longs(data, sequences_slot)),)
         return entries.DataFileMeta(**values)
     except (struct.error, UnicodeDecodeError) as error:
         raise FormatError(f"{len(data)} bytes are not the row of a data file: {error}.") from None
@@ -208,7 +228,7 @@ def _stats(data: bytes, slot: int) -> entries.SimpleStats:
     if row == _NO_STATS:
         return entries.EMPTY_STATS
     header, low, high, counts = _STATS_SLOTS.unpack_from(row)
-    if header & 0x700:
+    if header & 0x700:  # the null bits of the three fields
         raise FormatError("The statistics of a data file have NULL in a NOT NULL field.")
     return entries.SimpleStats(_bytes(row, low), _bytes(row, high), _counts(_piece(row, counts)))
 
@@ -220,6 +240,15 @@ def _array_of(array: bytes, what: str) -> tuple[int, int]:
     if count < 0 or head + 8 * count > len(array):
         raise FormatError(f"An array of {count} {what} is cut off after {len(array)} bytes.")
     return count, head
+
+
+def _longs(data: bytes, slot: int) -> list[int]:
+    """The numbers of an array whose elements are NOT NULL."""
+    values = _counts(_piece(data, slot))
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values):
+        raise FormatError("An array of sequence numbers has NULL elements.")
+    return numbers
 
 
 def _counts(array: bytes) -> tuple[int | None, ...]:

@@ -29,7 +29,9 @@ _PARSED_SCHEMA: Final = fastavro.parse_schema(INDEX_MANIFEST_SCHEMA)
 _SOURCE_META: Final = ("_GLOBAL_INDEX", "_SOURCE_META")
 _TYPE_OF_SOURCE_META: Final = '["null", "bytes"]'
 _READ_AS: Final = extended(_SCHEMA_JSON, ((_SOURCE_META, _TYPE_OF_SOURCE_META),))
-"""The known fields. Java has `_SOURCE_META` since 2.0. It is written where an index has any."""
+"""The known fields. Java has `_SOURCE_META` since 2.0. It is written only if an index has a value
+for it.
+"""
 
 # The fields of an index file, of a `DeletionRange` and of a `GlobalIndexMeta`, in the order of
 # their values.

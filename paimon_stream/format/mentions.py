@@ -39,7 +39,7 @@ class Mentions:
         """
         hashes: list[int] = []
         for prefix in self._prefixes:
-            start = block.find(prefix, 1)
+            start = block.find(prefix, 1)  # a name has at least a byte of length before it
             while start > 0:
                 _add_hashes(block, start, hashes)
                 # The search continues at the next byte, because bytes that look like a name may

@@ -24,7 +24,7 @@ _Words = npt.NDArray[np.uint32]
 
 def hash_bytes(data: bytes, seed: int = _SEED) -> int:
     """The hash of one row without arity, or of any bytes."""
-    tail_start = len(data) & ~3
+    tail_start = len(data) & ~3  # where the bytes begin that fill no whole word
     hash_ = seed
     for word in struct.unpack(f"<{tail_start // 4}I", data[:tail_start]):
         hash_ = _round(hash_, word)

@@ -55,6 +55,8 @@ def checked_name(name: str, path: str, source: str | None = None) -> str:
     Raises:
         CorruptMetadata: no file or folder of a table can have this name.
     """
+    if _PLAIN.fullmatch(name):  # as nearly every name
+        return name
     problem = wrong_with(name)
     if problem is not None:
         raise CorruptMetadata(

@@ -99,6 +99,7 @@ def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -
                 raise FormatError("its footer is damaged")
             if chunk_metadata and chosen(i, chunk_metadata):
                 chunk_metadata[_TYPE] = (_I32, type_)
+                # Bounds of the old type would have another order.
                 chunk_metadata.pop(_STATISTICS, None)
     changed = bytearray()
     _write(changed, metadata)
@@ -125,7 +126,7 @@ class _ThriftReader(ByteCursor):
         field = 0
         while (head := self.take(1)[0]) != _STOP:
             kind = head & 15
-            step = head >> 4
+            step = head >> 4  # from the last field; 0 if the field's number follows in full
             field = field + step if step else unzigzag(self.varint())
             value = None if kind in (_TRUE, _FALSE) else self._value(kind, depth)
             fields[field] = (kind, value)
@@ -145,6 +146,7 @@ class _ThriftReader(ByteCursor):
         if kind in (_LIST, _SET):
             head = self.take(1)[0]
             item_kind = head & 15
+            # 15 says that the count follows.
             count = self.varint() if head >> 4 == 15 else head >> 4
             return item_kind, [self._value(item_kind, depth + 1) for _ in range(count)]
         if kind == _STRUCT:

@@ -54,6 +54,7 @@ def partition_path(
     types: Sequence[DataType],
     values: Sequence[Any],
     default: str = _NULL,
+    *,
     legacy: bool = True,
 ) -> str:
     """The folder of a partition, relative to the table, without a slash at its end. It is empty
@@ -72,9 +73,13 @@ def partition_path(
     """
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
-        check_partition_key(key, type_, legacy)
-        text = "" if value is None else value_text(type_, value, legacy)
-        parts.append(f"{escape(key)}={escape(default if is_blank(text) else text)}")
+        check_partition_key(key, type_, legacy=legacy)
+        named = ""
+        if value is not None:
+            named = value_text(type_, value, legacy=legacy)
+        if is_blank(named):
+            named = default
+        parts.append(f"{escape(key)}={escape(named)}")
     return "/".join(parts)
 
 
@@ -85,7 +90,7 @@ def is_blank(text: str) -> bool:
     return all(char in _JAVA_WHITESPACE for char in text)
 
 
-def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = "") -> None:
+def check_partition_key(key: str, type_: DataType, *, legacy: bool, table: str = "") -> None:
     """Refuses a type whose folder other engines would not find.
 
     Args:
@@ -117,7 +122,7 @@ def check_partition_key(key: str, type_: DataType, legacy: bool, table: str = ""
         )
 
 
-def value_text(type_: DataType, value: Any, legacy: bool = True) -> str:
+def value_text(type_: DataType, value: Any, *, legacy: bool = True) -> str:
     """The text of a partition value.
 
     Args:

@@ -119,6 +119,7 @@ def _zstd_size(packed: bytes) -> int | None:
     """The size that the first frame notes for its content, None if it notes none (RFC 8878, chapter
     3.1).
     """
+    # A header has at most 18 bytes. A frame with a noted size that is shorter is streamed.
     if len(packed) < 18 or packed[:4] != _ZSTD_MAGIC:
         return None
     descriptor = packed[4]
@@ -129,7 +130,7 @@ def _zstd_size(packed: bytes) -> int | None:
     # A frame of more than one segment has a byte for the size of its window.
     start = 6 - single_segment + _ZSTD_DICTIONARY[descriptor & 3]
     size = int.from_bytes(packed[start : start + width], "little")
-    return size + 256 if width == 2 else size
+    return size + 256 if width == 2 else size  # two bytes hold sizes from 256 on
 
 
 class ByteCursor:

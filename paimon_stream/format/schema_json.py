@@ -1,6 +1,5 @@
 """The schema file: its value, and the conversion to and from JSON (format.md §2)."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -8,7 +7,13 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from paimon_stream.errors import CorruptMetadata, UnknownVersion
-from paimon_stream.format.json_text import integer, optional_text, parse_json, understanding
+from paimon_stream.format.json_text import (
+    indented,
+    integer,
+    optional_text,
+    parse_json,
+    understanding,
+)
 from paimon_stream.format.types import DataField, DataType, TypeRoot, parse_field
 from paimon_stream.format.unknown_fields import UnknownMembers, members, unknown_members
 from paimon_stream.reports import html_table
@@ -116,7 +121,7 @@ def encode_schema(schema: TableSchema) -> bytes:
         node["comment"] = schema.comment
     node["timeMillis"] = schema.time_millis
     node |= members(schema.unknown)
-    return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
+    return indented(node, 2, " : ").encode()
 
 
 def decode_schema(data: bytes, path: str) -> TableSchema:

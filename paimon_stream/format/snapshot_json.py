@@ -1,6 +1,5 @@
 """The snapshot file: its value, and the conversion to and from JSON (format.md §3)."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -9,7 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, NewType
 
 from paimon_stream.errors import UnknownVersion
-from paimon_stream.format.json_text import integer, parse_json, understanding
+from paimon_stream.format.json_text import indented, integer, parse_json, understanding
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.unknown_fields import UnknownMembers, members, unknown_members
 
@@ -56,8 +55,8 @@ class Snapshot:
         total_record_count: the rows of all live files. Rows of one key are not merged.
         delta_record_count: the added rows without the removed ones. It may be negative.
         changelog_record_count: the rows of the changelog files; None without any.
-        watermark: epoch milliseconds.
-        statistics: the name of a file in `statistics/`.
+        watermark: the watermark in epoch milliseconds; None without any.
+        statistics: the name of the file of table statistics in `statistics/`; None without any.
         properties: what the writer noted.
         next_row_id: the first free row id, of tables with row tracking.
         operation: the statement that made the snapshot, of newer engines.
@@ -128,6 +127,11 @@ class SnapshotRef:
     def of(cls, snapshot: Snapshot) -> "SnapshotRef":
         """The reference to this snapshot."""
         return cls(id=snapshot.id, nonce=snapshot.nonce)
+
+    @classmethod
+    def of_optional(cls, snapshot: Snapshot | None) -> "SnapshotRef | None":
+        """The reference to this snapshot. None if there is none."""
+        return None if snapshot is None else cls.of(snapshot)
 
     def node(self) -> dict[str, Any]:
         """The reference in JSON, as our private files have it."""
@@ -210,7 +214,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
         if is_required or value is not None:
             node[key] = value
     node |= members(snapshot.unknown)
-    return json.dumps(node, indent=2, separators=(",", " : "), ensure_ascii=False).encode()
+    return indented(node, 2, " : ").encode()
 
 
 _ADVICE: Final = "Restore the file, or roll the table back to an older snapshot."

@@ -162,7 +162,7 @@ def _truncate_upper(value: str, length: int) -> str | None:
 
 
 def encode_stats(
-    fields: Sequence[DataField], column_stats: Sequence[ColumnStats], dense: bool
+    fields: Sequence[DataField], column_stats: Sequence[ColumnStats], *, dense: bool
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
     """Columns' statistics in the form in which they are stored.
 
@@ -214,6 +214,7 @@ def decode_stats(
                 f"Statistics name columns that the schema lacks: {', '.join(unknown)}."
             )
         covered = [by_name[name] for name in columns]
+    # Rows without columns stand for no statistics.
     if stats.min_values[:4] == bytes(4) and not stats.null_counts:
         return {}
     column_stats = _column_stats([column.type for column in covered], stats)

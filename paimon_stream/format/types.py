@@ -132,6 +132,7 @@ class DataType:
             node[name] = self.element.to_json()
         if self.root is TypeRoot.ROW:
             node["fields"] = [member.to_json() for member in self.fields]
+        # `unknown` has what a later release wrote here, not the fields of a ROW.
         return node | members(self.unknown)
 
     def _text(self) -> str:
@@ -336,11 +337,12 @@ class _SqlType:
         if keyword in ("VARIANT", "BLOB", "VECTOR"):
             raise UnsupportedFeature(f"Type {keyword} is not supported.", type=keyword)
         root = self._atomic_root(keyword, zone)
+        scale = numbers[1] if len(numbers) > 1 else 0
         type_ = DataType(
             root=root,
             nullable=not_null is None,
             precision=_precision(root, keyword, numbers),
-            scale=numbers[1] if len(numbers) > 1 else 0,
+            scale=scale,
         )
         if root is TypeRoot.DECIMAL and not (
             1 <= type_.precision <= 38 and type_.scale <= type_.precision

@@ -39,7 +39,7 @@ WAIT_SECONDS: Final = 10.0
 """How long a batch waits for its expiry, in seconds."""
 
 _OF_COMMITS: Final = 16
-"""In an object store, an expiry begins after one of 16 commits after which one may be due."""
+"""Of 16 commits to an object store after which an expiry may be due, one begins it."""
 _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 
@@ -78,7 +78,8 @@ class _OldestSnapshot:
     _snapshot: Snapshot | None = None
     """The oldest one at the last look; None before the first look, and in an empty table."""
     _store: SnapshotStore | None = None
-    """That of the last look. What it knows of the newest snapshot saves listing the snapshots."""
+    """The store of the last look. What it knows of the newest snapshot saves listing the snapshots.
+    """
 
     def may_expire(self, table: Table, latest: int | None, runtime: Runtime) -> bool:
         """Whether snapshots may expire now, as far as is known without asking the storage. `latest`
@@ -121,7 +122,7 @@ class AfterCommit:
     """
     runtime: Runtime = field(default_factory=system)
     batch: bool = False
-    """Whether the committer is no stream's."""
+    """Whether the committer is a batch writer's."""
     on_expiry: Callable[[ExpireReport | None], object] | None = None
     """Gets each expiry's report, or None if it failed, in the thread that did the work."""
     _worker: threading.Thread | None = None
@@ -251,12 +252,7 @@ class AfterCommit:
             self._failed(table, error)
 
     def _expire_snapshots(self, table: Table, last: Snapshot | None) -> None:
-        report = expire_snapshots(
-            table,
-            user=None if last is None else last.commit_user,
-            last_of_user=None if last is None else last.id,
-            runtime=self.runtime,
-        )
+        report = expire_snapshots(table, last_of_stream=last, runtime=self.runtime)
         self._notify(report)
         if report.snapshots:
             _LOG.info(

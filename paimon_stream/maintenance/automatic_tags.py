@@ -87,13 +87,16 @@ def create_automatic_tags(
     if not dry_run:
         for name in deleted:
             delete_tag(table, name, runtime=runtime)
-    next_time = names.due_at({**tags, **dict(wanted)})
+    due_at = names.due_at({**tags, **dict(wanted)})
+    next_time = None
+    if due_at is not None:
+        next_time = due_at.replace(tzinfo=None).isoformat()
     return AutomaticTagsReport(
         location=table.location,
         dry_run=dry_run,
         created=created,
         deleted=deleted,
-        next_time=None if next_time is None else next_time.replace(tzinfo=None).isoformat(),
+        next_time=next_time,
     )
 
 
@@ -168,21 +171,28 @@ class TagNames:
         elif period == "daily":
             format_ = _DAY[style]
         elif period == "two-hours":
-            format_ = _HOUR["with_dashes"]
+            format_ = _HOUR["with_dashes"]  # Java ignores the formatter here
         else:
             format_ = _HOUR[style]
-        zone = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
-        has_name = options.is_set(opt.TAG_BATCH_NAME)
-        has_most = options.is_set(opt.TAG_NUM_RETAINED_MAX)
+        zone_option = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
+        zone = None
+        if options.is_set(zone_option) or zone_option.default:
+            zone = options.value(zone_option)
+        batch = None
+        if options.is_set(opt.TAG_BATCH_NAME):
+            batch = options.value(opt.TAG_BATCH_NAME)
+        most = 0
+        if options.is_set(opt.TAG_NUM_RETAINED_MAX):
+            most = options.value(opt.TAG_NUM_RETAINED_MAX)
         return cls(
             mode=mode,
             period=tag_period(options),
             delay=dt.timedelta(milliseconds=options.value(opt.TAG_CREATION_DELAY)),
             format=format_,
-            zone=options.value(zone) if options.is_set(zone) or zone.default else None,
+            zone=zone,
             complete=options.value(opt.TAG_AUTOMATIC_COMPLETION),
-            batch=options.value(opt.TAG_BATCH_NAME) if has_name else None,
-            most=options.value(opt.TAG_NUM_RETAINED_MAX) if has_most else 0,
+            batch=batch,
+            most=most,
         )
 
     def counts(self, name: str) -> bool:
@@ -238,6 +248,9 @@ class TagNames:
         return max(times, default=None)
 
     def _after(self, time: dt.datetime) -> dt.datetime:
+        """When the next tag is due, after that of the period which begins at `time`: the next
+        period has ended then, and the delay is over.
+        """
         try:
             return time + 2 * self.period + self.delay
         except OverflowError:  # somebody's tag 9999-12-31

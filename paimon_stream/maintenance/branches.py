@@ -136,7 +136,7 @@ def create_branch(
     for schema_id in SchemaStore(main).ids():
         if tagged is None or schema_id <= tagged.schema_id:
             branch.put_if_absent(schema_path(schema_id), main.read(schema_path(schema_id)))
-    point = None if tagged is None else SnapshotRef.of(tagged)
+    point = SnapshotRef.of_optional(tagged)
     write_identity(branch, point, runtime or system())
     if tagged is not None and tag is not None:
         branch.put_if_absent(snapshot_path(tagged.id), encode_snapshot(without_changelog(tagged)))
@@ -264,28 +264,31 @@ def fast_forward(
     main = table.storage
     of_branch.check_is_main(main, WHERE)
     of_branch.check_branch(name, main.location)
-    run = _Forward(main, of_branch.BranchStorage(main, name), runtime)
-    target = run.target()
-    run.refuse(target, take_over=take_over)
+    forward = _Forward(main, of_branch.BranchStorage(main, name), runtime)
+    target = forward.target()
+    forward.refuse(target, take_over=take_over)
     forwarding = Forwarding(
-        lost=run.lost(target), removes_expired=run.removes_expired(target), begin=run.begin
+        lost=forward.lost(target),
+        removes_expired=forward.removes_expired(target),
+        begin=forward.begin,
     )
     rolled = rollback_to(
         table, target, dry_run=dry_run, take_over=take_over, forwarding=forwarding, runtime=runtime
     )
     if not dry_run:
-        run.add(target.snapshot.id)
-        present = run.present()
-        run.note_what_is_back(present)
-        run.copy_streams(present)
+        forward.add(target.snapshot.id)
+        present = forward.present()
+        forward.note_what_is_back(present)
+        forward.copy_streams(present)
+    kept = None if target.alone else target.snapshot.id
     return ForwardReport(
         location=main.location,
         branch=name,
-        snapshot=run.ids[-1],
-        kept=None if target.alone else target.snapshot.id,
+        snapshot=forward.ids[-1],
+        kept=kept,
         added=tuple(
             snapshot_id
-            for snapshot_id in run.ids
+            for snapshot_id in forward.ids
             if target.alone or snapshot_id > target.snapshot.id
         ),
         removed=rolled.snapshots,
@@ -393,15 +396,13 @@ class _Forward:
             return []
         shared, proven = self._shared()
         restored = SnapshotRef.of(target.snapshot)  # by a run that was killed
-        standing = [
-            snapshot for snapshot in self._standing() if SnapshotRef.of(snapshot) != restored
-        ]
+        others = [snapshot for snapshot in self._readable() if SnapshotRef.of(snapshot) != restored]
         lost = [
             Removed.of(snapshot, certain=snapshot.id > proven)
-            for snapshot in standing
+            for snapshot in others
             if snapshot.id > shared
         ]
-        present = {(snapshot.commit_user, snapshot.commit_identifier) for snapshot in standing}
+        present = {(snapshot.commit_user, snapshot.commit_identifier) for snapshot in others}
         earlier = read_removals(self.main)  # a noted snapshot may be part of the branch
         for user, entry in journalled_batches(self.main):
             before = entry.previous
@@ -450,7 +451,7 @@ class _Forward:
         cut = cut_below(self.main_snapshots, read_removals(self.main), point, latest)
         return (0, point.id) if cut is None else (cut.id, cut.id)
 
-    def _standing(self) -> list[Snapshot]:
+    def _readable(self) -> list[Snapshot]:
         """Main's snapshots that can be read. Those that cannot be read are removed all the same."""
 
         def readable(snapshot_id: int) -> Snapshot | None:

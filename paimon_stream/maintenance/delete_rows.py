@@ -86,10 +86,10 @@ def delete_rows(
             table=plan.table.location,
             dry_run=dry_run,
             rows=plan.rows,
-            files=len(plan.marked),
+            files=len(plan.deletions),
             files_read=plan.files_read,
         )
-        if dry_run or not plan.marked:
+        if dry_run or not plan.deletions:
             return report
         try:
             return replace(report, snapshot_id=_publish(plan, running))
@@ -128,18 +128,18 @@ class _DeletionPlan:
     Attributes:
         table: the table when it was planned.
         snapshot: the newest snapshot then.
-        marked: the positions of the rows in each data file that are not deleted yet.
+        deletions: the positions of the rows in each data file that are not deleted yet.
         files_read: how many data files were looked into.
     """
 
     table: Table
     snapshot: Snapshot | None
-    marked: Mapping[DataFile, Positions]
+    deletions: Mapping[DataFile, Positions]
     files_read: int
 
     @property
     def rows(self) -> int:
-        return sum(map(len, self.marked.values()))
+        return sum(map(len, self.deletions.values()))
 
     @classmethod
     def of(cls, table: Table, where: Any, progress: Progress) -> "_DeletionPlan":
@@ -152,7 +152,7 @@ class _DeletionPlan:
         scan = replace(plan_scan(table, filter=where), where=None)
         bytes_in_all = sum(entry.file.file_size for entry in scan.files)
         bytes_read = 0
-        marked = {}
+        deletions = {}
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="paimon-stream-delete") as pool:
             try:
                 matches = pool.map(partial(_matching_rows, scan, predicate), scan.files)
@@ -161,13 +161,15 @@ class _DeletionPlan:
                 ):
                     new = np.setdiff1d(rows, old, assume_unique=True)
                     if len(new):
-                        marked[entry.partition, entry.bucket, entry.file.file_name] = new
+                        deletions[entry.partition, entry.bucket, entry.file.file_name] = new
                     bytes_read += entry.file.file_size
                     progress("bytes", bytes_read, bytes_in_all)
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
-        return cls(table=table, snapshot=scan.snapshot, marked=marked, files_read=len(scan.files))
+        return cls(
+            table=table, snapshot=scan.snapshot, deletions=deletions, files_read=len(scan.files)
+        )
 
 
 def _matching_rows(scan: Scan, predicate: Predicate, entry: ManifestEntry) -> Positions:
@@ -203,17 +205,17 @@ class _DeleteSource:
         more.
         """
         table = self._plan.table
-        marked = self._plan.marked
-        touched = {partition for partition, _, _ in marked}
+        deletions = self._plan.deletions
+        touched = {partition for partition, _, _ in deletions}
         types = table.partition_types
         files = live_files(
             ManifestStore(table.storage), base.metas, types, PartitionFilter(types, rows=touched)
         )
         live = {(entry.partition, entry.bucket, entry.file.file_name): entry for entry in files}
-        gone = marked.keys() - live.keys()
+        gone = deletions.keys() - live.keys()
         if gone:
             raise DeletedFiles(
-                f"others have replaced {len(gone)} of the {len(marked)} data files whose rows were "
+                f"others have replaced {len(gone)} of the {len(deletions)} data files whose rows were "
                 "to be deleted, each time that they were looked for. Nothing was deleted. Delete "
                 "again later.",
                 files=tuple(sorted(name for *_, name in gone)),
@@ -225,12 +227,12 @@ class _DeleteSource:
             columns=(),
             snapshot=base.snapshot,
             files=(),
-            vectors=index.vectors({name for *_, name in marked}),
+            vectors=index.vectors({name for *_, name in deletions}),
         )
-        before = deleted_rows(scan, map(live.__getitem__, marked))
+        before = deleted_rows(scan, map(live.__getitem__, deletions))
         merged = {
             file: np.union1d(new, old)
-            for (file, new), old in zip(marked.items(), before, strict=True)
+            for (file, new), old in zip(deletions.items(), before, strict=True)
         }
         named = {
             (entry.partition, entry.bucket, vector.data_file)

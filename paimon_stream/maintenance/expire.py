@@ -42,8 +42,8 @@ killed.
 
 PROTECTED_MILLIS: Final = 24 * 3600 * 1000
 """How long a stream's last snapshots are kept after its newest batch. Its prepared files are used
-for half of that time (`stream/reuse.py`). In the other half they still show a restart what became of
-the batch.
+for half of that time (`stream/reuse.py`). In the other half they still show a restart what became
+of the batch.
 """
 
 
@@ -84,8 +84,8 @@ class Retention:
     """How long snapshots are kept.
 
     Attributes:
-        least: how many are kept at least.
-        most: how many are kept at most.
+        least: how many snapshots are kept at least.
+        most: how many snapshots are kept at most.
         cutoff_millis: within these two numbers, snapshots that were made at this time or later are
             kept, in epoch milliseconds.
         limit: how many are removed at once at most.
@@ -107,7 +107,8 @@ class Retention:
         older_than: opt.Moment | None = None,
         max_deletes: int | None = None,
     ) -> "Retention":
-        """The given values, else the table's options. `table` is the location, for messages. Raises
+        """The given values, else the table's options. `now_millis` is the time from which
+        `snapshot.time-retained` counts back. `table` is the location, for messages. Raises
         `InvalidOption`.
         """
         least = _limit(retain_min, "retain_min", options, opt.SNAPSHOT_NUM_RETAINED_MIN, table)
@@ -146,17 +147,16 @@ def expire_snapshots(
     retain_min: int | None = None,
     older_than: opt.Moment | None = None,
     max_deletes: int | None = None,
-    dry_run: bool = False,
     *,
+    dry_run: bool = False,
     protect_streams: bool = True,
-    user: str | None = None,
-    last_of_user: int | None = None,
+    last_of_stream: Snapshot | None = None,
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> ExpireReport:
     """Expires old snapshots, and deletes every file that only they need, as
-    `PaimonTable.expire_snapshots` says. `user` is a stream whose last snapshot, `last_of_user`, the
-    caller knows. `progress` is called with the number of snapshots done.
+    `PaimonTable.expire_snapshots` says. `last_of_stream` is the last snapshot of the caller's own
+    stream. `progress` is called with the number of snapshots done.
 
     Expiry is safe beside writers, other expirers, rollbacks and creators of tags. The next run
     finishes a run that was killed. A run stops when a rollback begins. Raises the same errors,
@@ -166,15 +166,17 @@ def expire_snapshots(
     storage = table.storage
     clock = (runtime or system()).clock
     started = clock.monotonic()
-    limits = (retain_max, retain_min, older_than, max_deletes)
-    retention = Retention.of(table.options, clock.now_millis(), storage.location, *limits)
+    retention = Retention.of(
+        table.options,
+        clock.now_millis(),
+        storage.location,
+        retain_max=retain_max,
+        retain_min=retain_min,
+        older_than=older_than,
+        max_deletes=max_deletes,
+    )
     if not dry_run:
-        refuse_while_pinned(storage, "nothing was expired")
-        if is_served(storage):
-            raise UnsupportedFeature(
-                "is of a REST catalog, whose server or another engine expires snapshots. Nothing "
-                "was expired."
-            ).of_table(storage.location, subject=True)
+        _refuse_expiry(storage)
     snapshots = SnapshotStore(storage, runtime)
     newest = snapshots.latest()
     ids = snapshots.ids()  # listed: a snapshot below a wrong hint would lose files
@@ -182,40 +184,19 @@ def expire_snapshots(
         return ExpireReport(location=storage.location, dry_run=dry_run)
     end = _end(table.options, snapshots, retention, ids, newest.id)
     if end > ids[0] and protect_streams:
-        end = min(end, _least_of_streams(storage, clock.now_millis(), user, last_of_user))
+        end = min(end, _least_of_streams(storage, clock.now_millis(), last_of_stream))
     cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
     if end > ids[0]:
         cleaner.kept.refresh_tags()  # a tag that cannot be read is named before anything expires
     expired = _Expired(earliest=ids[0])
-    changelogs: tuple[int, ...] = ()
     try:
-        if not dry_run:
-            _finish_others(cleaner)
-        below_end = sum(snapshot_id < end for snapshot_id in ids)
-        for group in _groups(snapshots, ids, end):
-            if _expire_group(cleaner, group, newest, expired):
-                progress("snapshots", len(expired.snapshots), below_end)
-            if not expired.complete:
-                _LOG.warning("%s: the expiry stopped, because a rollback began.", storage.location)
-                break
-        else:
-            changelogs = _expire_changelogs(table, cleaner, clock.now_millis(), newest)
+        _expire_below(cleaner, ids, end, newest, expired, progress)
+        if expired.complete:
+            expired.changelogs = _expire_changelogs(cleaner, newest, clock.now_millis())
     finally:
         if not dry_run:
             expired.earliest = _write_earliest(snapshots, moved=bool(expired.snapshots))
-    return ExpireReport(
-        location=storage.location,
-        snapshots=tuple(expired.snapshots),
-        changelogs=changelogs,
-        files=dict(+cleaner.remover.removed),
-        left=cleaner.remover.left,
-        impossible=cleaner.remover.impossible,
-        earliest=expired.earliest,
-        latest=newest.id,
-        dry_run=dry_run,
-        complete=expired.complete,
-        millis=(clock.monotonic() - started) * 1000,
-    )
+    return _report(cleaner, expired, newest, (clock.monotonic() - started) * 1000)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -225,20 +206,81 @@ class _Expired:
     Attributes:
         earliest: the id of the oldest snapshot that is left, None if there is none.
         snapshots: the ids of the snapshots that the run has removed.
+        changelogs: the ids of the changelogs that it has removed, which had outlived theirs.
         complete: false if a rollback has begun.
     """
 
     earliest: int | None
     snapshots: list[int] = field(default_factory=list)
+    changelogs: tuple[int, ...] = ()
     complete: bool = True
+
+
+def _report(cleaner: Cleaner, expired: _Expired, newest: Snapshot, millis: float) -> ExpireReport:
+    """The report of a run. `newest` is the newest snapshot, and `millis` how long the run took."""
+    return ExpireReport(
+        location=cleaner.storage.location,
+        snapshots=tuple(expired.snapshots),
+        changelogs=expired.changelogs,
+        files=dict(+cleaner.remover.removed),
+        left=cleaner.remover.left,
+        impossible=cleaner.remover.impossible,
+        earliest=expired.earliest,
+        latest=newest.id,
+        dry_run=cleaner.remover.dry_run,
+        complete=expired.complete,
+        millis=millis,
+    )
+
+
+def _refuse_expiry(storage: Storage) -> None:
+    """Raises `CommitContended` while a rollback is under way, and `UnsupportedFeature` for a table
+    of a REST catalog.
+    """
+    refuse_while_pinned(storage, "nothing was expired")
+    if is_served(storage):
+        raise UnsupportedFeature(
+            "is of a REST catalog, whose server or another engine expires snapshots. Nothing "
+            "was expired."
+        ).of_table(storage.location, subject=True)
+
+
+def _expire_below(
+    cleaner: Cleaner,
+    ids: Sequence[int],
+    end: int,
+    newest: Snapshot,
+    expired: _Expired,
+    progress: Progress,
+) -> None:
+    """Expires the snapshots below an id, until a rollback begins.
+
+    Args:
+        cleaner: removes what they needed.
+        ids: the ids of all snapshots, ascending.
+        end: the id that the oldest snapshot is to have.
+        newest: the newest snapshot.
+        expired: gets what has expired, also if an error ends the run.
+        progress: is called with the number of snapshots done.
+    """
+    if not cleaner.remover.dry_run:
+        _finish_others(cleaner)
+    below_end = sum(snapshot_id < end for snapshot_id in ids)
+    for group in _groups(cleaner.snapshots, ids, end):
+        if _expire_group(cleaner, group, newest, expired):
+            progress("snapshots", len(expired.snapshots), below_end)
+        if not expired.complete:
+            location = cleaner.storage.location
+            _LOG.warning("%s: the expiry stopped, because a rollback began.", location)
+            return
 
 
 def _finish_others(cleaner: Cleaner) -> None:
     """Finishes what other expirers have begun. If one is still at work, both delete the same
     files.
     """
-    for run, following in cleaner.notes.unfinished(cleaner.snapshots):
-        cleaner.finish(run, following, resumed=True)
+    for group, following in cleaner.notes.unfinished(cleaner.snapshots):
+        cleaner.finish(group, following, resumed=True)
 
 
 def _expire_group(
@@ -247,7 +289,7 @@ def _expire_group(
     """Expires all snapshots in the group but the last, which follows them, and adds them to
     `expired`. Returns whether this run has removed any of them.
     """
-    begun = cleaner.begin(group, newest)
+    begun = cleaner.own_files.begin(group, newest)
     expired.snapshots += [snapshot.id for snapshot in begun.removed]
     if begun.gone:
         expired.earliest = group[begun.gone].id
@@ -276,9 +318,7 @@ def expiry_is_due(
     return oldest.id < latest - retention.most + 1 or oldest.time_millis < retention.cutoff_millis
 
 
-def _expire_changelogs(
-    table: Table, cleaner: Cleaner, now_millis: int, newest: Snapshot
-) -> tuple[int, ...]:
+def _expire_changelogs(cleaner: Cleaner, newest: Snapshot, now_millis: int) -> tuple[int, ...]:
     """Expires long-lived changelogs by the options of the table, and returns their ids. The newest
     one stays, as in Java. Consumers always hold them back.
     """
@@ -288,20 +328,20 @@ def _expire_changelogs(
     first = None if earliest is None else cleaner.snapshots.find(earliest)
     if not ids or first is None:
         return ()
+    table = cleaner.table
     options = of_changelogs(opt.Options(table.schema.options, location=table.location))
     most = options.value(opt.SNAPSHOT_NUM_RETAINED_MAX)
-    end = _end(
-        options, store, Retention.of(options, now_millis, table.location, most), ids, newest.id
-    )
+    retention = Retention.of(options, now_millis, table.location, most)
+    end = _end(options, store, retention, ids, newest.id)
     gone: list[int] = []
     for group in _groups(store, ids, min(end, ids[-1])):
         cleaner.finish_changelogs(group[:-1], group[-1], first)
         gone += [
             changelog.id
             for changelog in group[:-1]
-            if cleaner.dry_run or not store.exists(changelog.id)
+            if cleaner.remover.dry_run or not store.exists(changelog.id)
         ]
-    if not cleaner.dry_run:
+    if not cleaner.remover.dry_run:
         _write_earliest(store, moved=bool(gone))
     return tuple(gone)
 
@@ -313,7 +353,9 @@ def _end(
     ids: Sequence[int],
     latest: int,
 ) -> int:
-    """The id below which snapshots may expire. `ids` are those that exist, ascending."""
+    """The id below which snapshots may expire. `ids` are those that exist, ascending, and `latest`
+    is the newest one.
+    """
     earliest = ids[0]
     lowest = max(latest - retention.most + 1, earliest)
     end = latest - retention.least + 1
@@ -334,20 +376,22 @@ def _end(
     return max(end, earliest)
 
 
-def _least_of_streams(
-    storage: Storage, now_millis: int, user: str | None, last_of_user: int | None
-) -> int:
+def _least_of_streams(storage: Storage, now_millis: int, last_of_stream: Snapshot | None) -> int:
     """The first id of the last snapshots of streams with a journal that were active within a day.
     For each stream, the journal names it: the snapshot of the batch before its newest batch, or else
     the one on which the newest batch was judged. The first snapshot of the table if neither exists.
+    The journal of the stream whose `last_of_stream` is known is not read.
     """
-    least = [2**63 - 1 if last_of_user is None else last_of_user]
-    folder_of_user = None if user is None or last_of_user is None else user_folder(user)
+    least = 2**63 - 1
+    known_folder = None
+    if last_of_stream is not None:
+        least = last_of_stream.id
+        known_folder = user_folder(last_of_stream.commit_user)
     for name in storage.list_folders(OWN_FOLDER):
         folder = f"{OWN_FOLDER}/{name}"
-        if folder == folder_of_user:
+        if folder == known_folder:
             continue
-        journal = Journal(storage, "", folder)
+        journal = Journal(storage, user="", folder=folder)
         for batch in journal.batches()[-1:]:
             try:
                 entry = journal.read(batch)
@@ -355,13 +399,13 @@ def _least_of_streams(
                 continue  # the stream itself reports that when it starts
             if entry is None or entry.prepared_millis < now_millis - PROTECTED_MILLIS:
                 continue
+            least_of_stream = 1
             if entry.previous is not None:
-                least.append(entry.previous.snapshot.id)
+                least_of_stream = entry.previous.snapshot.id
             elif entry.base is not None:
-                least.append(entry.base.id)
-            else:
-                least.append(1)
-    return min(least)
+                least_of_stream = entry.base.id
+            least = min(least, least_of_stream)
+    return least
 
 
 def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -119,23 +119,15 @@ def expire_partitions(
     if latest is not None:
         base = Base(snapshot=latest, metas=manifests.base_and_delta(latest))
     cutoff = (runtime or system()).clock.local_millis() - options.value(_TIME)
-    newest = _newest_files(table, manifests, base)
-    if options.value(_STRATEGY) == "update-time":
-        old = [row for row, millis in newest.items() if millis < cutoff]
-        files_before = cutoff
-    else:
-        old = _before(table, newest, cutoff)
-        files_before = _NEVER
-    old.sort(key=partial(_java_order, table))
-    del old[options.value(_MOST) :]
+    old = _old_partitions(table, _newest_files(table, manifests, base), cutoff)
     size = options.value(_BATCH) if options.is_set(_BATCH) else 0
     if size <= 0:
-        size = len(old) + 1  # all in one snapshot
+        size = len(old.rows) + 1  # all in one snapshot
     gone: list[ManifestEntry] = []
     snapshots: list[int] = []
-    for rows in in_groups(old, size):
+    for rows in in_groups(old.rows, size):
         cleared = PartitionFilter(table.partition_types, rows=rows)
-        source = OverwriteSource(table, manifests, cleared, Changes(), files_before)
+        source = OverwriteSource(table, manifests, cleared, Changes(), old.spared)
         if dry_run:
             source.at(base)
         else:
@@ -146,12 +138,41 @@ def expire_partitions(
     dropped = {entry.partition for entry in gone}
     return PartitionExpiryReport(
         location=table.location,
-        partitions=tuple(partition_by_column(table.layout, row) for row in old if row in dropped),
+        partitions=tuple(
+            partition_by_column(table.layout, row) for row in old.rows if row in dropped
+        ),
         files=len(gone),
         rows=sum(entry.file.row_count for entry in gone),
         snapshots=tuple(snapshots),
         dry_run=dry_run,
     )
+
+
+class _OldPartitions(NamedTuple):
+    """The partitions that expire.
+
+    Attributes:
+        rows: their values, in Java's order.
+        spared: partitions with a file that was created at this time (local milliseconds) or later
+            stay as they are.
+    """
+
+    rows: list[bytes]
+    spared: int
+
+
+def _old_partitions(table: Table, newest: Mapping[bytes, int], cutoff: int) -> _OldPartitions:
+    """The partitions that are older than `cutoff`, at most as many as the options allow. `newest`
+    has the newest creation time of each partition's files, in the milliseconds of the local clock.
+    """
+    if table.options.value(_STRATEGY) == "update-time":
+        old = [row for row, millis in newest.items() if millis < cutoff]
+        spared = cutoff
+    else:
+        old = _before(table, newest, cutoff)
+        spared = _NEVER
+    old.sort(key=partial(_java_order, table))
+    return _OldPartitions(rows=old[: table.options.value(_MOST)], spared=spared)
 
 
 def _java_order(table: Table, row: bytes) -> bytes:
@@ -222,7 +243,8 @@ def nanos_of(written: str, options: Options) -> int | None:
     `InvalidOption`.
     """
     strict = options.is_set(_FORM)
-    match = (options.value(_FORM) if strict else _DEFAULT).fullmatch(written)
+    form = options.value(_FORM) if strict else _DEFAULT
+    match = form.fullmatch(written)
     values: dict[str, int] = {}
     for letter, digits in match.groupdict().items() if match else ():
         if digits:

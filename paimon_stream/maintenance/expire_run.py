@@ -9,7 +9,7 @@ is harmless.
 Snapshots expire in groups of consecutive ones, oldest first (`expire.py`). For each group, in this
 order:
 
-1. A note is written for each snapshot.
+1. A note is written for each snapshot (`own_files.py`, also for the next two steps).
 2. Where changelogs outlive their snapshots, the changelogs of the group are written.
 3. The snapshots' own files are deleted, one after the other. From then on nobody can tag one of
    them.
@@ -27,22 +27,12 @@ lineage. It is removed, but not the data files that it replaced, because these m
 (`_linked`). Changelogs that outlive their snapshots expire at the end of the run, in groups, too.
 Their own files are removed last, so that after a kill the next run finds the rest without a note.
 
-Before each step the history is looked at again, because a rollback may have changed it. No snapshot
-is begun while a rollback has a pin (`pins.py`), or after the newest snapshot that the range was
-computed from has gone. Files are deleted only while the group is gone and the following snapshot
-exists. If a rollback to the last snapshot of a group had ended just before that snapshot's own file
-was deleted, the file is put back (`_was_newest`).
+Before each step the history is looked at again, because a rollback may have changed it. Files are
+deleted only while the group is gone and the following snapshot exists.
 
 Why a group is as safe as its snapshots one by one:
 
-- The order of the snapshots' own files matters: readers conclude from a snapshot that exists that
-  all later ones exist. So these files are never deleted together. The look before a deletion is
-  sent together with the previous deletion. A look that began more than a minute ago is repeated.
-- All notes are written before the first look at the pins. A rollback writes its pin first, and does
-  not begin while a note of its target, or of a later snapshot, is younger than five minutes. So
-  either the rollback sees the notes, or the look sees the pin. On a full disk there is no note. Two
-  protections remain then: the rollback restores its target before each deletion, and the last own
-  file is put back.
+- The snapshots' own files are deleted one after the other, behind all notes (`own_files.py`).
 - The tags are read when all of the group is gone. Whoever makes a tag checks afterwards whether its
   snapshot stands, and otherwise removes the tag (`tags.py`). So no tag other than those that are
   read here will ever keep a file of the group, and each later step spares their files.
@@ -57,37 +47,34 @@ Why a group is as safe as its snapshots one by one:
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from paimon_stream.errors import CorruptMetadata, FormatError
 from paimon_stream.format.entries import FileKind, FileSource, ManifestEntry, ManifestFileMeta
-from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance import needed
 from paimon_stream.maintenance.expiring import ExpiringNotes, Remover
 from paimon_stream.maintenance.kept_files import ChangelogRetention, KeptFiles
+from paimon_stream.maintenance.own_files import OwnFiles
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.options import (
     CLEAN_EMPTY_DIRECTORIES,
     FILE_OPERATION_THREADS,
 )
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.base import parents
+from paimon_stream.storage.base import Storage, parents
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
 from paimon_stream.storage.uri import split_root
 from paimon_stream.table.layout import (
-    CHANGELOG_FOLDER,
     manifest_path,
-    snapshot_path,
     statistics_path,
 )
 from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import NameSet
-from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -97,46 +84,9 @@ _T = TypeVar("_T")
 _LOG = logging.getLogger(__name__)
 _CHUNK: Final = 1000
 """For how many files one look at the history holds."""
-_SMALL: Final = 1 << 16
-"""Up to how many bytes a list is read while the group's own files are deleted."""
 _ALL_LISTS: Final = 3
 """A snapshot's lists are those of its base, of its delta and of its changelog, in this order."""
 _WITHOUT_CHANGELOG: Final = 2
-_READERS: Final = 4
-"""How many threads read the lists of a group while its own files are deleted. In a store, where that
-is one trip after another, expiry takes 1.8 times as long without them (500 snapshots, 25 ms for each
-request); on a disk there is nothing to read ahead.
-"""
-_FRESH_SECONDS: Final = 60
-"""How long ago a look may have begun. Far less than the five minutes of notes (`expiring.py`)."""
-
-
-class Begun(NamedTuple):
-    """What became of the beginning of a group's expiry.
-
-    Attributes:
-        gone: how many snapshots of the group are gone.
-        removed: the snapshots that this run removed. Another expirer removed the others.
-        stopped: whether the history changed, or a rollback is under way.
-    """
-
-    gone: int
-    removed: list[Snapshot]
-    stopped: bool = False
-
-
-class _Looked(NamedTuple):
-    """What a look before a deletion has shown.
-
-    Attributes:
-        is_history: whether no rollback is under way or has changed the history.
-        is_there: whether the snapshot to delete exists.
-        at: when the look began, by the monotonic clock, in seconds.
-    """
-
-    is_history: bool
-    is_there: bool
-    at: float
 
 
 class _HistoryChanged(Exception):
@@ -201,14 +151,12 @@ class Cleaner:
         self,
         table: Table,
         snapshots: SnapshotStore,
+        *,
         dry_run: bool = False,
         clock: Clock | None = None,
     ) -> None:
         self.table = table
         self.snapshots = snapshots
-        self.dry_run = dry_run
-        self.clock = clock or system().clock
-        self.storage = table.storage
         self.remover = Remover(self.storage, dry_run, table.options.value(FILE_OPERATION_THREADS))
         """Counts and deletes."""
         self.notes = ExpiringNotes(self.storage)
@@ -225,39 +173,22 @@ class Cleaner:
         self.kept = KeptFiles(table, self.manifests, self.changelogs, self._lists)
         """What must stay."""
         self._emptied = _EmptiedFolders(table, self.remover)
+        kept_changelogs = self.changelogs if self._retention.outlive else None
+        self.own_files = OwnFiles(
+            snapshots,
+            self.remover,
+            self.kept,
+            self._ahead,
+            self._lists,
+            clock or system().clock,
+            kept_changelogs,
+        )
+        """Removes the snapshots' own files, before the rest."""
 
-    def begin(self, group: Sequence[Snapshot], newest: Snapshot) -> Begun:
-        """Removes the snapshots' own files. From then on nobody can tag the snapshots, so their
-        tags can be read. If this was stopped, nothing further may expire.
-
-        Args:
-            group: the snapshots, and last the one that follows them and stays.
-            newest: the newest snapshot of the history when the range was computed.
-
-        Raises:
-            StorageError: the storage fails. Each snapshot or its note exists then.
-        """
-        if self.dry_run:
-            for snapshot in group[:-1]:
-                self.remover.remove_first("snapshot", snapshot_path(snapshot.id))
-            return Begun(len(group) - 1, list(group[:-1]))
-        self.storage.together([partial(self.notes.write, *pair) for pair in pairwise(group)])
-        lists = [path for snapshot in group[-2::-1] for path in self._small_lists(snapshot)]
-        removal = partial(self._remove_own, group, newest, lists)
-        reading = partial(self._hold_all, lists)
-        removal_ended, *_ = self.storage.together([removal, *[reading] * _READERS])
-        gone, removed = removal_ended
-        last = removed[-1] if removed else None
-        if last is group[gone - 1] and not (
-            self.snapshots.stands(group[gone]) or self.snapshots.stands(newest)
-        ):
-            gone -= 1
-            removed.pop()
-            if self._was_newest(last):
-                self.storage.put_if_absent(snapshot_path(last.id), encode_snapshot(last))
-        noted = gone if removed else self._left_to_others(group)
-        self.notes.drop(*(snapshot.id for snapshot in group[noted:-1]))
-        return Begun(gone, removed, gone < len(group) - 1 and not self._overtaken(newest))
+    @property
+    def storage(self) -> Storage:
+        """The storage of the table."""
+        return self.table.storage
 
     def finish(
         self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False
@@ -278,13 +209,15 @@ class Cleaner:
         try:
             self.kept.refresh_tags()
             metadata_of_changelogs, files_of_changelogs = self.kept.older_changelogs()
+            may_be_gone = gone if resumed else ()
             replaced = self._replaced_files(
                 _linked([*gone, following]),
-                gone if resumed else (),
+                may_be_gone,
                 files_of_changelogs,
                 appended_stay=self._retention.with_appended,
             )
-            self._remove_rows(guarded, replaced, () if self._retention.outlive else gone)
+            without_changelogs = () if self._retention.outlive else gone
+            self._remove_rows(guarded, replaced, without_changelogs)
             kept = self.kept.names_kept(gone, following)
             if kept is not None:
                 kept |= metadata_of_changelogs
@@ -296,7 +229,7 @@ class Cleaner:
         for snapshot in gone:
             for name in (snapshot.base_manifest_list, snapshot.delta_manifest_list):
                 self._lists.pop(name, None)
-        if not self.dry_run:
+        if not self.remover.dry_run:
             self.notes.drop(*(snapshot.id for snapshot in gone))
 
     def finish_changelogs(
@@ -356,117 +289,6 @@ class Cleaner:
             for paths in in_groups(files, _CHUNK):
                 guarded.remove(kind, paths)
         self._emptied.clean()
-
-    def _left_to_others(self, group: Sequence[Snapshot]) -> int:
-        """How many snapshots of a group have notes that the next run needs, in case the other
-        expirer that removed the snapshots is killed before it is done. That expirer was done if
-        neither the following snapshot nor a note of it exists.
-        """
-        ids = self.snapshots.ids()
-        gone = next(
-            (place for place, snapshot in enumerate(group[:-1]) if snapshot.id in ids),
-            len(group) - 1,
-        )
-        following = group[gone]
-        leads_on = self.snapshots.stands(following) or self.notes.has(following.id)
-        return gone if leads_on else 0
-
-    def _keep_changelogs(self, group: Sequence[Snapshot]) -> None:
-        """Writes the changelogs of a group that expires, except those below a gap."""
-        pairs = [
-            (snapshot, after) for snapshot, after in pairwise(group) if after.id == snapshot.id + 1
-        ]
-        self.storage.together([partial(self.changelogs.keep, *pair) for pair in pairs])
-        if pairs:
-            self.storage.write(f"{CHANGELOG_FOLDER}/LATEST", str(pairs[-1][0].id).encode())
-
-    def _remove_own(
-        self, group: Sequence[Snapshot], newest: Snapshot, lists: list[str]
-    ) -> tuple[int, list[Snapshot]]:
-        """Removes the snapshots' own files, one after the other. Returns how many of them are gone,
-        and which of them this run removed. Afterwards `lists` holds the lists whose reads were
-        begun.
-        """
-        gone = 0
-        removed = []
-        try:
-            looked = self._look(group[0], newest)
-            if self._retention.outlive and looked.is_history:
-                self._keep_changelogs(group)
-            for snapshot, following in pairwise(group):
-                if self.clock.monotonic() - looked.at > _FRESH_SECONDS:
-                    looked = self._look(snapshot, newest)
-                if not looked.is_history:
-                    break
-                steps: list[Callable[[], Any]] = [partial(self._look, following, newest)]
-                if looked.is_there:
-                    removed.append(snapshot)
-                    steps.append(
-                        partial(self.remover.remove_first, "snapshot", snapshot_path(snapshot.id))
-                    )
-                looked = self.storage.together(steps[::-1])[-1]
-                gone += 1
-        finally:
-            lists.clear()
-        return gone, removed
-
-    def _hold_all(self, lists: list[str]) -> None:
-        """Reads lists from the end, until none is left."""
-        with suppress(IndexError):
-            while True:
-                self._ahead.hold(lists.pop())
-
-    def _small_lists(self, snapshot: Snapshot) -> Iterator[str]:
-        """The lists of a snapshot that are read while the group's own files are deleted: `finish`
-        needs them, and their content never changes. Large lists are left out, because those of a
-        group would not fit into memory together.
-        """
-        for name, size in snapshot.manifest_lists[:2]:
-            is_small = size is not None and 0 < size <= _SMALL
-            if self._ahead.helps and name not in self._lists and is_small:
-                yield manifest_path(name)
-
-    def _overtaken(self, newest: Snapshot) -> bool:
-        """Whether other expirers have expired the whole range, `newest` included."""
-        left = self.snapshots.ids()
-        return bool(left) and left[0] > newest.id and not read_pins(self.storage)
-
-    def _was_newest(self, last: Snapshot) -> bool:
-        """Whether a rollback to `last` ended before the file of `last` was deleted. In that case
-        all snapshots below `last` had expired, and those that exist were created again by a paused
-        writer. Two other cases look alike and do not count. A rollback went below `last`, as tags or
-        its note show. Or the table was dropped and created, and there are younger snapshots.
-        """
-        ids = self.snapshots.ids()
-        if not ids or ids[-1] >= last.id:
-            return not ids
-        self.kept.refresh_tags()
-        kept = self.kept.tagged_nonces()
-        below = [snapshot for snapshot in map(self.snapshots.find, ids) if snapshot is not None]
-        are_expired = all(
-            snapshot.nonce not in kept and snapshot.time_millis <= last.time_millis
-            for snapshot in below
-        )
-        return are_expired and read_removals(self.storage).of_nonce(last.nonce) is None
-
-    def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
-        """Whether no rollback is under way or has changed the history since it was read. Rollbacks
-        remove the newest snapshot first. If `oldest` is gone, another expirer may have removed it.
-        """
-        began = self.clock.monotonic()
-        pins, present, stands = self.storage.together(
-            [
-                partial(read_pins, self.storage),
-                partial(self.snapshots.find, oldest.id),
-                partial(self.snapshots.stands, newest),
-            ]
-        )
-        is_same = present is None or present.nonce == oldest.nonce
-        return _Looked(
-            is_history=not pins and is_same and stands,
-            is_there=present is not None,
-            at=began,
-        )
 
     def _is_back(self, gone: Sequence[Snapshot], following: Snapshot) -> bool:
         """Whether one of these ids exists again, or the following snapshot no longer exists."""
@@ -724,14 +546,14 @@ def _unless_broken(read: Callable[[_Of], Sequence[_T]], source: _Of) -> Sequence
         return ()
 
 
-def _linked(run: Sequence[Snapshot]) -> Sequence[Snapshot]:
+def _linked(consecutive: Sequence[Snapshot]) -> Sequence[Snapshot]:
     """The snapshots that were built on the previous one. The lineage's ids have no gap, so a
     snapshot below a gap is beside the lineage: it may be a put that came after its id had expired.
     Files that such a snapshot deleted may be live.
     """
     gaps = [
         place
-        for place, (snapshot, after) in enumerate(pairwise(run), 1)
+        for place, (snapshot, after) in enumerate(pairwise(consecutive), 1)
         if after.id != snapshot.id + 1
     ]
-    return run[max(gaps, default=0) + 1 :]
+    return consecutive[max(gaps, default=0) + 1 :]

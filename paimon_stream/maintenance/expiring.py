@@ -14,8 +14,9 @@ Invariants:
 - While a note is younger than five minutes, its expiry may be at work, and no rollback to its
   snapshot or below begins. A note whose time lies more than five minutes in the future is not
   young: the clock was set back, or the file is a copy.
-- A note helps, and nothing relies on it. It may be missing, because the disk was full or because the machine stopped
-  before it was durable. Then the files of a run that was killed stay as orphans.
+- A note helps, and nothing relies on it. It may be missing, because the disk was full or because
+  the machine stopped before it was durable. Then the files of a run that was killed stay as
+  orphans.
 """
 
 import logging
@@ -55,7 +56,9 @@ _PREFIX: Final = "expiring."
 _OLDER_PREFIX: Final = "expiring-"
 """That of builds before notes were renamed; a commit user's folder may begin so."""
 _FINISHED_BY_MILLIS: Final = 3_600_000
+"""How long a note of a newer release counts."""
 _YOUNG_MILLIS: Final = 300_000
+"""How long an expiry may be at work after its note was written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,24 +148,24 @@ class ExpiringNotes:
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
         """The noted snapshots whose own files are gone and whose expiry can be finished, ascending,
-        in runs of consecutive ones. Each run comes with the snapshot that follows it. Notes that
+        in lists of consecutive ones. Each list comes with the snapshot that follows. Notes that
         can no longer be acted upon are removed. Raises `StorageError`, and `CorruptMetadata` for a
         noted snapshot that exists and cannot be read.
         """
         notes = self._notes_of_gone(snapshots)
         while notes:
             oldest, reference = notes.pop(min(notes))
-            run = [oldest]
+            consecutive = [oldest]
             while reference.id in notes and notes[reference.id][0].nonce == reference.nonce:
                 oldest, reference = notes.pop(reference.id)
-                run.append(oldest)
+                consecutive.append(oldest)
             following = snapshots.find(reference.id)
             if following is None or following.nonce != reference.nonce:
-                self._give_up_all(run, f"snapshot {reference.id}, which followed, is gone")
+                self._give_up_all(consecutive, f"snapshot {reference.id}, which followed, is gone")
             elif snapshots.ids()[0] < reference.id:
-                self._give_up_all(run, f"there are snapshots below {reference.id} again")
+                self._give_up_all(consecutive, f"there are snapshots below {reference.id} again")
             else:
-                yield run, following
+                yield consecutive, following
 
     def _notes_of_gone(self, snapshots: SnapshotStore) -> dict[int, tuple[Snapshot, SnapshotRef]]:
         """The notes of snapshots whose own files are gone, by the ids of the snapshots."""
@@ -203,7 +206,9 @@ class ExpiringNotes:
             if note.path == path:
                 continue
             data = read_if_there(self._storage.read, note.path)
-            if data is not None and path not in present:
+            # An earlier run may have copied the note, and ended before it deleted the older file.
+            is_copied = path in present
+            if data is not None and not is_copied:
                 try:
                     self._storage.write_hint(path, data)
                 except StorageError as error:
@@ -228,8 +233,8 @@ class ExpiringNotes:
             following = SnapshotRef.of_node(body["following"])
             return decode_snapshot(str(body["snapshot"]).encode(), path), following
 
-    def _give_up_all(self, run: Sequence[Snapshot], problem: str) -> None:
-        for snapshot in run:
+    def _give_up_all(self, snapshots: Sequence[Snapshot], problem: str) -> None:
+        for snapshot in snapshots:
             self._give_up(snapshot.id, problem)
 
     def _give_up(self, snapshot_id: int, problem: str) -> None:

@@ -15,7 +15,7 @@ from paimon_stream.table.register import (
     decode_register,
     encode_register,
     register_path,
-    standing_runs,
+    runs_with_claims,
     vouched_since,
 )
 
@@ -113,8 +113,8 @@ def _forwarded_register(
     written_here = of_main.runs - set(of_main.forwarded_runs)
     forwarded = replace(of_branch, forwarded_runs=tuple(sorted(of_branch.runs - written_here)))
     since = _later_since(
-        vouched_since(forwarded, standing_runs(branch, folder)),
-        vouched_since(of_main, standing_runs(main, folder)),
+        vouched_since(forwarded, runs_with_claims(branch, folder)),
+        vouched_since(of_main, runs_with_claims(main, folder)),
     )
     return encode_register(_of_both(forwarded, of_main, since, _notes_of(forwarded, losses)))
 

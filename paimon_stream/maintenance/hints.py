@@ -50,7 +50,7 @@ def repair_hints(
 ) -> HintReport:
     """Sets wrong hints to the ids in the listing of the snapshots; an empty table gets none. Safe
     beside writers: LATEST is never moved to a missing snapshot, and a commit meanwhile sets it
-    again. Raises `StorageError`.
+    again. A missing EARLIEST is not wrong: readers list the snapshots then. Raises `StorageError`.
     """
     storage = table.storage
     snapshots = SnapshotStore(storage, runtime)
@@ -106,7 +106,8 @@ def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
 
 
 def _evidence_of_loss(storage: Storage, *, in_doubt: bool) -> str | None:
-    # The hints are read before the listing.
+    # The hints are read before the listing. Otherwise a snapshot that is committed in between would
+    # look lost.
     hints = {path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}
     ids = SnapshotStore(storage).ids()
     latest = hints[LATEST_HINT]

@@ -1,5 +1,5 @@
-"""What must stay when snapshots expire: the files that tags, other branches, journals and long-lived
-changelogs need. `expire_run.py` has the order in which the rest is deleted.
+"""What must stay when snapshots expire: the files that tags, other branches, journals and
+long-lived changelogs need. `expire_run.py` has the order in which the rest is deleted.
 """
 
 import logging
@@ -42,7 +42,7 @@ class ChangelogRetention(NamedTuple):
 
     @classmethod
     def of(cls, schema: TableSchema) -> "ChangelogRetention":
-        """That by the options in a schema."""
+        """The retention that the options in a schema ask for."""
         options = Options(schema.options)
         outlive = changelog_outlives(options)
         return cls(outlive, outlive and options.value(CHANGELOG_PRODUCER) == "none")
@@ -78,7 +78,7 @@ class KeptFiles:
         self._tag_names: dict[str, frozenset[str]] = {}
         """The metadata that tagged snapshots need, by their nonces."""
         self._files_of_tag: _FilesOfTag | None = None
-        """Those of the tag that was asked for last."""
+        """The files of the tag that was asked for last."""
         self._journalled: NameSet | None = None
         """The files in journals."""
 

@@ -87,9 +87,9 @@ class OrphanReport(Report):
         roots: how many snapshots, tags and changelogs were read.
         files: how many orphans there are, by kind: data, manifest, index, statistics, snapshot,
             changelog, stream.
-        sizes: their bytes, by kind.
-        paths: those of the orphans, at most `max_paths`. They are relative to the table, or whole
-            outside it.
+        sizes: the bytes of the orphans, by kind.
+        paths: the paths of the orphans, at most `max_paths`. They are relative to the table, or
+            whole outside it.
         failed: how many files could not be deleted.
         folders: how many empty folders were removed.
         skipped: what was not looked into, at most `max_paths`: symbolic links, and folders named
@@ -129,8 +129,8 @@ class OrphanReport(Report):
 def remove_orphan_files(
     table: Table,
     older_than: Age | None = None,
-    dry_run: bool = True,
     *,
+    dry_run: bool = True,
     max_paths: int = 1000,
     progress: Progress = silent,
     runtime: Runtime | None = None,
@@ -299,8 +299,8 @@ class _Candidates:
 
     Attributes:
         folders: the kind and path of each folder that was listed; its place is its number.
-        pages: those of the listings, each with the number of its folder and where the hashes of its
-            old files end.
+        pages: the pages of the listings, each with the number of its folder and where the hashes of
+            its old files end.
         hashes: the hashes of the names of the old files, in the order of the pages.
         prefixes: the prefixes of the names of old files.
     """
@@ -356,7 +356,8 @@ class _OrphanRemoval:
                 raise CorruptMetadata(
                     f"{evidence}. Snapshots seem to be lost, and then the files of their rows "
                     "would count as orphans. Nothing was deleted. Restore the snapshot files from "
-                    "a backup; if only the hint is wrong, run repair-hints.",
+                    "a backup. If only the hint is wrong, run repair-hints. If no commit has been "
+                    "made yet, remove orphans after the first one.",
                     path=f"{history.location}/{SNAPSHOT_FOLDER}",
                 ).of_table(history.location)
         # Strays are judged only by their names, and only after everything could be read.

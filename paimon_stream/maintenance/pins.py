@@ -89,7 +89,8 @@ def read_pins(storage: Storage) -> list[Pin]:
 def pin_path(snapshot: Snapshot, runtime: Runtime, *, alone: bool = False) -> str:
     """A new file for a pin; `alone` is as in `Pin.is_alone`."""
     letters = runtime.ids.uuid()[:_LETTERS]
-    return tag_path(f"{PIN_PREFIX}{snapshot.id}-{letters}{_ALONE if alone else ''}")
+    ending = _ALONE if alone else ""
+    return tag_path(f"{PIN_PREFIX}{snapshot.id}-{letters}{ending}")
 
 
 def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:

@@ -66,7 +66,7 @@ class RebuiltIndexReport(Report):
             manifest was written again, and in a dry run.
         dry_run: whether nothing was written.
         checked: how many buckets were checked.
-        buckets: the folders of those whose hash index was wrong.
+        buckets: the folders of the buckets whose hash index was wrong.
         keys: how many hashes their new index files have.
         manifest: the index manifest that was lost and is there again under its name, or None.
     """
@@ -247,10 +247,11 @@ class _Rebuild:
             bucket: (keys.get(bucket, NO_HASHES), present.get(bucket))
             for bucket in sorted(keys.keys() | present.keys())
         }
-        with_old = {
-            bucket: np.union1d(live_keys, NO_HASHES if old is None else old)
-            for bucket, (live_keys, old) in every.items()
-        }
+        with_old = {}
+        for bucket, (live_keys, old) in every.items():
+            with_old[bucket] = live_keys
+            if old is not None:
+                with_old[bucket] = np.union1d(live_keys, old)
         shared = in_several(with_old.values())
         wrong = {}
         for bucket, (live_keys, old) in every.items():
@@ -292,6 +293,7 @@ class _Rebuild:
         content = hashes.astype(">i4").tobytes()
         file = index_file(name, content)
         gone = () if len(hashes) else self.listed.get(partition, {}).get(bucket, ())
+        new_files = () if gone else (file,)
         if not (gone or self.dry_run):
             path = self.table.layout.index_file(partition, bucket, file)
             self.written.append(path)
@@ -301,7 +303,7 @@ class _Rebuild:
                 partition=partition,
                 bucket=bucket,
                 total_buckets=-1,
-                new_index_files=() if gone else (file,),
+                new_index_files=new_files,
                 deleted_index_files=gone,
             )
         )
@@ -309,7 +311,9 @@ class _Rebuild:
     def _publish(self) -> int | None:
         """Publishes the new index files. Returns the id of the snapshot."""
         table = self.table
-        numbering = Numbering(base=SnapshotRef.of(self.latest), index=self.latest.index_manifest)
+        numbering = Numbering(
+            numbered_on=SnapshotRef.of(self.latest), index=self.latest.index_manifest
+        )
         commit = TableCommit(
             table, batch_user(table.options, self.runtime.ids), runtime=self.runtime
         )

@@ -28,7 +28,7 @@ what it recorded as done.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -150,47 +150,80 @@ def rollback_to(
     snapshots = SnapshotStore(storage, running)
     _refuse_links(storage)
     chosen = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
-    target_ref = SnapshotRef.of(chosen.snapshot)
-    cause = ROLLBACK
-    expired = list[Removed]()
-    removes_expired = chosen.kept_by is not None and not snapshots.stands(chosen.snapshot)
-    if forwarding is not None:
-        cause = FAST_FORWARD
-        expired = list(forwarding.lost)
-        removes_expired = forwarding.removes_expired
-    elif removes_expired:
-        expired = _expired_above(table, snapshots, chosen.snapshot)
+    loss = _loss_of(table, snapshots, chosen, forwarding)
+    pinned = Pinned(path="")
     if dry_run:
         refuse_broken(table, snapshots, chosen, read_pins(storage))
-        pinned = Pinned(path="")
     else:
         pinned = pin_target(table, snapshots, chosen, running, take_over=take_over)
-    run = _Rollback(
+    notes = RemovalNotes(
+        storage,
+        running,
+        loss.cause,
+        SnapshotRef.of(chosen.snapshot),
+        removes_expired=loss.removes_expired,
+    )
+    rollback = _Rollback(
         storage=storage,
         snapshots=snapshots,
         kept=chosen.snapshot,
         by_pin=chosen.by_pin,
         alone=chosen.alone or pinned.is_alone,
-        notes=RemovalNotes(storage, running, cause, target_ref, removes_expired=removes_expired),
-        expired=expired,
+        notes=notes,
+        expired=loss.expired,
         pinned=pinned,
     )
     if dry_run:
-        run.preview()
+        rollback.preview()
     else:
         begin = None if forwarding is None else forwarding.begin
-        run.execute(begin)
-        _warn_of_streams(storage, chosen.snapshot.id, run.streams)
+        rollback.execute(begin)
+        _warn_of_streams(storage, chosen.snapshot.id, rollback.streams)
+    tag = target if isinstance(target, str) else None
     return RollbackReport(
         location=storage.location,
         snapshot=chosen.snapshot.id,
-        tag=target if isinstance(target, str) else None,
-        snapshots=tuple(sorted(run.gone)),
-        tags=tuple(sorted(run.tags)),
-        changelogs=run.changelogs,
-        streams=run.streams,
+        tag=tag,
+        snapshots=tuple(sorted(rollback.gone)),
+        tags=tuple(sorted(rollback.tags)),
+        changelogs=rollback.changelogs,
+        streams=rollback.streams,
         dry_run=dry_run,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loss:
+    """What a run takes besides the snapshots above its target, and why.
+
+    Attributes:
+        cause: what the notes name as the cause (`ROLLBACK`, `FAST_FORWARD`).
+        removes_expired: whether rows of snapshots that have expired go, too.
+        expired: what is known of these snapshots.
+    """
+
+    cause: str
+    removes_expired: bool
+    expired: list[Removed]
+
+
+def _loss_of(
+    table: Table, snapshots: SnapshotStore, chosen: RollbackTarget, forwarding: Forwarding | None
+) -> _Loss:
+    """What a rollback to the target takes besides later snapshots; for a fast forward, what
+    `forwarding` says.
+    """
+    removes_expired = chosen.kept_by is not None and not snapshots.stands(chosen.snapshot)
+    if forwarding is not None:
+        return _Loss(
+            cause=FAST_FORWARD,
+            removes_expired=forwarding.removes_expired,
+            expired=list(forwarding.lost),
+        )
+    expired = list[Removed]()
+    if removes_expired:
+        expired = _expired_above(table, snapshots, chosen.snapshot)
+    return _Loss(cause=ROLLBACK, removes_expired=removes_expired, expired=expired)
 
 
 def _warn_of_streams(storage: Storage, target: int, streams: Mapping[str, int]) -> None:
@@ -478,9 +511,9 @@ def find_target(snapshots: SnapshotStore, target: int | str) -> RollbackTarget:
         if target in tags:
             return RollbackTarget(snapshot=tags[target], kept_by=layout.tag_path(target))
         raise _no_target(storage, target, f"tag {target!r}")
-    standing = snapshots.find(target)
-    if standing is not None:
-        return RollbackTarget(snapshot=standing)
+    snapshot_of_id = snapshots.find(target)
+    if snapshot_of_id is not None:
+        return RollbackTarget(snapshot=snapshot_of_id)
     for name, snapshot in tags.items():
         if snapshot.id == target:
             return RollbackTarget(snapshot=snapshot, kept_by=layout.tag_path(name))
@@ -553,10 +586,7 @@ def pin_target(
     path = pin_path(wanted, runtime, alone=is_alone)
     try:
         pinned_millis = _put(storage, path, target, pins)
-        known = {path, *(pin.path for pin in pins)}
-        newer = [pin for pin in read_pins(storage) if pin.path not in known]
-        if newer:
-            raise under_way(storage, newer, doing)
+        _refuse_newer_pins(storage, {path, *(pin.path for pin in pins)}, doing)
         _wait_for_expiry(storage, wanted.id, pinned_millis, runtime)
         if not pins:  # otherwise an expiry could not end what it has begun
             _refuse_half_expired(snapshots, target, pinned_millis)
@@ -573,6 +603,15 @@ def pin_target(
         is_alone=is_alone,
         replaces=bool(pins),
     )
+
+
+def _refuse_newer_pins(storage: Storage, known: Collection[str], doing: str) -> None:
+    """Raises `CommitContended` if there are pins other than the known ones. `doing` is as in
+    `under_way`.
+    """
+    newer = [pin for pin in read_pins(storage) if pin.path not in known]
+    if newer:
+        raise under_way(storage, newer, doing)
 
 
 def _put(storage: Storage, path: str, target: RollbackTarget, pins: Sequence[Pin]) -> int:

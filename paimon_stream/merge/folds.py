@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import InvalidData, NumericOverflow
-from paimon_stream.merge import key_runs
-from paimon_stream.merge.key_runs import Flags, Ints, KeyRuns, RowActions, picked, ranks
+from paimon_stream.merge import merge_order
 from paimon_stream.merge.lists import collected, joined, maps_merged
+from paimon_stream.merge.merge_order import Flags, Ints, OrderedRows, RowActions, picked, ranks
 from paimon_stream.merge.spec import (
     DELETE,
     INSERT,
@@ -47,7 +47,7 @@ class _ColumnName:
 def merged_columns(
     spec: MergeSpec,
     columns: Mapping[str, pa.Array],
-    runs: KeyRuns,
+    ordered: OrderedRows,
     newest: Ints,
     deleted: Flags,
     actions_of: ActionsOf,
@@ -58,7 +58,7 @@ def merged_columns(
         spec: the rules. A column with a rule is merged by it. The value of any other column comes
             from one row.
         columns: the columns by name.
-        runs: the rows in merge order.
+        ordered: the rows in merge order.
         newest: for each key, the place of the row that gives the columns without a rule.
         deleted: for each key, whether its row is a -D.
         actions_of: what the rows do to a column with a rule.
@@ -73,9 +73,9 @@ def merged_columns(
         if name == KIND:
             merged.append(pa.array(np.where(deleted, DELETE, INSERT), column.type))
         elif name == SEQUENCE:
-            merged.append(picked(column, runs, newest).fill_null(0))
+            merged.append(picked(column, ordered, newest).fill_null(0))
         elif rule is None:
-            merged.append(picked(column, runs, newest))
+            merged.append(picked(column, ordered, newest))
         else:
             merged.append(folded(spec.table, name, column, rule, actions_of(name, rule)))
     return merged
@@ -98,7 +98,9 @@ def folded(
         NumericOverflow: for a sum that is too large for the column.
     """
     if rule.ignore_retract:
-        actions = RowActions(actions.runs, np.where(actions.retracts, key_runs.SKIP, actions.codes))
+        actions = RowActions(
+            actions.ordered, np.where(actions.retracts, merge_order.SKIP, actions.codes)
+        )
     elif rule.function not in RETRACTABLE and actions.retracts.any():
         raise InvalidData(
             f"has -U or -D rows, and column {name!r} is aggregated by {rule.function!r}, which cannot take a value "
@@ -120,7 +122,7 @@ def folded(
             )
         case "merge_map":
             return maps_merged(column, actions)
-    return picked(column, actions.runs, _chosen(rule.function, column, actions))
+    return picked(column, actions.ordered, _chosen(rule.function, column, actions))
 
 
 # -- functions that choose one of a key's rows and use its value as it is
@@ -131,17 +133,17 @@ def folded(
 
 def _chosen(function: str, column: pa.Array, actions: RowActions) -> Ints:
     """For each key, the place of the row whose value the function chooses, -1 for NULL."""
-    runs = actions.runs
+    ordered = actions.ordered
     codes = actions.codes
     match function:
         case "key":
-            return runs.last(codes != key_runs.SKIP)
+            return ordered.last(codes != merge_order.SKIP)
         case "last_value" | "of_group":
-            return _held(actions, (codes != key_runs.SKIP) & (codes != key_runs.OUT_OF_ORDER))
+            return _held(actions, (codes != merge_order.SKIP) & (codes != merge_order.OUT_OF_ORDER))
         case "last_non_null_value" | "non_null":
             return _last_non_null(actions, column)
         case "first_value":  # once there is a first value, an older row replaces that value
-            return _first(actions, runs.first(actions.adds))
+            return _first(actions, ordered.first(actions.adds))
         case "first_non_null_value":
             return _first_non_null(actions, column)
         case "max" | "bool_or":
@@ -154,8 +156,8 @@ def _last_non_null(actions: RowActions, column: pa.Array) -> Ints:
     held.
     """
     is_valid = actions.valid(column)
-    changes = is_valid | (actions.codes == key_runs.SET)
-    is_older = is_valid & (actions.codes == key_runs.OUT_OF_ORDER)
+    changes = is_valid | (actions.codes == merge_order.SET)
+    is_older = is_valid & (actions.codes == merge_order.OUT_OF_ORDER)
     if is_older.any():
         before = actions.previous(changes)
         is_held = (before >= 0) & is_valid[before] & ~actions.retracts[before]
@@ -169,12 +171,12 @@ def _first_non_null(actions: RowActions, column: pa.Array) -> Ints:
     SET has left. The next older row makes the held value the first one.
     """
     is_valid = actions.valid(column)
-    is_older = actions.codes == key_runs.OUT_OF_ORDER
-    begins = is_valid & (actions.codes == key_runs.ADD)
+    is_older = actions.codes == merge_order.OUT_OF_ORDER
+    begins = is_valid & (actions.codes == merge_order.ADD)
     if is_older.any():
-        before = actions.previous(is_older | (actions.codes == key_runs.SET))
+        before = actions.previous(is_older | (actions.codes == merge_order.SET))
         begins |= is_older & (before >= 0) & is_valid[before]
-    return _first(actions, actions.runs.first(begins))
+    return _first(actions, actions.ordered.first(begins))
 
 
 def _first(actions: RowActions, begin: Ints) -> Ints:
@@ -187,28 +189,28 @@ def _first(actions: RowActions, begin: Ints) -> Ints:
     # At `begin`, a new value becomes the first one, and an older row makes the held value the first
     # one. At all other places an older row replaces the held value, and a new value changes
     # nothing.
-    is_added = np.where(is_beginning, codes == key_runs.ADD, codes == key_runs.OUT_OF_ORDER)
-    return _held(actions, (codes == key_runs.SET) | is_added)
+    is_added = np.where(is_beginning, codes == merge_order.ADD, codes == merge_order.OUT_OF_ORDER)
+    return _held(actions, (codes == merge_order.SET) | is_added)
 
 
 def _extreme(actions: RowActions, column: pa.Array, *, largest: bool) -> Ints:
     """The place of the largest or smallest value, -1 if all are NULL."""
-    runs = actions.runs
+    ordered = actions.ordered
     is_valid = actions.since_set.valid(column)
-    numbers = ranks(column)[runs.order]
+    numbers = ranks(column)[ordered.order]
     least = np.iinfo(np.int64).min
     if not largest:
-        numbers = ~numbers
-    greatest = np.maximum.reduceat(np.where(is_valid, numbers, least), runs.starts)
-    return runs.first(is_valid & (numbers == greatest[runs.key_of]))
+        numbers = ~numbers  # in the opposite order
+    greatest = np.maximum.reduceat(np.where(is_valid, numbers, least), ordered.starts)
+    return ordered.first(is_valid & (numbers == greatest[ordered.key_of]))
 
 
 def _held(actions: RowActions, changes: Flags) -> Ints:
     """The place of each key's last row that changes the held value, -1 if there is none or if this
     row retracts.
     """
-    places = actions.runs.last(changes)
-    return np.where((places >= 0) & (actions.codes[places] == key_runs.RETRACT), -1, places)
+    places = actions.ordered.last(changes)
+    return np.where((places >= 0) & (actions.codes[places] == merge_order.RETRACT), -1, places)
 
 
 # -- sums and products
@@ -247,7 +249,7 @@ def _multiplied(column_name: _ColumnName, column: pa.Array, actions: RowActions)
 def _values(column: pa.Array, actions: RowActions) -> npt.NDArray[Any]:
     """The numbers along the merge order, 0 for NULL."""
     numbers: npt.NDArray[Any] = column.fill_null(0).to_numpy(zero_copy_only=False)
-    return numbers[actions.runs.order]
+    return numbers[actions.ordered.order]
 
 
 def _reduced(
@@ -260,16 +262,17 @@ def _reduced(
     """The sum or product of each key's wanted values, in the column's type. NULL if a key has no
     such value. `operation` is `np.add` or `np.multiply`.
     """
-    runs = actions.runs
-    is_null = ~np.logical_or.reduceat(wanted, runs.starts)
+    ordered = actions.ordered
+    is_null = ~np.logical_or.reduceat(wanted, ordered.starts)
     with np.errstate(all="ignore"):
         if pa.types.is_floating(column.type):  # the sum of floats depends on their order
+            # A sum that begins with 0.0 would make 0.0 of -0.0.
             neutral = 1.0 if operation is np.multiply else -0.0
-            totals = np.full(len(runs.starts), neutral, values.dtype)
-            operation.at(totals, runs.key_of[wanted], values[wanted])
+            totals = np.full(len(ordered.starts), neutral, values.dtype)
+            operation.at(totals, ordered.key_of[wanted], values[wanted])
         else:
             values = np.where(wanted, values, values.dtype.type(operation.identity))
-            totals = operation.reduceat(values, runs.starts, dtype=values.dtype)
+            totals = operation.reduceat(values, ordered.starts, dtype=values.dtype)
     return pa.array(totals, column.type, mask=is_null)
 
 
@@ -281,15 +284,16 @@ def _decimal_sums(
     together, the others step by step. Raises `NumericOverflow` in a case in which Java returns a
     number that is too large for the type.
     """
-    runs = actions.runs
+    ordered = actions.ordered
     type_ = column.type
-    keys = runs.key_of[wanted]
-    values = column.take(pa.array(runs.order[wanted]))
+    keys = ordered.key_of[wanted]
+    values = column.take(pa.array(ordered.order[wanted]))
     if actions.retracts.any():
         values = pc.if_else(pa.array(actions.retracts[wanted]), pc.negate(values), values)
     limit = 10.0 ** (type_.precision - type_.scale)
     sizes = np.abs(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
-    is_safe_key = np.bincount(keys, sizes, len(runs.starts)) < 0.999 * limit
+    # No step can overflow if all sizes together are below the limit. Floats are not exact.
+    is_safe_key = np.bincount(keys, sizes, len(ordered.starts)) < 0.999 * limit
     is_safe = is_safe_key[keys]
     stepwise: dict[int, Decimal | None] = {}
     for key in np.unique(keys[~is_safe]).tolist():
@@ -299,7 +303,7 @@ def _decimal_sums(
     sums = sums.group_by("key", use_threads=False).aggregate([("value", "sum")]).combine_chunks()
     together = sums.column("value_sum").cast(type_).chunks
     totals = pa.concat_arrays([*together, pa.array(stepwise.values(), type_, size=len(stepwise))])
-    total_of_key = np.full(len(runs.starts), -1)
+    total_of_key = np.full(len(ordered.starts), -1)
     total_of_key[sums.column("key").to_numpy()] = np.arange(sums.num_rows)
     total_of_key[list(stepwise)] = sums.num_rows + np.arange(len(stepwise))
     return totals.take(pa.array(total_of_key, mask=total_of_key < 0))
@@ -435,19 +439,19 @@ class _DecimalArithmetic(_Arithmetic):
 
 def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) -> pa.Array:
     """The product of each key's values, value by value. NULL if a key has none."""
-    runs = actions.runs
+    ordered = actions.ordered
     codes = actions.codes
-    places = np.flatnonzero(actions.valid(column) | (codes == key_runs.SET))
-    values = arithmetic.load(column.take(pa.array(runs.order[places])))
-    products: list[Any] = [None] * len(runs.starts)
+    places = np.flatnonzero(actions.valid(column) | (codes == merge_order.SET))
+    values = arithmetic.load(column.take(pa.array(ordered.order[places])))
+    products: list[Any] = [None] * len(ordered.starts)
     with np.errstate(all="ignore"):
         for key, code, value in zip(
-            runs.key_of[places].tolist(), codes[places].tolist(), values, strict=True
+            ordered.key_of[places].tolist(), codes[places].tolist(), values, strict=True
         ):
             held = products[key]
-            if code == key_runs.SET or (held is None and code != key_runs.RETRACT):
+            if code == merge_order.SET or (held is None and code != merge_order.RETRACT):
                 products[key] = value
-            elif held is not None and code == key_runs.RETRACT:
+            elif held is not None and code == merge_order.RETRACT:
                 products[key] = arithmetic.over(held, value)
             elif held is not None:
                 products[key] = arithmetic.times(held, value)

@@ -14,15 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.merge import key_runs
-from paimon_stream.merge.key_runs import (
+from paimon_stream.merge import merge_order
+from paimon_stream.merge.merge_order import (
     ActionCodes,
     Flags,
     Ints,
     RowActions,
     nulls,
     ranks,
-    run_starts,
+    starts_of_equal,
 )
 
 
@@ -38,13 +38,13 @@ def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: b
             new are added.
     """
     actions = actions.since_set
-    runs = actions.runs
+    ordered = actions.ordered
     valid = actions.valid(column)
-    has_text = np.logical_or.reduceat(valid, runs.starts)
+    has_text = np.logical_or.reduceat(valid, ordered.starts)
     lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-    places = _older_first(actions, valid & (lengths > 0)[runs.order])
-    texts = column.take(pa.array(runs.order[places]))
-    keys = runs.key_of[places]
+    places = _older_first(actions, valid & (lengths > 0)[ordered.order])
+    texts = column.take(pa.array(ordered.order[places]))
+    keys = ordered.key_of[places]
     if distinct:
         texts, keys = _distinct_parts(texts, keys, delimiter)
     lists = pa.ListArray.from_arrays(_offsets(keys, len(has_text)), texts)
@@ -57,11 +57,11 @@ def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: b
 def _older_first(actions: RowActions, wanted: Flags) -> Ints:
     """The wanted places. The places of a key's older rows come first, in reverse order."""
     places = np.flatnonzero(wanted)
-    is_older = actions.codes[places] == key_runs.OUT_OF_ORDER
+    is_older = actions.codes[places] == merge_order.OUT_OF_ORDER
     if not is_older.any():
         return places
     within_key = np.where(is_older, -places, places)
-    return places[np.lexsort((within_key, ~is_older, actions.runs.key_of[places]))]
+    return places[np.lexsort((within_key, ~is_older, actions.ordered.key_of[places]))]
 
 
 def _distinct_parts(texts: pa.Array, keys: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
@@ -75,9 +75,9 @@ def _distinct_parts(texts: pa.Array, keys: Ints, delimiter: str) -> tuple[pa.Arr
     text_of_part = np.repeat(np.arange(len(texts)), np.diff(bounds))
     is_first_text = np.zeros(len(texts), np.bool_)
     if len(texts):
-        is_first_text[run_starts([keys])] = True
+        is_first_text[starts_of_equal([keys])] = True
     lengths = pc.binary_length(parts).to_numpy(zero_copy_only=False)
-    order, starts = _equal_runs(equality_numbers(parts), keys[text_of_part])
+    order, starts = _equal_together(equality_numbers(parts), keys[text_of_part])
     new_parts = np.sort(order[starts])
     new_parts = new_parts[~is_first_text[text_of_part[new_parts]] & (lengths[new_parts] > 0)]
     first_texts = np.flatnonzero(is_first_text)
@@ -108,14 +108,15 @@ class _Elements(NamedTuple):
 
 def _elements(column: pa.Array, actions: RowActions, places: Ints) -> _Elements:
     """The elements of the rows at these places."""
-    rows = actions.runs.order[places]
+    rows = actions.ordered.order[places]
     bounds = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     counts = np.diff(bounds)[rows]
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
+    # The number of each element within its list, plus where that list begins in the column.
     positions = np.arange(total) + np.repeat(bounds[:-1][rows] - (ends - counts), counts)
     place_of_element = np.repeat(places, counts)
-    return _Elements(positions, actions.runs.key_of[place_of_element], place_of_element)
+    return _Elements(positions, actions.ordered.key_of[place_of_element], place_of_element)
 
 
 def collected(
@@ -132,7 +133,7 @@ def collected(
     """
     actions = actions.since_set
     valid = actions.valid(column)
-    has_list = np.logical_or.reduceat(valid & ~actions.retracts, actions.runs.starts)
+    has_list = np.logical_or.reduceat(valid & ~actions.retracts, actions.ordered.starts)
     if distinct and pa.types.is_nested(column.type.value_type):
         return _lists(column, _one_by_one(column, actions, older_first=older_first), has_list)
     places = _older_first(actions, valid) if older_first else np.flatnonzero(valid)
@@ -142,7 +143,7 @@ def collected(
     numbers = equality_numbers(column.values)
     if not distinct:
         return _lists(column, elements.select(_left(elements, numbers, actions)), has_list)
-    begin = actions.runs.first(actions.adds)
+    begin = actions.ordered.first(actions.adds)
     # The value of a SET may have equal elements. The first row that adds to it removes the
     # duplicates.
     is_early = (begin < 0)[elements.keys] | (elements.places < begin[elements.keys])
@@ -165,20 +166,20 @@ def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> 
     bounds = np.searchsorted(elements.places, np.arange(len(actions.codes) + 1))
     held_by_key: dict[int, list[int]] = {}
     for place, (key, code) in enumerate(
-        zip(actions.runs.key_of.tolist(), actions.codes.tolist(), strict=True)
+        zip(actions.ordered.key_of.tolist(), actions.codes.tolist(), strict=True)
     ):
         new = elements.positions[bounds[place] : bounds[place + 1]].tolist()
         held = held_by_key.get(key, [])
-        if code == key_runs.SET:
+        if code == merge_order.SET:
             held_by_key[key] = new
-        elif code == key_runs.RETRACT:
+        elif code == merge_order.RETRACT:
             retracted = [numbers[position] for position in new]
             held_by_key[key] = [
                 position for position in held if not _removed(retracted, numbers[position])
             ]
-        elif code == key_runs.OUT_OF_ORDER and older_first:
+        elif code == merge_order.OUT_OF_ORDER and older_first:
             held_by_key[key] = _joined_once(new, held, numbers)
-        elif code != key_runs.SKIP:
+        elif code != merge_order.SKIP:
             held_by_key[key] = _joined_once(held, new, numbers)
     keys = sorted(held_by_key)
     positions = [position for key in keys for position in held_by_key[key]]
@@ -212,14 +213,14 @@ def _joined_once(first: list[int], second: list[int], numbers: Ints) -> list[int
 
 def _left(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags:
     """Which elements are left in the end if equal elements are all kept."""
-    is_added: Flags = actions.codes[elements.places] != key_runs.RETRACT
+    is_added: Flags = actions.codes[elements.places] != merge_order.RETRACT
     if is_added.all() or not len(is_added):
         return is_added
-    order, starts = _equal_runs(numbers[elements.positions], elements.keys)
+    order, starts = _equal_together(numbers[elements.positions], elements.keys)
     sizes = np.diff(np.append(starts, len(order)))
     ends = starts + sizes - 1
     adds = is_added[order]
-    # The running difference between added and retracted elements, within each run.
+    # The running difference between added and retracted ones, within equal elements.
     difference = np.cumsum(np.where(adds, 1, -1))
     difference -= np.repeat(difference[starts] - np.where(adds[starts], 1, -1), sizes)
     lowest = np.minimum(np.minimum.reduceat(difference, starts), 0)
@@ -235,7 +236,7 @@ def _left_once(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags
     is_left = np.zeros(len(elements.positions), np.bool_)
     if not len(is_left):
         return is_left
-    order, starts = _equal_runs(numbers[elements.positions], elements.keys)
+    order, starts = _equal_together(numbers[elements.positions], elements.keys)
     first, _ = _since_retract(actions.codes[elements.places[order]], starts)
     is_left[order[first[first >= 0]]] = True
     return is_left
@@ -247,14 +248,14 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
     """
     actions = actions.since_set
     valid = actions.valid(column)
-    has_map = np.logical_or.reduceat(valid & ~actions.retracts, actions.runs.starts)
+    has_map = np.logical_or.reduceat(valid & ~actions.retracts, actions.ordered.starts)
     entries = _elements(column, actions, np.flatnonzero(valid))
     if not len(entries.positions):
         return _lists(column, entries, has_map)
-    order, starts = _equal_runs(equality_numbers(column.keys)[entries.positions], entries.keys)
+    order, starts = _equal_together(equality_numbers(column.keys)[entries.positions], entries.keys)
     codes = actions.codes[entries.places[order]]
     first, is_live = _since_retract(codes, starts)
-    is_newer = is_live & (codes != key_runs.OUT_OF_ORDER)
+    is_newer = is_live & (codes != merge_order.OUT_OF_ORDER)
     last = np.maximum.reduceat(np.where(is_newer, np.arange(len(order)), -1), starts)
     chosen = np.where(last < 0, first, last)
     is_left = chosen >= 0
@@ -265,14 +266,14 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
 
 
 def _since_retract(codes: ActionCodes, starts: Ints) -> tuple[Ints, Flags]:
-    """Where each run continues after its last RETRACT.
+    """Where equal elements, which begin at `starts`, continue after the last RETRACT of them.
 
     Returns:
-        For each run, the first place after its last RETRACT, or -1; and for each place, whether it
-        comes after the last RETRACT of its run.
+        For each start, the first place after that RETRACT, or -1; and for each place, whether it
+        comes after that RETRACT.
     """
     places = np.arange(len(codes))
-    is_retract = codes == key_runs.RETRACT
+    is_retract = codes == merge_order.RETRACT
     ends = np.append(starts[1:], len(codes))
     begin = starts
     is_live = ~is_retract
@@ -283,15 +284,15 @@ def _since_retract(codes: ActionCodes, starts: Ints) -> tuple[Ints, Flags]:
     return np.where(begin < ends, begin, -1), is_live
 
 
-def _equal_runs(numbers: Ints, keys: Ints) -> tuple[Ints, Ints]:
+def _equal_together(numbers: Ints, keys: Ints) -> tuple[Ints, Ints]:
     """Puts equal elements of one key together.
 
     Returns:
         The order that does so, in which equal elements stay in their own order; and the places in
-        it where a run of equal elements begins.
+        it where equal elements begin.
     """
     order = np.lexsort((numbers, keys))
-    return order, run_starts([keys[order], numbers[order]])
+    return order, starts_of_equal([keys[order], numbers[order]])
 
 
 def _lists(column: pa.Array, elements: _Elements, has_value: Flags) -> pa.Array:
@@ -312,9 +313,8 @@ def _lists(column: pa.Array, elements: _Elements, has_value: Flags) -> pa.Array:
         column.type,
         len(has_value),
         [validity, offsets.buffers()[1]],
-        int((~has_value).sum()),
-        0,
-        [child],
+        null_count=int((~has_value).sum()),
+        children=[child],
     )
 
 
@@ -353,7 +353,7 @@ def _struct_numbers(values: pa.Array, *, plain: bool) -> Ints:
         for position in range(values.type.num_fields)
     ]
     words = np.stack(members, 1)
-    words[values.is_null().to_numpy(zero_copy_only=False)] = -1
+    words[values.is_null().to_numpy(zero_copy_only=False)] = -1  # no value has this number
     return _word_numbers(words.ravel(), np.arange(len(values) + 1) * words.shape[1], None)
 
 
@@ -378,8 +378,8 @@ def _unlike(numbers: Ints, is_unlike: pa.Array) -> Ints:
 
 
 def _word_numbers(words: Ints, bounds: npt.NDArray[Any], null: Flags | None) -> Ints:
-    """A number for each run of words, as `equality_numbers` gives. `bounds` are the places in
-    `words` where the runs begin, and the end of the last. `null` says which runs stand for NULL.
+    """A number for each value, as `equality_numbers` gives. `bounds` are the places in `words` where
+    the words of a value begin, and the end of the last. `null` says which values are NULL.
     """
     offsets = pa.py_buffer(np.ascontiguousarray(bounds, np.int64) * 8)
     data = pa.py_buffer(np.ascontiguousarray(words))

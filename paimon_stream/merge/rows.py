@@ -25,20 +25,20 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.merge import key_runs
+from paimon_stream.merge import merge_order
 from paimon_stream.merge import spec as specs
 from paimon_stream.merge.folds import merged_columns
-from paimon_stream.merge.key_runs import (
+from paimon_stream.merge.lists import equality_numbers
+from paimon_stream.merge.merge_order import (
     Flags,
     Ints,
-    KeyRuns,
+    OrderedRows,
     RowActions,
     flat,
+    in_merge_order,
     nulls,
     sort_columns,
-    sorted_runs,
 )
-from paimon_stream.merge.lists import equality_numbers
 from paimon_stream.merge.spec import (
     AGGREGATION,
     DELETE,
@@ -51,11 +51,11 @@ from paimon_stream.merge.spec import (
 )
 
 
-def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
+def partially_updated(spec: MergeSpec, table: pa.Table, ordered: OrderedRows) -> list[pa.Array]:
     """The table's columns, with one row per key. Every key has several input rows. Raises
     `InvalidData`.
     """
-    adds = ~runs.retracts
+    adds = ~ordered.retracts
     if not (adds.all() or spec.ignore_delete or spec.remove_on_delete or spec.groups):
         raise InvalidData(
             "has the merge engine partial-update and got -U or -D rows, which it does not accept as it is. "
@@ -63,29 +63,29 @@ def partially_updated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[p
         ).of_table(spec.table, subject=True)
     arrays = {name: flat(table.column(name)) for name in table.column_names}
     groups = {
-        position: _group(group, arrays, runs)
+        position: _group(group, arrays, ordered)
         for position, group in enumerate(spec.groups)
         if all(name in arrays for name in group.ordering)
     }
     is_counted = adds if spec.ignore_delete else np.ones_like(adds)
-    newest = runs.last(is_counted)
+    newest = ordered.last(is_counted)
     if spec.remove_on_delete:
-        is_removing = runs.kinds == DELETE
+        is_removing = ordered.kinds == DELETE
     elif spec.ignore_delete:
         is_removing = np.zeros_like(adds)
     else:
-        is_removing = _removing(groups.values(), runs)
-    deleted = (runs.last(adds) < 0) | (is_removing[newest] & (newest >= 0))
-    changes = _Changes(runs, is_counted, is_removing)
-    actions_of_groups = {position: changes.of_group(group) for position, group in groups.items()}
-    actions_without_group = changes.actions(np.where(adds, key_runs.ADD, key_runs.SKIP))
+        is_removing = _removing(groups.values(), ordered)
+    deleted = (ordered.last(adds) < 0) | (is_removing[newest] & (newest >= 0))
+    update = _PartialUpdate(ordered, is_counted, is_removing)
+    actions_of_groups = {position: update.of_group(group) for position, group in groups.items()}
+    actions_without_group = update.actions(np.where(adds, merge_order.ADD, merge_order.SKIP))
 
     def actions_of(name: str, rule: ColumnRule) -> RowActions:
         if rule.group is None:
             return actions_without_group
         return _actions_of(name, rule, groups[rule.group], actions_of_groups[rule.group])
 
-    return merged_columns(spec, arrays, runs, newest, deleted, actions_of)
+    return merged_columns(spec, arrays, ordered, newest, deleted, actions_of)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,46 +105,46 @@ class _Group:
     ranks: Ints
 
 
-def _group(group: SequenceGroup, arrays: dict[str, pa.Array], runs: KeyRuns) -> _Group:
-    is_empty = np.ones(len(runs.order), np.bool_)
+def _group(group: SequenceGroup, arrays: dict[str, pa.Array], ordered: OrderedRows) -> _Group:
+    is_empty = np.ones(len(ordered.order), np.bool_)
     columns = []
     for name in group.ordering:
         is_null = nulls(arrays[name])
         if is_null is None:
             is_empty[:] = False
         else:
-            is_empty &= is_null[runs.order]
-        columns += [column[runs.order] for column in sort_columns(arrays[name])]
-    return _Group(group.ordering, group.deletes, ~is_empty, key_runs.dense_ranks(columns) + 1)
+            is_empty &= is_null[ordered.order]
+        columns += [column[ordered.order] for column in sort_columns(arrays[name])]
+    return _Group(group.ordering, group.deletes, ~is_empty, merge_order.dense_ranks(columns) + 1)
 
 
-def _newer(group: _Group, runs: KeyRuns, resets: Flags) -> Flags:
+def _newer(group: _Group, ordered: OrderedRows, resets: Flags) -> Flags:
     """Whether a row is not older than the newest earlier row of its key. Only rows from the key's
     last reset on are compared. `resets` are the rows that replace the whole row.
     """
     begins = resets.copy()
-    begins[runs.starts] = True
+    begins[ordered.starts] = True
     # The ranks of a later stretch get a larger offset, so a running maximum never looks back past
     # the beginning of its stretch.
     offset = np.cumsum(begins) * (len(resets) + 1)
     newest_rank = np.maximum.accumulate(offset + np.where(group.is_there, group.ranks, 0)) - offset
     rank_before = np.zeros(len(newest_rank), np.int64)
     rank_before[1:] = newest_rank[:-1]
-    rank_before[runs.starts] = 0
+    rank_before[ordered.starts] = 0
     return group.is_there & (group.ranks >= rank_before)
 
 
-def _removing(groups: Iterable[_Group], runs: KeyRuns) -> Flags:
+def _removing(groups: Iterable[_Group], ordered: OrderedRows) -> Flags:
     """Which -D rows remove their row: those that are not older in a group with `deletes`. With one
     such group, the first pass finds all removals. With several, a removal resets the other groups,
     so the later rows are checked again. Each pass makes at least one more removal of every key
     certain, and usually a few passes are enough.
     """
     deleting = [group for group in groups if group.deletes]
-    removals = np.zeros(len(runs.order), np.bool_)
+    removals = np.zeros(len(ordered.order), np.bool_)
     while deleting:
-        newer = [_newer(group, runs, removals) for group in deleting]
-        next_removals: Flags = (runs.kinds == DELETE) & np.logical_or.reduce(newer)
+        newer = [_newer(group, ordered, removals) for group in deleting]
+        next_removals: Flags = (ordered.kinds == DELETE) & np.logical_or.reduce(newer)
         if (next_removals == removals).all():
             break
         removals = next_removals
@@ -161,41 +161,43 @@ class _GroupActions(NamedTuple):
     """For columns without one. Older rows do not change them."""
 
 
-class _Changes:
+class _PartialUpdate:
     """The actions of rows in a partial update. If a key's first row retracts, its values are set
     before they are retracted, so this row has two actions.
     """
 
-    def __init__(self, runs: KeyRuns, counted: Flags, removing: Flags) -> None:
+    def __init__(self, ordered: OrderedRows, counted: Flags, removing: Flags) -> None:
         """`counted` are the rows that are not ignored, `removing` those that remove the row."""
-        self._runs = runs
+        self._ordered = ordered
         self._counted = counted
         self._removing = removing
-        is_doubled = np.zeros(len(runs.order), np.bool_)
-        is_doubled[runs.starts] = runs.retracts[runs.starts] & ~removing[runs.starts]
+        is_doubled = np.zeros(len(ordered.order), np.bool_)
+        is_doubled[ordered.starts] = ordered.retracts[ordered.starts] & ~removing[ordered.starts]
         self._places = np.repeat(np.arange(len(is_doubled)), np.where(is_doubled, 2, 1))
         self._first_of_doubled = np.flatnonzero(is_doubled) + np.arange(is_doubled.sum())
-        doubled_before: Ints = np.cumsum(is_doubled)[runs.starts] - is_doubled[runs.starts]
-        self._doubled_runs = KeyRuns(
-            runs.order[self._places], runs.starts + doubled_before, runs.kinds[self._places]
+        doubled_before: Ints = np.cumsum(is_doubled)[ordered.starts] - is_doubled[ordered.starts]
+        self._doubled = OrderedRows(
+            ordered.order[self._places],
+            ordered.starts + doubled_before,
+            ordered.kinds[self._places],
         )
 
-    def actions(self, codes: key_runs.ActionCodes) -> RowActions:
+    def actions(self, codes: merge_order.ActionCodes) -> RowActions:
         """The row actions with these codes; but rows that remove the row, or begin a key, have
         `SET`.
         """
-        codes = np.where(self._removing, key_runs.SET, codes)[self._places]
-        codes[self._first_of_doubled] = key_runs.SET
-        return RowActions(self._doubled_runs, codes)
+        codes = np.where(self._removing, merge_order.SET, codes)[self._places]
+        codes[self._first_of_doubled] = merge_order.SET
+        return RowActions(self._doubled, codes)
 
     def of_group(self, group: _Group) -> _GroupActions:
         """The row actions for the columns of a group."""
-        runs = self._runs
-        is_newer = _newer(group, runs, self._removing)
-        additions = np.where(is_newer, key_runs.ADD, key_runs.OUT_OF_ORDER)
-        codes = np.where(runs.retracts, key_runs.RETRACT, additions)
-        codes = np.where(group.is_there & self._counted, codes, key_runs.SKIP)
-        newer_codes = np.where(is_newer, codes, key_runs.SKIP)
+        ordered = self._ordered
+        is_newer = _newer(group, ordered, self._removing)
+        additions = np.where(is_newer, merge_order.ADD, merge_order.OUT_OF_ORDER)
+        codes = np.where(ordered.retracts, merge_order.RETRACT, additions)
+        codes = np.where(group.is_there & self._counted, codes, merge_order.SKIP)
+        newer_codes = np.where(is_newer, codes, merge_order.SKIP)
         return _GroupActions(self.actions(codes), self.actions(newer_codes))
 
 
@@ -204,11 +206,11 @@ def _actions_of(name: str, rule: ColumnRule, group: _Group, actions: _GroupActio
         return actions.of_functions
     others = actions.of_others
     if name in group.ordering:
-        return RowActions(others.runs, np.where(others.retracts, key_runs.ADD, others.codes))
+        return RowActions(others.ordered, np.where(others.retracts, merge_order.ADD, others.codes))
     return others
 
 
-Changes = tuple[pa.Table, pa.Table | None, Ints]
+MergedRows = tuple[pa.Table, pa.Table | None, Ints]
 """The rows to write; the rows of the changelog, None if there is none; and the positions of the
 rows that were looked up. Rows come by key.
 """
@@ -241,14 +243,14 @@ def merge_rows(
         InvalidData: for deletes that the table's engine does not accept.
     """
     table = one_chunk(rows)
-    runs = sorted_runs(spec, table)
-    if not len(runs.order):
+    ordered = in_merge_order(spec, table)
+    if not len(ordered.order):
         return table
     # The engine merges these keys, even if only one of their rows counts.
-    has_several = runs.sizes > 1
+    has_several = ordered.sizes > 1
     if spec.lookup and levels is not None and has_several.any():
-        runs = runs.of_lowest_levels(levels)
-    merged, _ = results(spec, table, runs, has_several)
+        ordered = ordered.of_lowest_levels(levels)
+    merged, _ = results(spec, table, ordered, has_several)
     return merged if keep_deletes else without_deletes(merged)
 
 
@@ -270,7 +272,7 @@ def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.
     them.
     """
     table = one_chunk(rows)
-    return table.take(pa.array(sorted_runs(spec, table).order))
+    return table.take(pa.array(in_merge_order(spec, table).order))
 
 
 def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
@@ -280,15 +282,16 @@ def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def results(
-    spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags
+    spec: MergeSpec, table: pa.Table, ordered: OrderedRows, by_engine: Flags
 ) -> tuple[pa.Table, Ints]:
     """Merges the rows of each key.
 
     Args:
         spec: how rows are merged.
         table: the rows.
-        runs: the same rows in merge order.
-        several: The keys that the engine merges. The result of any other key is its only row.
+        ordered: the same rows in merge order.
+        by_engine: for each key, whether the engine merges it. The result of any other key is its only
+            row.
 
     Returns:
         One row for each key that has a result, in key order, and the positions of these keys.
@@ -296,63 +299,63 @@ def results(
     Raises:
         InvalidData: for deletes that the table's engine does not accept.
     """
-    if not several.any():
-        return table.take(pa.array(runs.order[runs.starts])), np.arange(len(several))
+    if not by_engine.any():
+        return table.take(pa.array(ordered.order[ordered.starts])), np.arange(len(by_engine))
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
-        return _folded(spec, table, runs, several), np.arange(len(several))
+        return _folded(spec, table, ordered, by_engine), np.arange(len(by_engine))
     if spec.engine == FIRST_ROW:
-        chosen = _first_rows(spec, runs, several)
+        chosen = _first_rows(spec, ordered, by_engine)
     else:
-        chosen = _last_rows(spec, runs, several)
+        chosen = _last_rows(spec, ordered, by_engine)
     keys = np.flatnonzero(chosen >= 0)
-    return table.take(pa.array(runs.order[chosen[keys]])), keys
+    return table.take(pa.array(ordered.order[chosen[keys]])), keys
 
 
-def _folded(spec: MergeSpec, table: pa.Table, runs: KeyRuns, several: Flags) -> pa.Table:
+def _folded(spec: MergeSpec, table: pa.Table, ordered: OrderedRows, by_engine: Flags) -> pa.Table:
     """One row per key, in key order. Rows of keys that have only one stay as they are."""
     merge_columns = _aggregated if spec.engine == AGGREGATION else partially_updated
-    columns = merge_columns(spec, table, runs.select(several[runs.key_of]))
-    alone = table.take(pa.array(runs.order[runs.starts[~several]]))
-    positions = np.empty(len(several), np.int64)
-    positions[~several] = np.arange(alone.num_rows)
-    positions[several] = alone.num_rows + np.arange(len(several) - alone.num_rows)
+    columns = merge_columns(spec, table, ordered.select(by_engine[ordered.key_of]))
+    alone = table.take(pa.array(ordered.order[ordered.starts[~by_engine]]))
+    positions = np.empty(len(by_engine), np.int64)
+    positions[~by_engine] = np.arange(alone.num_rows)
+    positions[by_engine] = alone.num_rows + np.arange(len(by_engine) - alone.num_rows)
     rows = pa.concat_tables([alone, pa.Table.from_arrays(columns, schema=table.schema)])
     return rows.combine_chunks().take(pa.array(positions))
 
 
-def _last_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
+def _last_rows(spec: MergeSpec, ordered: OrderedRows, by_engine: Flags) -> Ints:
     """Deduplicate: the place of each key's last row."""
-    if not spec.ignore_delete or not runs.retracts.any():
-        return runs.ends - 1
-    return np.where(several, runs.last(~runs.retracts), runs.starts)
+    if not spec.ignore_delete or not ordered.retracts.any():
+        return ordered.ends - 1
+    return np.where(by_engine, ordered.last(~ordered.retracts), ordered.starts)
 
 
-def _first_rows(spec: MergeSpec, runs: KeyRuns, several: Flags) -> Ints:
+def _first_rows(spec: MergeSpec, ordered: OrderedRows, by_engine: Flags) -> Ints:
     """First-row: the place of each key's first row, -1 if it has none that adds."""
-    if not spec.ignore_delete and (runs.retracts & several[runs.key_of]).any():
+    if not spec.ignore_delete and (ordered.retracts & by_engine[ordered.key_of]).any():
         raise InvalidData(
             "has the merge engine first-row and got -U or -D rows, which it does not accept. "
             "Filter them out, or set the option ignore-delete."
         ).of_table(spec.table, subject=True)
-    return np.where(several, runs.first(~runs.retracts), runs.starts)
+    return np.where(by_engine, ordered.first(~ordered.retracts), ordered.starts)
 
 
-def _aggregated(spec: MergeSpec, table: pa.Table, runs: KeyRuns) -> list[pa.Array]:
+def _aggregated(spec: MergeSpec, table: pa.Table, ordered: OrderedRows) -> list[pa.Array]:
     """The table's columns, with one row per key, each merged by its function (semantics.md §6.5).
     Every key has several input rows. With `aggregation.remove-record-on-delete`, a -D row replaces
     everything before it with its own values, and later rows build on them, as in Java. Raises
     `InvalidData`.
     """
-    newest = runs.ends - 1
-    codes = np.where(runs.retracts, key_runs.RETRACT, key_runs.ADD)
-    deleted = np.zeros(len(runs.starts), np.bool_)
+    newest = ordered.ends - 1
+    codes = np.where(ordered.retracts, merge_order.RETRACT, merge_order.ADD)
+    deleted = np.zeros(len(ordered.starts), np.bool_)
     if spec.remove_on_delete:
-        codes[runs.kinds == DELETE] = key_runs.SET
-        deleted = runs.kinds[newest] == DELETE
-    actions = RowActions(runs, codes)
+        codes[ordered.kinds == DELETE] = merge_order.SET
+        deleted = ordered.kinds[newest] == DELETE
+    actions = RowActions(ordered, codes)
     arrays = {name: flat(table.column(name)) for name in table.column_names}
     # The actions are the same for every column.
-    return merged_columns(spec, arrays, runs, newest, deleted, lambda *_: actions)
+    return merged_columns(spec, arrays, ordered, newest, deleted, lambda *_: actions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,7 +371,7 @@ class Comparison:
             merges a key that has one row, as in Java.
         logs: Whether there is a changelog.
         compared: an update counts if one of these columns differs; None: every update counts.
-        marks: Whether the rows that were looked up are to be marked as deleted.
+        deletes_older: Whether the rows that were looked up are to be deleted in their files.
     """
 
     spec: MergeSpec
@@ -377,11 +380,11 @@ class Comparison:
     looks_up: bool
     logs: bool
     compared: tuple[str, ...] | None = None
-    marks: bool = False
+    deletes_older: bool = False
 
     def merged(
         self, rows: Iterable[pa.RecordBatch], levels: Ints, *, keep_deletes: bool
-    ) -> Changes:
+    ) -> MergedRows:
         """Merges rows as `merge_rows` does, and compares them with what was before.
 
         Args:
@@ -393,31 +396,33 @@ class Comparison:
             InvalidData: for deletes that the table's engine does not accept.
         """
         table = one_chunk(rows)
-        runs = sorted_runs(self.spec, table)
+        ordered = in_merge_order(self.spec, table)
         if self.looks_up:
-            runs = runs.select(runs.any(levels[runs.order] <= self.level)[runs.key_of])
-        if not len(runs.order):
-            return table.slice(0, 0), None, runs.order
-        looked_up = runs.order[:0]
+            ordered = ordered.select(
+                ordered.any(levels[ordered.order] <= self.level)[ordered.key_of]
+            )
+        if not len(ordered.order):
+            return table.slice(0, 0), None, ordered.order
+        looked_up = ordered.order[:0]
         if self.looks_up:
-            looked_up = runs.order[levels[runs.order] > self.level]
-        before = runs.of_level(levels, self.known)
-        is_changed = runs.any(levels[runs.order] < self.known)
+            looked_up = ordered.order[levels[ordered.order] > self.level]
+        before = ordered.of_level(levels, self.known)
+        is_changed = ordered.any(levels[ordered.order] < self.known)
         if self.spec.engine == FIRST_ROW and self.looks_up:
-            merged, new = self._first_rows(table, runs, levels, before)
+            merged, new = self._first_rows(table, ordered, levels, before)
             return merged, new if self.logs else None, looked_up
-        counted = runs.of_lowest_levels(levels) if self.spec.lookup else runs
-        merged, keys = results(self.spec, table, counted, (runs.sizes > 1) | self.looks_up)
+        counted = ordered.of_lowest_levels(levels) if self.spec.lookup else ordered
+        merged, keys = results(self.spec, table, counted, (ordered.sizes > 1) | self.looks_up)
         log = self._log(table, merged, keys, before, is_changed) if self.logs else None
         return merged if keep_deletes else without_deletes(merged), log, looked_up
 
     def _first_rows(
-        self, table: pa.Table, runs: KeyRuns, levels: Ints, before: Ints
+        self, table: pa.Table, ordered: OrderedRows, levels: Ints, before: Ints
     ) -> tuple[pa.Table, pa.Table]:
         """First-row: the merged rows of keys that have no row on a higher level, and those of them
         whose keys had no row before.
         """
-        merging = runs.select(levels[runs.order] <= self.level)
+        merging = ordered.select(levels[ordered.order] <= self.level)
         has_several = np.ones(len(merging.starts), np.bool_)
         merged, keys = results(self.spec, table, merging, has_several)
         before = before[keys]
@@ -441,11 +446,13 @@ class Comparison:
         is_now = np.zeros(len(before), np.bool_)
         is_now[keys] = adding(merged)
         was = before >= 0
+        # A key whose old row is a delete had no row.
         was[was] = adding(table.select([KIND]).take(pa.array(before[was])))
         is_update = changed & was & is_now
         if self.compared is not None:
             old = table.take(pa.array(before[is_update]))
             new = merged.take(pa.array(merged_of_key[is_update]))
+            # Of the updates, only those stay that change one of these columns.
             is_update[is_update] = _differ(old, new, self.compared)
         retracted = np.flatnonzero(is_update | (changed & was & ~is_now))
         added = np.flatnonzero(is_update | (changed & is_now & ~was))

@@ -251,6 +251,7 @@ class _OptionReader:
 
     # -- options of any engine --------------------------------------------------------------------
     def _is_on(self, key: str) -> bool:
+        """Whether a switch is true; False if it is not set. Raises `InvalidOption`."""
         value = self._options.get(key, "false").lower()
         if value not in ("true", "false"):
             raise self._wrong(key, "is neither true nor false")
@@ -324,6 +325,7 @@ class _OptionReader:
         )
 
     def _check_function(self, column: DataField, function: str) -> None:
+        """Raises `InvalidOption` or `UnsupportedFeature` if the function cannot merge the column."""
         context = {"table": self._table, "column": column.name, "function": function}
         if not function or function != function.strip():
             raise InvalidOption(
@@ -374,7 +376,9 @@ class _OptionReader:
         return set(self._columns(option.key, filter(None, self._options.value(option).split(","))))
 
     def _check_deletes(self, groups: Sequence[SequenceGroup], deleting: set[str]) -> None:
-        """Raises `InvalidOption` for options about deletes that contradict each other."""
+        """Raises `InvalidOption` for options about deletes that contradict each other. `deleting`
+        are the columns whose sequence groups delete rows.
+        """
         remove_on_delete = self._options.value(opt.PARTIAL_UPDATE_REMOVE_ON_DELETE)
         remove_key = opt.PARTIAL_UPDATE_REMOVE_ON_DELETE.key
         group_key = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key
@@ -385,7 +389,8 @@ class _OptionReader:
                 raise self._wrong(opt.IGNORE_DELETE.key, f"does not go with {group_key}")
         if remove_on_delete and groups:
             raise self._wrong(remove_key, "does not go with sequence groups of columns")
-        if not deleting <= _ordering_columns(groups):
+        names_other_column = not deleting.issubset(_ordering_columns(groups))
+        if names_other_column:
             raise self._wrong(group_key, "names a column that orders no sequence group")
 
     def _partial_update_rules(
@@ -435,6 +440,7 @@ class _OptionReader:
             if len(set(members)) < len(members):
                 raise self._wrong(key, "names a column twice")
             for name in (*members, *ordering):
+                # This group gets the next position.
                 if group_of.get(name, len(groups)) != len(groups):
                     raise self._wrong(key, f"names {name!r}, which is in another sequence group")
                 if name in self._schema.primary_keys:

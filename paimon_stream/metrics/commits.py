@@ -24,15 +24,15 @@ _LOG = logging.getLogger(__name__)
 
 PARTS: Final = ("count", "min", "max", "mean", "p50", "p95", "p99")
 """What a distribution says. `count` counts all values ever added; the other parts describe the
-window.
+newest values.
 """
 
 
 class Histogram:
-    """Keeps the newest `window` values (100, as in Java), so its memory is bounded."""
+    """Keeps the newest `most_values` values (100, as in Java), so its memory is bounded."""
 
-    def __init__(self, window: int = 100) -> None:
-        self._values: deque[float] = deque(maxlen=window)
+    def __init__(self, most_values: int = 100) -> None:
+        self._values: deque[float] = deque(maxlen=most_values)
         self._count = 0
 
     def update(self, value: float) -> None:
@@ -85,6 +85,7 @@ COUNTERS: Final = (
     "failedExpiries",
     "compactions",
     "failedCompactions",
+    "bucketsLeftAsIs",
     "committedRows",
     "committedFiles",
     "committedBytes",
@@ -109,8 +110,9 @@ METRICS: Final = (
     *(f"lastCommitRequests.{kind}" for kind in KINDS),
     *COUNTERS,
 )
-"""The names of all metrics. Durations are milliseconds, sizes bytes. `last…` refers to the newest
-commit that made a snapshot; all others count since the sink was created.
+"""The names of all metrics. Durations are milliseconds, sizes bytes. `last…` and `writeDuration`
+refer to the newest commit that made a snapshot. `commitDuration.…` describes the newest such
+commits (`PARTS`). All others count since the sink was created.
 """
 
 
@@ -181,7 +183,7 @@ class CommitMetrics:
         counter: str,
         count: int,
     ) -> None:
-        """Adds to a counter of the compactions behind batches."""
+        """Adds to a counter of the compactions behind batches, one of `COUNTERS`."""
         with self._lock:
             self._counters[counter] += count
 

@@ -45,7 +45,7 @@ def observe_metrics(
 
 class BatchSpans:
     """A span for each batch, with its phases as children, one after the other, for a sink's
-    `on_commit`. They end when the report is made. The tracer is by default that of the global
+    `on_commit`. The spans end when the report is made. The tracer is by default that of the global
     provider. Raises `MissingExtra`.
 
     >>> sink = PaimonSink("/data/shop.db/orders", on_commit=BatchSpans())  # doctest: +SKIP

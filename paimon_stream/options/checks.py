@@ -264,8 +264,9 @@ _MOST_SHOWN: Final = 60
 
 
 class Arguments:
-    """Checks the arguments of one call that concerns the table at this location. Each method takes
-    the argument's name and value. None is accepted if `optional` is true. Raises `InvalidOption`.
+    """Checks the arguments of one call that concerns the table at this location. Each check takes
+    the argument's name and value, and raises `InvalidOption`. None is accepted if `optional` is
+    true, and as a mapping.
     """
 
     def __init__(self, table: str) -> None:
@@ -308,7 +309,9 @@ class Arguments:
     def text(
         self, name: str, value: object, *, may_be_blank: bool = False, optional: bool = False
     ) -> None:
-        """Text, which may be empty or white space only if `may_be_blank` is set."""
+        """Checks that it is text. The text may be empty or white space only if `may_be_blank` is
+        set.
+        """
         if optional and value is None:
             return
         if not isinstance(value, str) or not (may_be_blank or value.strip()):
@@ -316,7 +319,7 @@ class Arguments:
             raise self.wrong(name, value, _allowed(allowed, optional=optional))
 
     def function(self, name: str, value: object, *, optional: bool = False) -> None:
-        """Something that can be called."""
+        """Checks that it can be called."""
         if not callable(value) and not (optional and value is None):
             raise self.wrong(name, value, _allowed("a function", optional=optional))
 
@@ -330,11 +333,11 @@ class Arguments:
             return {}
         if not isinstance(value, Mapping):
             raise self.wrong(name, value, f"a dict such as {example}", secret=True)
-        for key, entry in value.items():
+        for key, element in value.items():
             if not isinstance(key, str):
                 raise self.wrong(f"a key of {name}", key, "text")
-            if texts and not isinstance(entry, str):
-                raise self.wrong(f"{name}[{key!r}]", entry, "text", secret=True)
+            if texts and not isinstance(element, str):
+                raise self.wrong(f"{name}[{key!r}]", element, "text", secret=True)
         return dict(value)
 
     def items(self, name: str, value: Any, kind: type[Any], what: str) -> tuple[Any, ...]:
@@ -362,6 +365,7 @@ class Arguments:
             shown = repr(value)
         else:
             shown = f"of type {type(value).__name__}"
+        # The argument's own name: `messages` of `messages[2]`, `options` of `a key of options`.
         argument = name.partition("[")[0].rpartition(" ")[2]
         return InvalidOption(
             f"{name} is {shown}. Nothing was changed. Give {allowed}.", option=argument

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 from zoneinfo import ZoneInfo
 
 from paimon_stream.errors import InvalidOption
@@ -305,17 +305,21 @@ class Options(Mapping[str, str]):
 
     def value(self, option: Option[T]) -> T:
         """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is
-        no value.
+        neither.
         """
+        value: T
         if option.key in self._values:
-            return cast("T", self._values[option.key])
-        raw = self._text(option)
+            value = self._values[option.key]
+            return value
+        raw = self._raw.get(option.key)
+        if raw is None:
+            raw = self._text(option)
         if raw is None:
             raise InvalidOption(
                 f"Option {option.key!r} is needed, but it is not set.", option=option.key
             ).at(self._location)
         try:
-            value = cast("T", _parsed(option.parse, raw))
+            value = _parsed(option.parse, raw)
         except ValueError as wrong:
             raise InvalidOption(
                 f"Option {option.key!r} is {raw!r}: {wrong}.", option=option.key, value=raw

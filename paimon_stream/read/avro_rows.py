@@ -1,6 +1,7 @@
 """Avro data files, a few blocks at a time (format.md §7.6). Arrow does not read Avro, so rows are
-decoded in Python and then converted column by column. A file may use names of types and fields that
-Avro forbids. For reading, only the order of fields matters, so the decoder gets generated names.
+decoded in Python and then converted column by column. The names of types and fields in a file may
+be ones that Avro forbids. To decode a block, only the order of fields matters, so the decoder gets
+generated names. The columns are then chosen by their names in the file.
 """
 
 import io
@@ -21,6 +22,7 @@ from paimon_stream.read.convert import Chunk, normalize
 _BROKEN: Final = (*BROKEN, MemoryError, *SCHEMA_ERRORS)
 _PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _BATCH_BYTES: Final = 32 << 20
+"""After reading this many bytes, records are returned even if they are fewer than asked for."""
 _KEPT: Final = "surrogateescape"
 """How Python text keeps bytes that are not UTF-8 (PEP 383)."""
 
@@ -129,6 +131,9 @@ def _renamed(node: Any, names: dict[str, str]) -> Any:
 
 
 def _array(values: list[Any], type_: DataType) -> pa.Array:
+    """The decoded values of a column, or of a part of a nested one, as Arrow's array. Raises
+    `FormatError`.
+    """
     wanted = arrow_type(type_)
     try:
         match type_.root:

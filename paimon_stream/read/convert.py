@@ -34,7 +34,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.arrow_types import PER_SECOND, count_not_utf8, with_elements, with_entries
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot, arrow_type
-from paimon_stream.merge.key_runs import nulls
+from paimon_stream.merge.merge_order import nulls
 from paimon_stream.read.convert_decimals import (
     float_to_decimal,
     to_decimal,
@@ -89,6 +89,7 @@ REFUSED: Final = (
 _MILLIS_PER_DAY: Final = 86_400_000
 _FIRST_SECOND: Final = -(2**63) // PER_SECOND["ns"] + 1
 _LAST_SECOND: Final = 2**63 // PER_SECOND["ns"] - 1
+"""Between these epoch seconds, nanoseconds have 64 bits."""
 Longs = npt.NDArray[np.int64]
 
 
@@ -209,8 +210,8 @@ def convert(
 
     Raises:
         FormatError: the array does not hold `source`.
-        InvalidData: text is not UTF-8, which Java writes, or does not parse, or a number that
-            becomes a DECIMAL is NaN or infinite.
+        InvalidData: text is not UTF-8 (Java writes such text, too), text does not parse, or a
+            number that becomes a DECIMAL is NaN or infinite.
         UnsupportedFeature: Arrow cannot hold a moment in the finer unit of `target`.
     """
     if target.root is TypeRoot.ROW:
@@ -220,7 +221,7 @@ def convert(
     if target.is_nested:
         return _map(array, source, target, leaf, column)
     if source.is_nested:
-        # Java neither cuts nor pads this text.
+        # Java ignores the length of a CHAR or VARCHAR for the text of a nested value.
         return nested_to_string(convert(array, source, _text_inside(source), leaf, column))
     return _atomic(array, source, target, leaf, column)
 
@@ -266,8 +267,9 @@ def _not_parsed(column: str, source: DataType, target: DataType, count: int) -> 
     values = "texts that are no such value" if source.is_string else "NaN or infinities"
     return InvalidData(
         f"column {column!r} was {source} in files of the table and is {target} now, but holds "
-        f"{values}, in at least {PLACES}. Java Paimon fails on them, too. Select other columns, or "
-        "have Java Paimon change the column's type back",
+        f"{values}, in at least {PLACES}. Java Paimon fails on them, too, unless newer rows of "
+        "their keys replace them. Select other columns, or have Java Paimon change the column's "
+        "type back",
         column=column,
         count=count,
     )
@@ -297,6 +299,7 @@ def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column
     is_null = array.is_null() if array.null_count else None
     if members:
         return pa.StructArray.from_arrays(members, fields=list(wanted), mask=is_null)
+    # Without members, Arrow would not know how many structs there are.
     validity = None if is_null is None else pc.invert(is_null).buffers()[1]
     return pa.Array.from_buffers(wanted, len(array), [validity])
 
@@ -523,7 +526,10 @@ def _truncated(array: pa.Array, wanted: pa.DataType) -> pa.Array:
         wide = pa.int32()
         limits = np.iinfo(np.int32)
     values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
+    # Only NaN is replaced; infinities become limits like other large numbers.
     values = np.trunc(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf))
+    # As a DOUBLE, the largest BIGINT is one larger, so numbers that are equal to it are replaced,
+    # too.
     over = values >= float(limits.max)
     under = values <= float(limits.min)
     integers = np.where(over | under, 0, values).astype(limits.dtype)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.merge.key_runs import nulls
+from paimon_stream.merge.merge_order import nulls
 
 _COMPACT: Final = 18
 """Java holds DECIMALs of at most this many digits as 64-bit numbers, and computes with those."""

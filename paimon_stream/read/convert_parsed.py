@@ -1,6 +1,6 @@
 """Text of a file as values of another kind, as Java parses it (tried on 1.4.2). Java fails on text
 that does not parse, and so does this module. Java also takes a few spellings that are refused here,
-such as 1.5d or 0x1p3 for a DOUBLE, 2024-02 for a DATE, and a zone in a TIME. NULL stays NULL.
+such as 0x1p3 for a DOUBLE and a zone in a TIME. NULL stays NULL.
 
 Text that is a whole number becomes what Java holds for it: a DATE of that many days since 1970, a
 TIME of that many milliseconds, and a TIMESTAMP of that many seconds, milliseconds, microseconds or
@@ -21,21 +21,45 @@ from paimon_stream.read.convert_decimals import to_decimal
 _TRUE: Final = ("t", "true", "y", "yes", "1")
 _FALSE: Final = ("f", "false", "n", "no", "0")
 _DIGITS: Final = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"
+_BLANKS: Final = r"[\x00-\x20]*"
+"""What Java's `trim` takes away."""
 _WHOLE: Final = r"\A-?[0-9]+\z"
-_INTEGER: Final = rf"\A[+-]?{_DIGITS}\z"
+_INTEGER: Final = r"\A[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]*)\z"
 _DECIMAL: Final = rf"\A[+-]?{_DIGITS}(?:[eE][+-]?[0-9]{{1,2}})?\z"
-_FLOAT: Final = rf"\A *(?:[+-]?{_DIGITS}(?:[eE][+-]?[0-9]{{1,3}})?|NaN|[+-]?Infinity) *\z"
-_DAY: Final = r"(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{1,2})"
-_CLOCK: Final = r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2}):(?P<second>[0-9]{1,2})"
-_DATE: Final = rf"\A *{_DAY}(?: .*)?\z"
-_MOMENT: Final = rf"\A{_DAY}(?: {_CLOCK}(?:\.(?P<fraction>[0-9]{{1,9}}))?)?\z"
-_TIME: Final = (
-    r"\A(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})"
-    r"(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]*))?)?\z"
+_FLOAT: Final = (
+    rf"\A{_BLANKS}(?:(?P<finite>[+-]?{_DIGITS}(?:[eE][+-]?[0-9]{{1,3}})?)[dDfF]?"
+    rf"|(?P<other>NaN|[+-]?Infinity)){_BLANKS}\z"
 )
-_PER_DAY: Final = 86_400_000
+_DAY: Final = r"(?P<year>[0-9]{4})-(?P<month>[0-9]{1,2})-(?P<day>[0-9]{0,2})"
+_CLOCK: Final = r"(?P<hour>[0-9]{0,2}):(?P<minute>[0-9]{0,2}):(?P<second>[0-9]{0,2})"
+_MOMENT: Final = rf"\A{_DAY}(?: {_CLOCK}(?:\.(?P<fraction>[0-9]{{0,9}}))?)?\z"
+"""A TIMESTAMP has no blanks but the one between day and clock."""
+_END_OF_DAY: Final = r" 24:00?:00?(?:\.0*)?\z"
+"""The clock of a TIMESTAMP that is the beginning of the next day."""
+
+
+def _within_blanks(name: str, most: int) -> str:
+    """A number of at most so many digits behind its zeros."""
+    return rf"{_BLANKS}0*(?P<{name}>[0-9]{{1,{most}}}){_BLANKS}"
+
+
+_BEHIND_A_BLANK: Final = r"(?s)\A([^ ]+) .*\z"
+"""A DATE ends before the first blank, unless that is its first character."""
+_DATE: Final = (
+    rf"\A{_within_blanks('year', 4)}"
+    rf"(?:-{_within_blanks('month', 2)}(?:-{_within_blanks('day', 2)})?)?\z"
+)
+_TIME: Final = (
+    rf"\A{_within_blanks('hour', 9)}(?::{_within_blanks('minute', 9)}"
+    rf"(?::{_within_blanks('second', 9)}"
+    rf"(?:\.{_BLANKS}(?P<fraction>[0-9]*){_BLANKS})?)?)?\z"
+)
+_DAY_SECONDS: Final = 86_400
+_DAY_MILLIS: Final = 86_400_000
 _EPOCH_UNITS: Final = MappingProxyType({0: "s", 3: "ms", 6: "us", 9: "ns"})
-"""What a whole number counts that becomes a TIMESTAMP, by its precision. Java fails on others."""
+"""What a whole number that becomes a TIMESTAMP counts, by the precision. Java fails on other
+precisions.
+"""
 _WIDE: Final = pa.decimal256(76, 38)
 
 
@@ -85,8 +109,10 @@ def _integer(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _float(array: pa.Array, target: DataType) -> pa.Array:
-    trimmed = pc.utf8_trim(_checked(array, _FLOAT), " ")
-    return _without_plus(trimmed).cast(arrow_type(target))
+    parts = pc.extract_regex(_checked(array, _FLOAT), _FLOAT)
+    finite, other = (pc.struct_field(parts, name) for name in ("finite", "other"))
+    texts = pc.binary_join_element_wise(finite, other, "")
+    return _without_plus(texts).cast(arrow_type(target))
 
 
 def _decimal(array: pa.Array, target: DataType) -> pa.Array:
@@ -108,7 +134,9 @@ def _boolean(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _date(array: pa.Array, target: DataType) -> pa.Array:
+    """Without a month or a day, it is the first one."""
     numbers, texts = _apart(array)
+    texts = pc.replace_substring_regex(texts, _BEHIND_A_BLANK, r"\1")
     days = pc.extract_regex(_checked(texts, _DATE), _DATE)
     return pc.coalesce(numbers.cast(pa.int32()).view(pa.date32()), _day(days).cast(pa.date32()))
 
@@ -137,13 +165,21 @@ def _apart(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _moment_of_text(array: pa.Array, target: DataType) -> pa.Array:
+    """If the month has no such day, it is the last of the month. Without a day, it is the first."""
     parts = pc.extract_regex(_checked(array, _MOMENT), _MOMENT)
     # Java has a year 0 in a DATE, but not in a TIMESTAMP.
     _refuse_any(pc.equal(pc.struct_field(parts, "year"), "0000"))
+    ends_day = pc.match_substring_regex(array, _END_OF_DAY)
+    hour = pc.if_else(ends_day, "00", _two_digits(parts, "hour"))
     clock = pc.binary_join_element_wise(
-        _two_digits(parts, "hour"), _two_digits(parts, "minute"), _two_digits(parts, "second"), ":"
+        hour, _two_digits(parts, "minute"), _two_digits(parts, "second"), ":"
     )
-    seconds = pc.binary_join_element_wise(_day(parts), clock, " ").cast(pa.timestamp("s"))
+    month = pc.binary_join_element_wise(
+        pc.struct_field(parts, "year"), _of_day(parts, "month"), "01", "-"
+    )
+    in_first_day = pc.binary_join_element_wise(month, clock, " ").cast(pa.timestamp("s"))
+    seconds = _in_month(in_first_day, _of_day(parts, "day").cast(pa.int64()))
+    seconds = _plus_days(seconds, pc.if_else(ends_day, 1, 0))
     if not target.precision:
         return seconds
     digits = pc.utf8_slice_codeunits(pc.struct_field(parts, "fraction"), 0, target.precision)
@@ -157,21 +193,32 @@ def _moment_of_text(array: pa.Array, target: DataType) -> pa.Array:
         raise OverflowError("nanoseconds end in 2262") from None
 
 
+def _in_month(in_first_day: pa.Array, days: pa.Array) -> pa.Array:
+    """Moments at the same time of other days of the month, or of its last day if it has fewer."""
+    _refuse_any(pc.or_(pc.less(days, 1), pc.greater(days, 31)))
+    moments = _plus_days(in_first_day, pc.subtract(days, 1))
+    is_beyond = pc.not_equal(pc.month(moments), pc.month(in_first_day))
+    return _plus_days(moments, pc.if_else(is_beyond, pc.negate(pc.day(moments)), 0))
+
+
+def _plus_days(moments: pa.Array, days: pa.Array) -> pa.Array:
+    return pc.add(moments, pc.multiply(days, _DAY_SECONDS).cast(pa.duration("s")))
+
+
 def _time(array: pa.Array, target: DataType) -> pa.Array:
     """Milliseconds of the day, rounded half up by the fourth digit after the point, whatever the
-    precision is. If the seconds are missing, they are 0.
+    precision is. Minutes and seconds may be more than 59; those that are missing are 0.
     """
     millis, texts = _apart(array)
     parts = pc.extract_regex(_checked(texts, _TIME), _TIME)
     hours, minutes, seconds = (_number(parts, name) for name in ("hour", "minute", "second"))
-    _refuse_any(pc.or_(pc.greater(minutes, 59), pc.greater(seconds, 59)))
     digits = pc.utf8_rpad(pc.struct_field(parts, "fraction"), width=4, padding="0")
     ten_thousandths = pc.utf8_slice_codeunits(digits, 0, 4).cast(pa.int64())
     whole_minutes = pc.add(pc.multiply(hours, 60), minutes)
     whole_seconds = pc.add(pc.multiply(whole_minutes, 60), seconds)
     of_clock = pc.add(pc.multiply(whole_seconds, 1000), pc.divide(pc.add(ten_thousandths, 5), 10))
     of_day = pc.coalesce(millis, of_clock)
-    _refuse_any(pc.or_(pc.less(of_day, 0), pc.greater_equal(of_day, _PER_DAY)))
+    _refuse_any(pc.or_(pc.less(of_day, 0), pc.greater_equal(of_day, _DAY_MILLIS)))
     return of_day.cast(pa.int32()).view(arrow_type(target))
 
 
@@ -181,14 +228,19 @@ def _number(parts: pa.Array, name: str) -> pa.Array:
 
 
 def _day(parts: pa.Array) -> pa.Array:
-    """The text of a day in Arrow's form, made from a match of `_DAY`."""
-    return pc.binary_join_element_wise(
-        pc.struct_field(parts, "year"), _two_digits(parts, "month"), _two_digits(parts, "day"), "-"
-    )
+    """The text of a DATE in Arrow's form, made from a match of `_DATE`."""
+    year = pc.utf8_lpad(pc.struct_field(parts, "year"), width=4, padding="0")
+    return pc.binary_join_element_wise(year, _of_day(parts, "month"), _of_day(parts, "day"), "-")
+
+
+def _of_day(parts: pa.Array, name: str) -> pa.Array:
+    """The two digits of a month or a day. Nothing is the first one."""
+    is_missing = pc.equal(pc.struct_field(parts, name), "")
+    return pc.if_else(is_missing, "01", _two_digits(parts, name))
 
 
 def _two_digits(parts: pa.Array, name: str) -> pa.Array:
-    """A part of a day or a clock, such as "07" for "7"."""
+    """A part of a date or of a time of day, padded to two digits: "07" for "7"."""
     return pc.utf8_lpad(pc.struct_field(parts, name), width=2, padding="0")
 
 

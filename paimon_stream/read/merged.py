@@ -28,7 +28,7 @@ from paimon_stream.errors import FormatError
 from paimon_stream.format.binary_row import deserialize
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.types import DataType
-from paimon_stream.merge.key_runs import Ints, in_key_order
+from paimon_stream.merge.merge_order import Ints, in_key_order
 from paimon_stream.merge.rows import merge_rows
 from paimon_stream.merge.spec import MergeSpec
 from paimon_stream.storage.os_files import writing
@@ -37,6 +37,7 @@ Key = tuple[Any, ...]
 """A key in a form that compares as its rows do."""
 
 _NAN: Final = (1, 0.0)
+"""NaN in a key; it is greater than all numbers (`_comparable`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,7 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
     """The sections of a bucket, in key order. `files` are in commit order. Raises `FormatError` for
     broken keys.
     """
+    # Higher levels are older. Sorting keeps the order of commits within a level.
     oldest_first = sorted(files, key=lambda entry: -entry.file.level)
     ages = {id(entry): age for age, entry in enumerate(oldest_first)}
     ranges = [_range(types, entry, ages[id(entry)]) for entry in files]
@@ -109,11 +111,11 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
 
 
 def with_older(
-    some: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]
+    newer: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]
 ) -> Iterator[Section]:
-    """The sections, each with the `older` files that may have keys of it. The older files are of
-    higher levels, on each of which no two files have the same keys. Raises `FormatError` for keys
-    that cannot be decoded.
+    """The `newer` sections, each with the `older` files that may have keys of it. The older files
+    are of higher levels, on each of which no two files have the same keys. Raises `FormatError` for
+    keys that cannot be decoded.
     """
     levels: defaultdict[int, list[_Range]] = defaultdict(list)
     for entry in older:
@@ -121,7 +123,7 @@ def with_older(
         levels[level].append(_range(types, entry, -level))
     for ranges in levels.values():
         ranges.sort(key=lambda range_: range_.first)
-    for section in some:
+    for section in newer:
         first = min(_key(types, entry.file.min_key) for entry in section.files)
         last = max(_key(types, entry.file.max_key) for entry in section.files)
         runs = []
@@ -165,12 +167,18 @@ def _key(types: Sequence[DataType], row: bytes) -> Key:
 
 
 def _comparable(value: Any) -> Any:
+    """A value of a key in a form that compares as Java orders it. Numbers get a 0 before them, NaN
+    a 1.
+    """
     if isinstance(value, float):
         return _NAN if math.isnan(value) else (0, value)
     return value
 
 
 def _scalar(scalar: Any) -> Any:
+    """The value of an Arrow scalar in the form of `_comparable`: moments, days and times as
+    numbers.
+    """
     type_ = scalar.type
     if pa.types.is_timestamp(type_) or pa.types.is_date32(type_) or pa.types.is_time32(type_):
         return scalar.value
@@ -206,9 +214,10 @@ def merged_batches(
     spec: MergeSpec, section: Section, read: ReadFile, *, keep_deletes: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a section, one per key, sorted by key. Deleted rows are left out, unless
-    `keep_deletes` is set. Raises what `windows` raises, and `InvalidData` for rows that cannot be merged.
+    `keep_deletes` is set. Raises what `whole_keys` raises, and `InvalidData` for rows that cannot be
+    merged.
     """
-    for pieces in windows(spec, section, read):
+    for pieces in whole_keys(spec, section, read):
         levels = levels_of(pieces) if spec.lookup else None
         rows = (batch for _, batch in pieces)
         yield from merge_rows(spec, rows, keep_deletes=keep_deletes, levels=levels).to_batches()
@@ -221,7 +230,7 @@ def levels_of(pieces: Sequence[Piece]) -> Ints:
     )
 
 
-def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
+def whole_keys(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
     """Yields the rows of a section in key order. Each list holds all rows of some keys, the oldest
     piece first.
 
@@ -234,9 +243,9 @@ def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[
         FormatError: a file is not sorted by key.
         StorageError: a temporary file cannot be written.
     """
-    least, most, most_in_all = PIECE_ROWS
+    fewest_rows, most_rows, most_rows_in_all = PIECE_ROWS
     runs_at_once = min(len(section.runs), MOST_RUNS) + len(section.looked_up)
-    piece_rows = max(least, min(most, most_in_all // runs_at_once))
+    piece_rows = max(fewest_rows, min(most_rows, most_rows_in_all // runs_at_once))
     piece_bytes = PIECE_BYTES // runs_at_once
 
     def pieces_of(files: Iterable[ManifestEntry]) -> Iterator[Piece]:
@@ -262,7 +271,7 @@ def windows(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[
 
 
 def reading_order(section: Section) -> list[ManifestEntry]:
-    """The section's files in about the order in which `windows` opens them."""
+    """The section's files in about the order in which `whole_keys` opens them."""
     files = section.files
     if len(section.runs) > MOST_RUNS:
         files.sort(key=lambda entry: (entry.file.level > 0, section.ages[entry.file.file_name]))
@@ -275,6 +284,7 @@ def _steps(
     """All rows of the keys up to each bound, in pieces, oldest first. Rows of the runs that are
     looked up are among them only if the other runs have some.
     """
+    # `fill` reads the next piece of each run that holds nothing. Runs that have ended are dropped.
     while runs := [run for run in runs if run.fill()]:
         looked_up = [run for run in looked_up if run.fill()]
         bounds = [run.last_key for run in (*runs, *looked_up) if not run.ended]
@@ -326,7 +336,7 @@ class _Spill:
             ordered, starts = in_key_order(self._spec, rows)
             piece_rows = max(_FEWEST_ROWS, _SPILLED_BYTES * rows.num_rows // max(1, rows.nbytes))
             wanted = np.arange(0, rows.num_rows, piece_rows)
-            # All rows of a key are in one piece.
+            # All rows of a key are in one piece: each cut moves back to the first row of its key.
             cuts = np.unique(starts[np.searchsorted(starts, wanted, side="right") - 1]).tolist()
             for start, end in pairwise([*cuts, rows.num_rows]):
                 places.append((pieces[0][0], self._written(ordered.slice(start, end - start))))
@@ -394,13 +404,13 @@ class _Run:
         """
         while self._held:
             entry, batch = self._held.popleft()
-            cut = batch.num_rows
+            taken = batch.num_rows
             if bound is not None:
-                cut = bisect_right(range(cut), bound, key=self._key_at(batch))
-            if cut:
-                yield entry, batch.slice(0, cut)
-            if cut < batch.num_rows:
-                self._held.appendleft((entry, batch.slice(cut)))
+                taken = bisect_right(range(taken), bound, key=self._key_at(batch))
+            if taken:
+                yield entry, batch.slice(0, taken)
+            if taken < batch.num_rows:
+                self._held.appendleft((entry, batch.slice(taken)))
                 return
 
     def _key_at(self, batch: pa.RecordBatch) -> Callable[[int], Key]:

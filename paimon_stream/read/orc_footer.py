@@ -61,8 +61,8 @@ class StripeFooter(NamedTuple):
 
 
 class OrcFooter(NamedTuple):
-    """Types by column number (0 is the row), stripes, and the bounds of timestamp columns in
-    milliseconds.
+    """Types by column number (0 is the row), stripes, the bounds of timestamp columns in
+    milliseconds, and the codec.
     """
 
     types: tuple[OrcType, ...]
@@ -72,7 +72,11 @@ class OrcFooter(NamedTuple):
 
     @classmethod
     def read(cls, source: Any) -> "OrcFooter":
-        """Reads the tail of a file. Raises `FormatError` if the file is not an ORC file."""
+        """Reads the tail of a file. Raises `FormatError` if the file is not an ORC file, and
+        `UnsupportedFeature` for a codec that is not read here.
+        """
+        # The last byte is the size of the postscript, which comes before it. Numbers below are
+        # those of fields in ORC's specification.
         size = source.size()
         tail = _read_at(source, max(0, size - _TAIL), min(size, _TAIL))
         if len(tail) < 2 or tail[-1] + 1 > len(tail):
@@ -112,12 +116,13 @@ class OrcFooter(NamedTuple):
             column = waiting.pop()
             yield column
             for child in self.types[column].children:
+                # Children have higher numbers. A crafted file could have a circle otherwise.
                 if child > column and child not in seen:
                     seen.add(child)
                     waiting.append(child)
 
     def stripe_footer(self, source: Any, stripe: OrcStripe) -> StripeFooter:
-        """Reads the footer of a stripe. Raises `FormatError`."""
+        """Reads the footer of a stripe. Raises what `plain_bytes` raises."""
         start = stripe.offset + stripe.index_length + stripe.data_length
         message = Message(_plain(source, start, stripe.footer_length, self.codec, _MOST_FOOTER))
         streams = []
@@ -130,7 +135,7 @@ class OrcFooter(NamedTuple):
         return StripeFooter(tuple(streams), encodings, message.data(3).decode("utf-8", "replace"))
 
     def stream(self, source: Any, stream: Stream) -> bytes:
-        """The content of a stream, decompressed. Raises `FormatError`."""
+        """The content of a stream, decompressed. Raises what `plain_bytes` raises."""
         return _plain(source, stream.offset, stream.length, self.codec, _MOST_STREAM)
 
 
@@ -171,8 +176,9 @@ def _plain(source: Any, offset: int, length: int, codec: str, most: int) -> byte
 
 
 def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
-    """Joins a stream's or footer's chunks, whose headers give length and compression. Raises
-    `FormatError`.
+    """Joins a stream's or footer's chunks, whose headers give length and compression. `most` is how
+    many plain bytes there may be. Raises `FormatError`, and `UnsupportedFeature` for a compressed
+    chunk whose codec is not read here.
     """
     if codec == "null":
         return data
@@ -212,6 +218,7 @@ class Message(ByteCursor):
             self.fields.setdefault(tag >> 3, []).append(self._value(tag & 7))
 
     def _value(self, kind: int) -> int | bytes:
+        """The next value, of this wire type of protobuf."""
         match kind:
             case 0:
                 return self.varint()

@@ -8,11 +8,12 @@ Arrow knows the offsets of a time zone only up to 2037, as far as the zone's fil
 that it has no daylight saving time. Years repeat: for each later year there is a year before 2037
 with the same days on the same weekdays, and the rules of time zones depend on nothing else.
 
-Both stay (docs/decisions/0020-orc-in-any-year.md): without them, a table that has the year 9999
-where a row has no end could not be read or compacted any more.
+The decoding and the years that stand for later ones both stay
+(docs/decisions/0020-orc-in-any-year.md): without them, a table that has the year 9999 where a row
+has no end could not be read or compacted any more.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -26,7 +27,7 @@ from paimon_stream.errors import FormatError, UnsupportedFeature
 from paimon_stream.format.arrow_types import PER_SECOND
 from paimon_stream.format.raw_bytes import ByteCursor, unzigzag
 from paimon_stream.format.types import DataField, DataType, TypeRoot
-from paimon_stream.merge.key_runs import nulls
+from paimon_stream.merge.merge_order import nulls
 from paimon_stream.read.convert import Chunk, Leaf, Longs, moments, normalize, out_of_range
 from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter
 
@@ -40,6 +41,7 @@ _SECONDARY: Final = 5
 _DIRECT_V2: Final = 2
 _EPOCH_2015: Final = 1_420_070_400
 _WIDTHS: Final = (*range(1, 25), 26, 28, 30, 32, 40, 48, 56, 64)
+"""How many bits a packed number has, by its code."""
 _MOST_BITS: Final = 1040
 _MOST_NUMBERS: Final = 512
 """The most bits or numbers that one byte of run lengths can stand for."""
@@ -69,14 +71,7 @@ def read_orc(
     footer = OrcFooter.read(source)
     numbers = footer.columns()
     columns = {field.name: numbers[field.name] for field in fields if field.name in numbers}
-    by_hand = {
-        field.name: field
-        for field in fields
-        if field.name in columns and _beyond_nanoseconds(footer, columns[field.name])
-    }
-    for field in by_hand.values():
-        if not footer.is_timestamp(columns[field.name]):  # the timestamp is nested in the column
-            raise _beyond_arrow(path, field)
+    by_hand = _read_by_hand(footer, columns, fields, path)
     by_arrow = [name for name in columns if name not in by_hand]
     chosen: list[str] | None = by_arrow
     if not by_hand and any("." in name for name in by_arrow):
@@ -105,6 +100,23 @@ def read_orc(
                 except OverflowError:
                     raise _beyond_arrow(path, field) from None
         yield Chunk(stripe.rows, arrays, _leaf(zone))
+
+
+def _read_by_hand(
+    footer: OrcFooter, columns: Mapping[str, int], fields: Sequence[DataField], path: str
+) -> dict[str, DataField]:
+    """The columns with timestamps that Arrow cannot read, by name. `columns` are the numbers of the
+    file's columns by name. Raises `UnsupportedFeature` if such a timestamp is nested in a column.
+    """
+    by_hand = {
+        field.name: field
+        for field in fields
+        if field.name in columns and _beyond_nanoseconds(footer, columns[field.name])
+    }
+    for name, field in by_hand.items():
+        if not footer.is_timestamp(columns[name]):
+            raise _beyond_arrow(path, field)
+    return by_hand
 
 
 def _beyond_arrow(path: str, field: DataField) -> UnsupportedFeature:
@@ -196,6 +208,7 @@ def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
     plain = bytearray()
     size = (count + 7) // 8
     while len(plain) < size:
+        # Below 128, one byte comes several times. Else so many different bytes follow.
         head = runs.take(1)[0]
         plain += runs.take(1) * (head + 3) if head < 128 else runs.take(256 - head)
     return np.unpackbits(np.frombuffer(plain[:size], np.uint8))[:count].astype(bool)
@@ -229,6 +242,9 @@ class _Runs(ByteCursor):
         self._signed = signed
 
     def next(self) -> Longs:
+        """The numbers of the next run. Its first two bits say of which kind it is: one number
+        several times, packed numbers, packed numbers with patches, or numbers by their differences.
+        """
         head = self.take(1)[0]
         match head >> 6:
             case 0:
@@ -266,10 +282,11 @@ class _Runs(ByteCursor):
         gap_width = (fourth >> 5) + 1
         size = (third >> 5) + 1
         base = int.from_bytes(self.take(size), "big")
-        sign = 1 << (size * 8 - 1)
+        sign = 1 << (size * 8 - 1)  # the highest bit is the sign, the others are the size
         base = -(base & ~sign) if base & sign else base
         values = self._packed(width, length)
         entry_width = next((bits for bits in _WIDTHS if bits >= patch_width + gap_width), 64)
+        # A patch is the distance from the last one, then the bits above those of a packed number.
         position = 0
         for patch in self._packed(entry_width, fourth & 31).tolist():
             position += patch >> patch_width
@@ -286,6 +303,8 @@ class _Runs(ByteCursor):
         base = self.varint()
         base = unzigzag(base) if self._signed else base
         step = unzigzag(self.varint())
+        # With code 0 all differences are equal. Else the others than the first are packed, without
+        # sign.
         deltas = np.full(length - 1, _wrapped(step), np.int64)
         if code and length > 2:
             rest = self._packed(_WIDTHS[code], length - 2).astype(np.int64)
@@ -303,6 +322,7 @@ def _unzigzagged(values: npt.NDArray[np.uint64]) -> Longs:
 
 
 def _wrapped(number: int) -> int:
+    """The lowest 64 bits of a number, as a signed number."""
     return (number + 2**63) % 2**64 - 2**63
 
 

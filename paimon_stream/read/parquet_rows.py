@@ -78,7 +78,7 @@ def read_parquet(
     source: Any, path: str, fields: Sequence[DataField], batch_rows: int, chosen: Chosen = None
 ) -> Iterator[Chunk]:
     """The columns of `fields` that the file has, by name. One row group is in memory at a time. Of
-    a local file, or with many files open, only some pages are.
+    a local file, or with many files open, only some pages of it are in memory.
 
     Args:
         source: the opened file.
@@ -193,7 +193,9 @@ def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most:
     group = file.metadata.row_group(number)
     most = min(most, max(1, group.num_rows * _BATCH_BYTES // max(1, group.total_byte_size)))
     if min(most, group.num_rows) * group.total_byte_size <= 64 * _BATCH_BYTES:
-        return most  # no value is larger than all
+        # Each row may repeat a value that is in the file once, by a dictionary. No value is larger
+        # than the whole group, so even then the batch is not too large.
+        return most
     sample = next(file.iter_batches(_SAMPLE, row_groups=[number], columns=names), None)
     if sample is not None:
         most = min(most, max(1, sample.num_rows * _BATCH_BYTES // max(1, sample.nbytes)))

@@ -226,7 +226,8 @@ def _cases(column: DataField, stats: ColumnStats, rows: int | None) -> list[pc.E
     if in_bounds is not None:
         return [in_bounds, reference.is_null()] if may_be_null else [in_bounds]
     if may_be_null or column.type.is_float:
-        return []  # a float may be NaN: that is valid, but is_null(nan_is_null=True)
+        # A float may be NaN. It is valid, and yet is_null(nan_is_null=True) holds for it.
+        return []
     return [reference.is_valid()]
 
 
@@ -260,7 +261,8 @@ def _holds_for_all(type_: DataType, low: Any, high: Any, rows: int | None) -> bo
     Raises one of `BROKEN` if they cannot be compared.
     """
     if type_.is_float or type_.is_binary or type_.is_nested:
-        # A value may be beyond all bounds, such as NaN, unless there is no other value.
+        # The bounds of these types bind no value (NaN is beyond all), except in a file of one
+        # row with equal bounds.
         is_any_zero = type_.is_float and low == 0  # 0.0 and -0.0 are equal, and not the same
         if rows != 1 or low != high or is_any_zero:
             return False

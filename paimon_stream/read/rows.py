@@ -27,7 +27,7 @@ from paimon_stream.format.entries import DataFileMeta, ManifestEntry
 from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type
-from paimon_stream.merge.rows import Changes, Comparison, without_deletes
+from paimon_stream.merge.rows import Comparison, MergedRows, without_deletes
 from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
 from paimon_stream.options import DATA_EVOLUTION, ORC_LTZ_LEGACY, Options
 from paimon_stream.read import merged as merging
@@ -47,6 +47,7 @@ BATCH_ROWS: Final = 65_536
 """The most rows of a batch."""
 
 _OPENED_BYTES: Final = 1 << 20
+"""The most bytes of a file that are in memory when it is opened ahead."""
 _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 
 _RESTORE_OR_ROLL_BACK: Final = (
@@ -152,8 +153,8 @@ def section_changes(
     kept: Kept | None = None,
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
     """The rows of some sections, as `section_batches` returns them, each with its changelog, if
-    there is one. If the comparison marks rows, those that were looked up are marked in the scan
-    when their section ends.
+    there is one. If the comparison deletes older rows, those that were looked up are among the
+    scan's deletions when their section ends.
 
     Args:
         scan: the files, which have a primary key.
@@ -167,25 +168,25 @@ def section_changes(
     """
     columns = list(range(len(scan.columns) + 2))
 
-    def merge(pieces: Sequence[merging.Piece]) -> Changes:
+    def merge(pieces: Sequence[merging.Piece]) -> MergedRows:
         rows = (batch.select(columns) for _, batch in pieces)
         return how.merged(rows, merging.levels_of(pieces), keep_deletes=keep_deletes)
 
-    for section, rows_of in _with_rows(scan, wanted, kept, with_position=how.marks):
-        marked: defaultdict[str, list[Positions]] = defaultdict(list)
-        for pieces in merging.windows(how.spec, section, rows_of):
+    for section, rows_of in _with_rows(scan, wanted, kept, with_position=how.deletes_older):
+        deletions: defaultdict[str, list[Positions]] = defaultdict(list)
+        for pieces in merging.whole_keys(how.spec, section, rows_of):
             merged, log, older = merge(pieces)
-            if how.marks and kept is not None:
-                # Rows that are not kept are marked, too, but not merged.
+            if how.deletes_older and kept is not None:
+                # Rows that are not kept are deleted, too, but not merged.
                 merged, log, _ = merge([(entry, kept(batch)) for entry, batch in pieces])
             yield merged, log
-            if how.marks and len(older):
+            if how.deletes_older and len(older):
                 for file_name, positions in _positions_in_files(pieces, older):
-                    marked[file_name].append(positions)
-        entries = [entry for entry in section.files_looked_up if entry.file.file_name in marked]
+                    deletions[file_name].append(positions)
+        entries = [entry for entry in section.files_looked_up if entry.file.file_name in deletions]
         for entry, before in zip(entries, deleted_rows(scan, entries), strict=True):
             file_name = entry.file.file_name
-            scan.marked[file_name] = np.union1d(before, np.concatenate(marked[file_name]))
+            scan.deletions[file_name] = np.union1d(before, np.concatenate(deletions[file_name]))
 
 
 def _positions_in_files(
@@ -221,8 +222,8 @@ def _with_rows(
     reader = _Reader(scan, columns)
     read_completely: set[str] = set()
 
-    def rows_of(entry: ManifestEntry, most: int) -> Iterator[pa.RecordBatch]:
-        rows = reader.file(entry, most)
+    def rows_of(entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
+        rows = reader.file(entry, batch_rows)
         if kept is None or entry.file.file_name in read_completely:
             return rows
         return map(kept, rows)
@@ -303,14 +304,20 @@ def _age(entry: ManifestEntry) -> tuple[int, str]:
     return entry.file.max_sequence_number, entry.file.file_name
 
 
-def _without(batch: pa.RecordBatch, deleted: Positions, start: int) -> pa.RecordBatch:
-    """The rows of a batch that are not deleted. It begins at position `start` of its file."""
-    first, end = np.searchsorted(deleted, (start, start + batch.num_rows)).tolist()
+def _left(chunk: Chunk, deleted: Positions, start: int) -> tuple[Chunk, Positions]:
+    """The rows of a chunk that are not deleted, and their positions in the file. The chunk begins
+    at position `start`. A deleted row is never converted: its values may not be ones of today's
+    type.
+    """
+    positions = np.arange(start, start + chunk.rows)
+    first, end = np.searchsorted(deleted, (start, start + chunk.rows)).tolist()
     if first == end:
-        return batch
-    kept = np.ones(batch.num_rows, bool)
-    kept[deleted[first:end] - start] = False
-    return batch.filter(pa.array(kept))
+        return chunk, positions
+    is_left = np.ones(chunk.rows, bool)
+    is_left[deleted[first:end] - start] = False
+    mask = pa.array(is_left)
+    columns = {name: array.filter(mask) for name, array in chunk.columns.items()}
+    return chunk._replace(rows=chunk.rows - (end - first), columns=columns), positions[is_left]
 
 
 class _Reader:
@@ -344,7 +351,8 @@ class _Reader:
         self, entry: ManifestEntry, batch_rows: int, deleted: Positions | None = None
     ) -> Iterator[pa.RecordBatch]:
         """The rows of one file, at most `batch_rows` at once. As in Java, partition columns come
-        from the manifest. `deleted` are the rows to leave out, if not those of the file's vector.
+        from the manifest. `deleted` are the rows to leave out; None for those of the file's vector.
+        Raises what `read_batches` raises.
         """
         path = self._scan.table.layout.whole_path(self._scan.table.location, entry)
         written = self._schema(entry.file.schema_id)
@@ -361,12 +369,14 @@ class _Reader:
             if chunk.skipped:
                 rows += chunk.rows
                 continue
-            with _reading(path, self._scan):
-                batch = self._fitted(chunk, sources, partition, rows)
-                if self._tracked:
-                    batch = fill_row_ids(batch, entry.file, rows)
-            batch = _without(batch, deleted, rows)
+            left, positions = _left(chunk, deleted, rows)
             rows += chunk.rows
+            if not left.rows:
+                continue
+            with _reading(path, self._scan):
+                batch = self._fitted(left, sources, partition, positions)
+                if self._tracked:
+                    batch = fill_row_ids(batch, entry.file, positions)
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
         if rows != entry.file.row_count:
@@ -384,25 +394,21 @@ class _Reader:
         columns_of = self._columns_by_file(files)
         deleted = self.deleted(min(files, key=_age))
         parts = [
-            self._with_columns(columns).file(entry, batch_rows, _NONE_DELETED)
+            self._with_columns(columns).file(entry, batch_rows, deleted)
             for entry, columns in zip(files, columns_of, strict=True)
             if columns
         ]
         next_batches = [next(part, None) for part in parts]
-        start = 0
-        # The files have the same number of rows, so all parts end at the same time.
+        # The files have the same rows, and the same of them are deleted, so all parts end at the
+        # same time.
         while batches := [batch for batch in next_batches if batch is not None]:
             rows = min(batch.num_rows for batch in batches)
             arrays = {
                 name: batch.column(name)[:rows] for batch in batches for name in batch.schema.names
             }
-            joined_batch = pa.RecordBatch.from_arrays(
+            yield pa.RecordBatch.from_arrays(
                 [arrays[name] for name in self._arrow.names], schema=self._arrow
             )
-            kept = _without(joined_batch, deleted, start)
-            start += rows
-            if kept.num_rows:
-                yield kept
             rests = [batch.slice(rows) for batch in batches]
             next_batches = [
                 rest if rest.num_rows else next(part, None)
@@ -425,7 +431,7 @@ class _Reader:
                     "Write the column, or select others.",
                     column=column.name,
                 ).of_table(self._scan.table.location)
-            columns_of[place or 0].append(column)
+            columns_of[place or 0].append(column)  # the first file gives NULLs for a missing one
         return columns_of
 
     def _column_ids(self, file: DataFileMeta) -> set[int]:
@@ -446,8 +452,8 @@ class _Reader:
         """The rows of the file that its deletion vector marks. Raises `CorruptMetadata`,
         `NotFound`.
         """
-        if entry.file.file_name in self._scan.marked:
-            return self._scan.marked[entry.file.file_name]
+        if entry.file.file_name in self._scan.deletions:
+            return self._scan.deletions[entry.file.file_name]
         vector = self._scan.vectors.get(entry.file.file_name)
         if vector is None:
             return _NONE_DELETED
@@ -490,27 +496,27 @@ class _Reader:
         path: str,
         written: TableSchema,
         fields: Sequence[DataField],
-        most: int,
+        chunk_rows: int,
         chosen: Chosen,
     ) -> Iterator[Chunk]:
         if not fields:
-            yield from nothing_but_rows(entry.file.row_count, most)
+            yield from nothing_but_rows(entry.file.row_count, chunk_rows)
             return
         with (
             _reading(path, self._scan),
             self.ahead.open_input(self._scan.table.layout.file_of(entry)) as source,
         ):
-            yield from file_chunks(source, path, fields, written, most, chosen)
+            yield from file_chunks(source, path, fields, written, chunk_rows, chosen)
 
     def _fitted(
         self,
         chunk: Chunk,
         sources: Mapping[int, DataField],
         partition: Mapping[str, Any],
-        start: int,
+        positions: Positions,
     ) -> pa.RecordBatch:
-        """The chunk with the wanted columns in their types. `start` is the position of its first
-        row in the file.
+        """The chunk with the wanted columns in their types. `positions` are those of its rows in
+        the file.
         """
         arrays = []
         for column in self._columns:
@@ -519,7 +525,7 @@ class _Reader:
             if name in partition:
                 array = pa.repeat(value_scalar(partition[name], column.type), chunk.rows)
             elif column is _POSITION:
-                array = pa.array(np.arange(start, start + chunk.rows))
+                array = pa.array(positions)
             elif source is None or source.name not in chunk.columns:
                 array = pa.nulls(chunk.rows, arrow_type(column.type))
             else:
@@ -534,7 +540,7 @@ def file_chunks(
     path: str,
     fields: Sequence[DataField],
     written: TableSchema,
-    most: int = BATCH_ROWS,
+    chunk_rows: int = BATCH_ROWS,
     chosen: Chosen = None,
 ) -> Iterator[Chunk]:
     """Some columns of a file, as the file has them, one chunk at a time.
@@ -544,7 +550,7 @@ def file_chunks(
         path: its path. The end of the name says which format it has.
         fields: the columns.
         written: the schema that the file was written with.
-        most: the most rows of a chunk; a reader of ORC returns a stripe.
+        chunk_rows: the most rows of a chunk. The chunks of ORC are stripes, whatever this is.
         chosen: which row groups are read; None for all.
 
     Raises:
@@ -553,12 +559,12 @@ def file_chunks(
     """
     match _format(path):
         case "parquet":
-            yield from read_parquet(source, path, fields, most, chosen)
+            yield from read_parquet(source, path, fields, chunk_rows, chosen)
         case "orc":
             legacy_ltz = Options(written.options).value(ORC_LTZ_LEGACY)
             yield from read_orc(source, path, fields, legacy_ltz=legacy_ltz)
         case "avro":
-            yield from read_avro(source, path, fields, most)
+            yield from read_avro(source, path, fields, chunk_rows)
         case unknown:
             raise UnsupportedFeature(
                 f"{path} is a {unknown!r} file; this release reads Parquet, ORC and Avro. Read the "

@@ -106,7 +106,7 @@ class Scan:
         files: its live files in reading order.
         merge: how rows of one key are merged; None for append tables.
         vectors: the deletion vectors of these files, by the name of the data file.
-        marked: all deleted rows of each file whose vector a compaction is about to change, by the
+        deletions: all deleted rows of each file whose vector a compaction is about to change, by the
             name of the data file.
         where: chooses among the rows. Files without such rows are left out.
     """
@@ -118,7 +118,7 @@ class Scan:
     files: tuple[ManifestEntry, ...]
     merge: MergeSpec | None = None
     vectors: Mapping[str, Vector] = field(default_factory=dict)
-    marked: dict[str, Positions] = field(default_factory=dict)
+    deletions: dict[str, Positions] = field(default_factory=dict)
     where: Predicate | None = None
 
 
@@ -233,13 +233,16 @@ def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) ->
     """
     _check_readable(table)
     schema = table.schema
+    merge = None
+    if schema.primary_keys:
+        merge = _merge_of(table, schema)
     return Scan(
         table=table,
         schema=schema,
         columns=schema.fields,
         snapshot=snapshot,
         files=tuple(files),
-        merge=_merge_of(table, schema) if schema.primary_keys else None,
+        merge=merge,
         vectors=_vectors(table, snapshot, files),
     )
 
@@ -254,16 +257,19 @@ def find_snapshot(table: Table, at: PointInTime) -> Snapshot | None:
 
     Raises:
         NotFound: there is no such snapshot or tag.
-        InvalidOption: the id is not a whole number, or two of the three are given.
+        InvalidOption: the id is not a whole number, the tag is not text, or several of the three
+            are given.
+        CorruptMetadata, StorageError: a snapshot or a tag cannot be read.
     """
     arguments = opt.Arguments(table.location)
     snapshot_id = arguments.whole("snapshot_id", at.snapshot_id, optional=True)
-    arguments.text("tag", at.tag, may_be_blank=True, optional=True)
+    arguments.text("tag", at.tag, may_be_blank=True, optional=True)  # raises for another type
     store = SnapshotStore(table.storage)
-    names = at.said_by
-    if len(names) > 1:
+    arguments_set = at.said_by
+    if len(arguments_set) > 1:
         raise InvalidOption(
-            f"{' and '.join(names)} are both given. Give one of them.", option=names[1]
+            f"{' and '.join(arguments_set)} are both given. Give one of them.",
+            option=arguments_set[1],
         ).of_table(table.location)
     if at.tag is not None:
         return _tagged(table, at.tag)
@@ -332,12 +338,12 @@ def _columns(
     columns = []
     for name in names:
         if name not in schema.field_names:
-            hint = f"Its columns: {', '.join(schema.field_names)}."
+            advice = f"Its columns: {', '.join(schema.field_names)}."
             near = difflib.get_close_matches(name, schema.field_names, n=1)
             if near:
-                hint = f"Did you mean {near[0]!r}?"
+                advice = f"Did you mean {near[0]!r}?"
             raise IncompatibleSchema(
-                f"has no column {shown_name(str(name))} (schema {schema.id}). {hint}",
+                f"has no column {shown_name(str(name))} (schema {schema.id}). {advice}",
                 column=name,
                 schema=schema.id,
             ).of_table(table.location, subject=True)
@@ -395,7 +401,12 @@ def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
     """
     schema = scan.schema
     store = SchemaStore(scan.table.storage)
-    return cache(lambda id_: schema if id_ == schema.id else store.get(id_))
+
+    @cache
+    def schema_of(schema_id: int) -> TableSchema:
+        return schema if schema_id == schema.id else store.get(schema_id)
+
+    return schema_of
 
 
 def known_of(
@@ -488,10 +499,11 @@ def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]
         values: the partition's, by the names of the columns; None is NULL.
         rows: how many rows there are.
     """
-    return {
-        name: ColumnStats(min=value, max=value, null_count=rows if value is None else 0)
-        for name, value in values.items()
-    }
+    stats = {}
+    for name, value in values.items():
+        null_count = rows if value is None else 0
+        stats[name] = ColumnStats(min=value, max=value, null_count=null_count)
+    return stats
 
 
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:
@@ -511,8 +523,8 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> li
             opt.POSTPONE_MERGE_ON_READ.key,
             waiting,
         )
-    lowest = 1 if by_level or merge.engine == FIRST_ROW else 0
-    return [entry for entry in entries if entry.bucket >= 0 and entry.file.level >= lowest]
+    lowest_level = 1 if by_level or merge.engine == FIRST_ROW else 0
+    return [entry for entry in entries if entry.bucket >= 0 and entry.file.level >= lowest_level]
 
 
 def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:

@@ -194,9 +194,11 @@ class _Judge:
 
     def _judge_unknown(self, name: str, targets: dict[str, str], inside: str) -> None:
         near = difflib.get_close_matches(self._fold(name), targets, n=1, cutoff=0.6)
-        hint = f" (did you mean {inside + targets[near[0]]!r}?)" if near else ""
+        suggestion = f" (did you mean {inside + targets[near[0]]!r}?)" if near else ""
         self.unknown.add(inside + name)
-        self.problems.setdefault(inside + name, f"the table has no column {inside + name!r}{hint}")
+        self.problems.setdefault(
+            inside + name, f"the table has no column {inside + name!r}{suggestion}"
+        )
 
     def _judge_missing(self, field: DataField, inside: str, *, is_key: bool) -> None:
         path = inside + field.name
@@ -217,7 +219,8 @@ class _Judge:
     def _judge_type(self, source: st.DataType, target: DataType, path: str) -> None:
         match source, target:
             case st.StructType(), DataType(root=TypeRoot.ROW):
-                self.sources(source, target.fields, f"{path}.", set())
+                # Adds the problems of the members. No member of a ROW is a key.
+                self.sources(source, target.fields, inside=f"{path}.", keys=set())
             case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
                 self._judge_type(source.elementType, element, f"{path}.element")
             case st.MapType(), DataType(

@@ -20,14 +20,14 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.metrics.commits import CommitMetrics, log_report, report_to_all
 from paimon_stream.options import SMALL_BATCH, integer_of
 from paimon_stream.runtime import Clock, Runtime, system
-from paimon_stream.spark.cuts import Cuts
 from paimon_stream.spark.identity import (
-    QueryFacts,
+    ObservedQuery,
     commit_user,
     is_connect,
     keeps_state,
     observe_query,
 )
+from paimon_stream.spark.limit_expressions import LimitExpressions
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.small_batch import write_small
@@ -59,7 +59,7 @@ class QueryRun:
         after_commit: what follows a commit, such as the expiry of snapshots.
         compaction: the compaction of the stream; None if each batch replaces the table.
         plan: how the next batch is written.
-        cuts: Spark's expressions for rows that are left out.
+        limit_expressions: Spark's expressions for rows that are left out.
         stateless: whether the query is known to keep no state; None before Spark was asked.
     """
 
@@ -69,7 +69,7 @@ class QueryRun:
     after_commit: AfterCommit
     compaction: StreamCompaction | None
     plan: WritePlan = field(default_factory=WritePlan)
-    cuts: Cuts = field(default_factory=Cuts)
+    limit_expressions: LimitExpressions = field(default_factory=LimitExpressions)
     stateless: bool | None = None
 
     @property
@@ -78,20 +78,20 @@ class QueryRun:
         memory = self.writer.standing.memory
         return None if memory is None else memory.batch_id
 
-    def is_for_driver(self, frame: DataFrame, table: Table, facts: QueryFacts) -> bool:
+    def is_for_driver(self, frame: DataFrame, table: Table, query: ObservedQuery) -> bool:
         """Whether the driver may try to write this batch itself."""
         if table.options.value(SMALL_BATCH) == "off" or self.plan.most_rows(table) is None:
             return False
-        return self.may_repeat(frame, facts)
+        return self.may_repeat(frame, query)
 
-    def may_repeat(self, frame: DataFrame, facts: QueryFacts) -> bool:
+    def may_repeat(self, frame: DataFrame, query: ObservedQuery) -> bool:
         """Whether Spark may evaluate a batch twice: the query is known to keep no state. On Connect
         that is not asked.
         """
         if is_connect(frame):
             return False
         if self.stateless is None:
-            self.stateless = keeps_state(frame, facts) is False
+            self.stateless = keeps_state(frame, query) is False
         return self.stateless
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ class QueryRun:
         if settled.report.outcome == "empty":
             self.after_commit.after_nothing(settled.table)
         elif settled.report.outcome == "committed" and newest is not None:
-            self.after_commit(settled.table, newest)
+            self.after_commit(settled.table, newest)  # the call is the maintenance
 
 
 @dataclass(slots=True)
@@ -129,8 +129,8 @@ class Runs:
     _failing: set[int] = field(default_factory=set)
     # The newest run of each commit user.
     _by_user: dict[str, QueryRun] = field(default_factory=dict)
-    # The facts about the last batch, by the location that the sink was given for the checkpoint.
-    _facts: dict[str | None, QueryFacts] = field(default_factory=dict)
+    # The query of the last batch, by the location that the sink was given for the checkpoint.
+    _queries: dict[str | None, ObservedQuery] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
 
     def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
@@ -138,23 +138,23 @@ class Runs:
         with self.reporting_failures(settings.location, batch_id):
             batch_id = _checked_batch_id(batch_id)
             settings = replace(settings, session=frame.sparkSession)
-            last = self._facts.get(settings.checkpoint)
-            facts = observe_query(frame, settings.checkpoint, last, opened=settings.open_checkpoint)
-            self._facts[settings.checkpoint] = facts
-            user = commit_user(facts, settings.commit_user, settings.name, settings.prefix)
+            last = self._queries.get(settings.checkpoint)
+            query = observe_query(frame, settings.checkpoint, last, opened=settings.open_checkpoint)
+            self._queries[settings.checkpoint] = query
+            user = commit_user(query, settings.commit_user, settings.name, settings.prefix)
 
             def rows_of(run: QueryRun) -> Rows:
-                rows = FrameRows(frame=frame, facts=facts, run=run, clock=self._runtime.clock)
+                rows = FrameRows(frame=frame, query=query, run=run, clock=self._runtime.clock)
                 return Rows(
                     write=rows.write, drain=rows.drain, before_commit=settings.before_commit
                 )
 
-            self.run_batch(batch_of(facts, batch_id), facts, settings, user, rows_of)
+            self.run_batch(batch_of(query, batch_id), query, settings, user, rows_of)
 
     def run_batch(
         self,
         batch: Batch,
-        facts: QueryFacts,
+        query: ObservedQuery,
         settings: SinkSettings,
         user: str,
         rows_of: Callable[[QueryRun], Rows],
@@ -165,7 +165,7 @@ class Runs:
 
         Args:
             batch: the batch.
-            facts: what is known of the query.
+            query: what is known of the query.
             settings: the settings of the sink.
             user: the commit user.
             rows_of: the rows of the batch, written in this run.
@@ -174,15 +174,15 @@ class Runs:
         """
         run = self._by_user.pop(user, None)
         if run is not None and (
-            run.run_id != facts.run_id or after not in (None, run.newest_batch)
+            run.run_id != query.run_id or after not in (None, run.newest_batch)
         ):
             run.close()
             run = None
         if run is None:
             table = load_table(settings.open_storage(), settings.options)
             settings.check_mode(table)
-            _check_output_mode(facts, settings, table)
-            run = self._bind(facts, settings, user)
+            _check_output_mode(query, settings, table)
+            run = self._bind(query, settings, user)
         try:
             settled = run.writer.write(batch, rows_of(run))
         except BaseException:
@@ -214,17 +214,17 @@ class Runs:
             raise error from raised.__cause__
         self.last_error = None
 
-    def _bind(self, facts: QueryFacts, settings: SinkSettings, user: str) -> QueryRun:
+    def _bind(self, query: ObservedQuery, settings: SinkSettings, user: str) -> QueryRun:
         """A new run."""
-        checkpoint = None if facts.checkpoint is None else facts.checkpoint.root
+        checkpoint = None if query.checkpoint is None else query.checkpoint.root
         writer = StreamWriter(
             storage=settings.open_storage(),
             identity=WriterIdentity(
                 user=user,
-                query_id=facts.query_id,
-                run_id=facts.run_id,
+                query_id=query.query_id,
+                run_id=query.run_id,
                 checkpoint=checkpoint,
-                query_name=facts.name,
+                query_name=query.name,
                 token=settings.token,
             ),
             options=settings.options,
@@ -239,7 +239,7 @@ class Runs:
         if not settings.overwrites:
             compaction = StreamCompaction(self._runtime, count=self.metrics.compacted)
         return QueryRun(
-            run_id=facts.run_id,
+            run_id=query.run_id,
             user=user,
             writer=writer,
             after_commit=after_commit,
@@ -277,7 +277,9 @@ class Runs:
             writer = writer.option("checkpointLocation", settings.checkpoint)
         if query_name is not None:
             writer = writer.queryName(query_name)
-        return (writer.trigger(**trigger) if trigger else writer).start()
+        if trigger:
+            writer = writer.trigger(**trigger)
+        return writer.start()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +287,7 @@ class FrameRows:
     """The rows of one batch of `foreachBatch`: one Spark action writes them."""
 
     frame: DataFrame
-    facts: QueryFacts
+    query: ObservedQuery
     run: QueryRun
     clock: Clock
 
@@ -308,7 +310,7 @@ class FrameRows:
         State stores may need this. Spark 4 refuses a batch that did not advance its state, and
         Spark 3.5 would lose the state (spark.md §5).
         """
-        if keeps_state(self.frame, self.facts) is not False:
+        if keeps_state(self.frame, self.query) is not False:
             self.frame.write.format("noop").mode("overwrite").save()
 
     def _write_rows(self, judged: JudgedBatch) -> WrittenBatch:
@@ -317,24 +319,25 @@ class FrameRows:
         table, rows = fit_rows(self.frame, judged.table, judged.evolve, judged.run.runtime)
         judged = judged.on(table)
         numbering = judged.numbers()
+        may_repeat = run.may_repeat(self.frame, self.query)
         order = WriteOrder(
             plan=run.plan,
             user=run.user,
             numbering=numbering,
             operations=operations,
-            cuts=run.cuts if run.may_repeat(self.frame, self.facts) else None,
+            limit_expressions=run.limit_expressions if may_repeat else None,
         )
-        if run.is_for_driver(self.frame, judged.table, self.facts):
-            held = judged.held()
+        if run.is_for_driver(self.frame, judged.table, self.query):
+            buffered = judged.buffered()
             small = write_small(
                 rows,
                 judged.table,
                 order,
-                cuts=run.cuts,
-                target=for_driver(judged.table, held),
+                limit_expressions=run.limit_expressions,
+                target=for_driver(judged.table, buffered),
             )
             if small is not None:
-                return judged.written(small.messages, numbering=numbering, held=held)
+                return judged.written(small.messages, numbering=numbering, buffered=buffered)
         written = run_write_job(rows, judged.table, order)
         return judged.written(written.messages, numbering=numbering)
 
@@ -354,9 +357,9 @@ def _checked_batch_id(batch_id: int) -> int:
     )
 
 
-def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
+def batch_of(query: ObservedQuery, batch_id: int) -> Batch:
     """The batch, with what the checkpoint says of it."""
-    checkpoint = facts.checkpoint
+    checkpoint = query.checkpoint
     if checkpoint is None:
         return Batch(batch_id=batch_id)
     return Batch(
@@ -367,16 +370,16 @@ def batch_of(facts: QueryFacts, batch_id: int) -> Batch:
     )
 
 
-def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) -> None:
+def _check_output_mode(query: ObservedQuery, settings: SinkSettings, table: Table) -> None:
     """Refuses output modes that would give wrong rows. An append table cannot replace a row, so
     every update would add another row. A table with a primary key accepts updates like new rows,
     but keeps rows that a complete result no longer has. If the sink replaces the whole table, each
     batch must be the whole result, or the rest would be lost.
     """
     keyed = bool(table.schema.primary_keys)
-    if facts.output_mode in (None, settings.mode):
+    if query.output_mode in (None, settings.mode):
         return
-    if keyed and not settings.overwrites and facts.output_mode in ("append", "update"):
+    if keyed and not settings.overwrites and query.output_mode in ("append", "update"):
         return
     if settings.overwrites:
         danger = "replaces the whole table with each batch: rows of earlier batches would be lost"
@@ -385,17 +388,17 @@ def _check_output_mode(facts: QueryFacts, settings: SinkSettings, table: Table) 
     else:
         danger = "appends: rows that the query updates later would be in the table again and again"
     another_mode = ""
-    if facts.output_mode == "complete":
+    if query.output_mode == "complete":
         another_mode = (
             ", or give the sink mode='complete', which replaces the table with each batch"
         )
     raise errors.UnsupportedFeature(
-        f"The query runs in output mode {facts.output_mode!r}, but the sink {danger}. Nothing was "
+        f"The query runs in output mode {query.output_mode!r}, but the sink {danger}. Nothing was "
         f"written. Start the query with .outputMode({settings.mode!r}), or use sink.start(), which "
         f"sets it{another_mode}.",
         table=settings.location,
         option="mode",
-        value=facts.output_mode,
+        value=query.output_mode,
     )
 
 

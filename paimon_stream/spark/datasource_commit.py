@@ -44,7 +44,7 @@ from paimon_stream.spark.batch import QueryRun, Runs, batch_of
 from paimon_stream.spark.checkpoint import Checkpoint
 from paimon_stream.spark.datasource_options import divided
 from paimon_stream.spark.datasource_task import Plan, TaskAnswer
-from paimon_stream.spark.identity import QueryFacts, check_checkpoint, commit_user
+from paimon_stream.spark.identity import ObservedQuery, check_checkpoint, commit_user
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.tasks import NUMBERS, WriteTask
 from paimon_stream.spark.types import same_but_nulls, written_type
@@ -150,7 +150,10 @@ def plan(
     numbering = fresh_numbering(table, committer, latest, replaces=overwrite)
     user = sink.commit_user or batch_user(table.options, system().ids)
     if is_stream:
-        user = commit_user(QueryFacts(query_id="{}"), sink.commit_user, sink.name, sink.prefix)
+        user = commit_user(ObservedQuery(query_id="{}"), sink.commit_user, sink.name, sink.prefix)
+    numbers = None
+    if numbering is not None:
+        numbers = NUMBERS
     recent: dict[tuple[str, str | None], int] = {}
     if is_stream and not _may_be_written_again(table):
         recent = _recent(sink.location, snapshots, latest)
@@ -160,12 +163,12 @@ def plan(
             attempts=sys.maxsize,  # Spark knows how many there are
             first_sequence=first_number(numbering),
             operations=operations,
-            numbers=None if numbering is None else NUMBERS,
+            numbers=numbers,
         ),
         columns=sources,
         user=user,
         recent=recent,
-        basis=pickle.dumps((digest, numbering)),
+        for_commit=pickle.dumps((digest, numbering)),
     )
 
 
@@ -304,21 +307,23 @@ def commit_batch(
     with runs.reporting_failures(sink.location, batch_id), ExitStack() as unless_kept:
         unless_kept.callback(_remove, sink, answers)
         query_id = first.query_id
-        basis = first.basis
-        facts = QueryFacts(query_id=query_id, run_id=first.run_id, name=name, checkpoint=checkpoint)
+        for_commit = first.for_commit
+        query = ObservedQuery(
+            query_id=query_id, run_id=first.run_id, name=name, checkpoint=checkpoint
+        )
         check_checkpoint(checkpoint, query_id)
-        user = commit_user(facts, sink.commit_user, sink.name, sink.prefix)
+        user = commit_user(query, sink.commit_user, sink.name, sink.prefix)
 
         def rows_of(run: QueryRun) -> Rows:
             if run.newest_batch is None and checkpoint is None:
                 _check_known(sink, query_id, batch_id)
             rows = TaskRows(
-                sink=sink, answers=answers, basis=basis, run=run, keep=unless_kept.pop_all
+                sink=sink, answers=answers, for_commit=for_commit, run=run, keep=unless_kept.pop_all
             )
             return Rows(write=rows.write, again=False)
 
-        batch = batch_of(facts, batch_id)
-        runs.run_batch(batch, facts, sink, user, rows_of, after=batch_id - 1)
+        batch = batch_of(query, batch_id)
+        runs.run_batch(batch, query, sink, user, rows_of, after=batch_id - 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,14 +333,14 @@ class TaskRows:
     Attributes:
         sink: the settings of a sink that would do the same.
         answers: the answers of the tasks.
-        basis: the basis of the plan.
+        for_commit: that of the plan.
         run: the run of the query.
         keep: is called as soon as the caller must not remove the files any more.
     """
 
     sink: SinkSettings
     answers: Answers
-    basis: bytes
+    for_commit: bytes
     run: QueryRun
     keep: Callable[[], object]
 
@@ -350,7 +355,7 @@ class TaskRows:
                 "again."
             ).of_table(self.sink.location)
         messages = written_by(_results(self.answers), judged.table, gathered=False).messages
-        digest, numbering = pickle.loads(self.basis)
+        digest, numbering = pickle.loads(self.for_commit)
         judged.require_same_table(digest)
         if isinstance(judged.verdict, Reuse):
             judged = judged.anew()  # the tasks wrote anew
@@ -430,7 +435,7 @@ def commit_rows(
     messages = written_by(_results(answers), table, gathered=False).messages
     warn_of_work_left(table)
     warn_of_merging(table)
-    digest, numbering = pickle.loads(planned.basis)
+    digest, numbering = pickle.loads(planned.for_commit)
     replaced = None
     if overwrite:
         of_sink = opt.Options(sink.options)

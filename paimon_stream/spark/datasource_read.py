@@ -153,17 +153,22 @@ def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
         texts[_TAG],
         _number_or_text(texts[_TIMESTAMP]),
     )
-    columns = texts[_COLUMNS]
+    column_names = texts[_COLUMNS]
+    columns = None
+    if column_names is not None:
+        columns = [name.strip() for name in column_names.split(",")]
     split_size = texts[_SPLIT_SIZE]
+    if split_size is None:
+        split_size = SPLIT_BYTES
     try:
-        split_bytes = size(SPLIT_BYTES if split_size is None else split_size)
+        split_bytes = size(split_size)
     except ValueError as wrong:
         raise InvalidOption(f"split-size is {wrong}.", option="split-size").of_table(
             source.location
         ) from None
     return source, ReadOptions(
         at=at,
-        columns=None if columns is None else [name.strip() for name in columns.split(",")],
+        columns=columns,
         partition=texts[_PARTITION],
         split_bytes=split_bytes,
     )

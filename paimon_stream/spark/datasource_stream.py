@@ -12,7 +12,7 @@ the newest offset without saying how far it has read, so there the end cannot sa
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, TypedDict
 
 import pyarrow as pa
@@ -45,6 +45,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import Table
 
 try:
     from pyspark.sql.streaming import datasource as limits
@@ -110,6 +111,94 @@ _MOST: Final = Option(
 _KINDS: Final = pa.array(["+I", "-U", "+U", "-D"])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _StreamOptions:
+    """What the options say of a stream read.
+
+    Attributes:
+        mode: `scan.mode`, which is never `default`.
+        start: a snapshot id, or for the mode `from-timestamp` a time in epoch milliseconds. 0 for
+            modes that need neither.
+        consumer: the name of the consumer; empty if there is none.
+        most_snapshots: the most snapshots of one batch.
+        producer: what makes the table's changelog; empty for a table without a primary key.
+    """
+
+    mode: str
+    start: int
+    consumer: str
+    most_snapshots: int
+    producer: str
+
+    @classmethod
+    def of(cls, table: Table, at: PointInTime, *, has_keys: bool) -> "_StreamOptions":
+        """The options of this table. `at` is the point in time that the options of the read name,
+        and `has_keys` says whether rows of one key are merged. Raises `InvalidOption`, and
+        `UnsupportedFeature` for tables whose changes cannot be told.
+        """
+        mode = table.options.value(_MODE)
+        consumer = table.options.value(_CONSUMER)
+        most_snapshots = table.options.value(_MOST)
+        producer = table.options.value(opt.CHANGELOG_PRODUCER) if has_keys else ""
+        points = at.said_by
+        if mode == "default":
+            mode = next((mode for mode, name in _NEEDED.items() if name in points), "latest-full")
+        needed = _NEEDED.get(mode)
+        _check_start(table, mode, needed, points)
+        _check_options(table, consumer)
+        _check_changes_can_be_told(table, producer)
+        start = 0 if needed is None else getattr(at, needed)
+        return cls(
+            mode=mode,
+            start=opt.Arguments(table.location).whole(needed or "", start),
+            consumer=consumer,
+            most_snapshots=most_snapshots,
+            producer=producer,
+        )
+
+
+def _check_start(table: Table, mode: str, needed: str | None, points: list[str]) -> None:
+    """Raises `InvalidOption` if the options name another start than the mode needs. `needed` is the
+    name of the option that it needs, and `points` are those that are set.
+    """
+    if points != ([] if needed is None else [needed]):
+        expected = needed or "neither snapshot, tag nor time"
+        raise InvalidOption(
+            f"cannot be read as a stream: scan.mode = {mode} needs {expected}; it was "
+            f"given {points}."
+        ).of_table(table.location, subject=True)
+
+
+def _check_options(table: Table, consumer: str) -> None:
+    """Raises `InvalidOption` for options that no stream can have, or that need another version of
+    Spark.
+    """
+    wrong = wrong_with(f"consumer-{consumer}")
+    if wrong is not None:
+        raise InvalidOption(
+            f"cannot be read as a stream: consumer-id = {consumer!r} names no file: {wrong}."
+        ).of_table(table.location, subject=True)
+    if limits is None and table.options.is_set(_MOST):
+        raise InvalidOption(f"cannot be read as a stream: {_MOST.key} needs Spark 4.2.").of_table(
+            table.location, subject=True
+        )
+
+
+def _check_changes_can_be_told(table: Table, producer: str) -> None:
+    """Raises `UnsupportedFeature` for a table whose changes its files do not show."""
+    if producer == "none" or (producer and table.options.value(opt.DATA_EVOLUTION)):
+        raise UnsupportedFeature(
+            "cannot be read as a stream: it has a primary key and no changelog, so updates and "
+            "deletes cannot be told. Set changelog-producer to input, or to lookup or "
+            "full-compaction: then compactions write a changelog."
+        ).of_table(table.location, subject=True)
+    if table.options.value(opt.DATA_EVOLUTION):
+        raise UnsupportedFeature(
+            "cannot be read as a stream: its files may lack columns (data-evolution.enabled). "
+            "Read it as a batch."
+        ).of_table(table.location, subject=True)
+
+
 class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
     """Reads exactly the columns of a schema. Raises `InvalidOption`, `IncompatibleSchema`, and
     `UnsupportedFeature` for tables whose changes cannot be told. For batches it raises `NotFound`,
@@ -129,66 +218,15 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._arrow_of_columns = reader.arrow
         # The newest snapshot that is read, once Spark has asked the stream to end.
         self._newest_allowed = 2**63
-        value = self._table.options.value
-        self._mode = value(_MODE)
-        self._consumer = value(_CONSUMER)
-        self._most_snapshots = value(_MOST)
-        self._producer = value(opt.CHANGELOG_PRODUCER) if self._scan.merge else ""
-        points = self._options.at.said_by
-        if self._mode == "default":
-            self._mode = next(
-                (mode for mode, name in _NEEDED.items() if name in points), "latest-full"
-            )
-        needed = _NEEDED.get(self._mode)
-        self._check_options(needed, points)
-        self._check_changes_can_be_told()
-        start = 0 if needed is None else getattr(self._options.at, needed)
-        # A snapshot id, or for the mode `from-timestamp` a time in epoch milliseconds.
-        self._start = opt.Arguments(self._table.location).whole(needed or "", start)
-
-    def _check_options(self, needed: str | None, points: list[str]) -> None:
-        """Raises `InvalidOption` for options that contradict each other, that no stream can have,
-        or that need another version of Spark.
-        """
-        table = self._table
-        if points != ([] if needed is None else [needed]):
-            expected = needed or "neither snapshot, tag nor time"
-            raise InvalidOption(
-                f"cannot be read as a stream: scan.mode = {self._mode} needs {expected}; it was "
-                f"given {points}."
-            ).of_table(table.location, subject=True)
-        wrong = wrong_with(f"consumer-{self._consumer}")
-        if wrong is not None:
-            raise InvalidOption(
-                f"cannot be read as a stream: consumer-id = {self._consumer!r} names no file: "
-                f"{wrong}."
-            ).of_table(table.location, subject=True)
-        if limits is None and table.options.is_set(_MOST):
-            raise InvalidOption(
-                f"cannot be read as a stream: {_MOST.key} needs Spark 4.2."
-            ).of_table(table.location, subject=True)
-
-    def _check_changes_can_be_told(self) -> None:
-        """Raises `UnsupportedFeature` for a table whose changes its files do not show."""
-        table = self._table
-        if self._producer == "none" or (self._producer and table.options.value(opt.DATA_EVOLUTION)):
-            raise UnsupportedFeature(
-                "cannot be read as a stream: it has a primary key and no changelog, so updates and "
-                "deletes cannot be told. Set changelog-producer to input, or to lookup or "
-                "full-compaction: then compactions write a changelog."
-            ).of_table(table.location, subject=True)
-        if table.options.value(opt.DATA_EVOLUTION):
-            raise UnsupportedFeature(
-                "cannot be read as a stream: its files may lack columns (data-evolution.enabled). "
-                "Read it as a batch."
-            ).of_table(table.location, subject=True)
+        has_keys = self._scan.merge is not None
+        self._stream = _StreamOptions.of(self._table, self._options.at, has_keys=has_keys)
 
     def __getstate__(self) -> dict[str, Any]:
         # Tasks do not need the store, and what it remembers grows.
         return {**self.__dict__, "_store": None}
 
     def initialOffset(self) -> Offset:
-        """Before the first batch (streaming-reads.md §1)."""
+        """The offset before the first batch (streaming-reads.md §1)."""
         return _BEFORE
 
     def latestOffset(self, start: Offset = _BEFORE, limit: Any = None) -> Offset:
@@ -222,7 +260,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
 
     def getDefaultReadLimit(self) -> Any:
         """The most snapshots of a batch. Spark has a limit on files only, which stands for it."""
-        return limits.ReadMaxFiles(self._most_snapshots)
+        return limits.ReadMaxFiles(self._stream.most_snapshots)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Lets the stream end with the snapshot that is the newest now."""
@@ -258,15 +296,15 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         """
         table = self._table
         lowest = 0
-        if self._producer == "lookup":
+        if self._stream.producer == "lookup":
             lowest = 1
-        elif self._producer == "full-compaction":
+        elif self._stream.producer == "full-compaction":
             lowest = top_level(table.options)
         planned = plan_scan(
             table,
             at=PointInTime(snapshot_id=snapshot_id),
             partition=self._options.partition,
-            hidden=self._producer == "input",
+            hidden=self._stream.producer == "input",
         )
         files = tuple(
             entry for entry in planned.files if entry.bucket >= 0 and entry.file.level >= lowest
@@ -297,9 +335,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         snapshots = [
             snapshot
             for snapshot in self._snapshots(after, last)
-            if self._producer or snapshot.commit_kind in kinds_read
+            if self._stream.producer or snapshot.commit_kind in kinds_read
         ]
-        metas_of = manifests.changelog if self._producer else manifests.delta
+        metas_of = manifests.changelog if self._stream.producer else manifests.delta
         added = [
             entry
             for snapshot in snapshots
@@ -328,12 +366,13 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             if ROW_KIND in self._arrow.names:
                 yield batch
             else:
+                # The odd kinds, -U and -D, remove rows.
                 yield batch.filter(pc.equal(pc.bit_wise_and(kinds, 1), 0))
 
     def commit(self, end: Offset) -> None:
         """Moves the consumer on, once a batch has taken effect (streaming-reads.md §5)."""
-        if self._consumer and end != _BEFORE:
-            write_consumer(self._table.storage, self._consumer, end["snapshot"] + 1)
+        if self._stream.consumer and end != _BEFORE:
+            write_consumer(self._table.storage, self._stream.consumer, end["snapshot"] + 1)
 
     def _is_lost(self, offset: Offset) -> bool:
         """Whether the snapshot of an offset is no part of the table (streaming-reads.md §5).
@@ -371,17 +410,17 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         if start != _BEFORE:
             return _Begin(start["snapshot"], None)
         with suppress(NotFound):
-            if self._consumer:
-                next_id = next_snapshot(self._table.storage, consumer_path(self._consumer))
+            if self._stream.consumer:
+                next_id = next_snapshot(self._table.storage, consumer_path(self._stream.consumer))
                 return _Begin(next_id - 1, None)
-        match self._mode:
+        match self._stream.mode:
             case "from-timestamp":
-                return _Begin(self._newest_before(self._start, newest), None)
+                return _Begin(self._newest_before(self._stream.start, newest), None)
             case "latest":
                 return _Begin(newest, None)
             case "from-snapshot":
-                return _Begin(self._start - 1, None)
-        first = self._start or newest
+                return _Begin(self._stream.start - 1, None)
+        first = self._stream.start or newest
         return _Begin(first, first)
 
     def _newest_before(self, millis: int, newest: int) -> int:

@@ -22,14 +22,14 @@ class Plan:
         user: the commit user. In the commit user, `{}` stands for the query id.
         recent: the newest batch of each stream among the last snapshots, by commit user and query
             id.
-        basis: the facts of the plan that the commit needs, encoded by the driver.
+        for_commit: what the commit needs of the plan, encoded by the driver.
     """
 
     task: WriteTask
     columns: tuple[tuple[str, str | None], ...]
     user: str
     recent: Mapping[tuple[str, str | None], int]
-    basis: bytes
+    for_commit: bytes
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows in the table's columns. A column that the rows lack is NULL. Types are converted
@@ -51,14 +51,14 @@ class TaskAnswer(WriterCommitMessage):  # type: ignore[misc]
     Attributes:
         result: an encoded `TaskResult` or `TaskFailure`. None if the batch is in the table already,
             so that no file was written.
-        basis: the basis of the plan.
+        for_commit: that of the plan.
         query_id: in a stream, Spark's id of the query.
         run_id: in a stream, Spark's id of this run of the query.
         checkpoints: in a stream, the session's folder of checkpoints, if it has one.
     """
 
     result: bytes | None
-    basis: bytes
+    for_commit: bytes
     query_id: str = ""
     run_id: str = ""
     checkpoints: str | None = None

@@ -75,7 +75,7 @@ class _RowWriter:
         context = begin_task()
         plan = self._planned()
         task = plan.task
-        answer = TaskAnswer(None, plan.basis)
+        answer = TaskAnswer(None, plan.for_commit)
         if self.is_stream:
             query_id, run_id, batch = map(context.getLocalProperty, _IDS)
             if not (query_id and run_id and batch):
@@ -84,7 +84,7 @@ class _RowWriter:
                     "be recognised. Nothing was published. Use PaimonSink with foreachBatch."
                 ).of_table(task.spec.storage.location)
             checkpoints = context.getLocalProperty(_CHECKPOINTS)
-            answer = TaskAnswer(None, plan.basis, query_id, run_id, checkpoints)
+            answer = TaskAnswer(None, plan.for_commit, query_id, run_id, checkpoints)
             user = plan.user.replace("{}", query_id)
             if plan.recent.get((user, query_id)) == int(batch):
                 for _ in iterator:  # state stores have to see their rows
@@ -95,7 +95,9 @@ class _RowWriter:
         return replace(answer, result=encode_result(result))
 
     def abort(self, messages: Sequence[TaskAnswer | None], *batch: int) -> None:
-        """Removes the files of a write that was never committed."""
+        """Removes the files of a write that was never committed. For a stream, Spark also gives the
+        id of the `batch`, which is not needed.
+        """
         _driver().abort(messages, **self._arguments)
 
 

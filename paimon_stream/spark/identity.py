@@ -1,8 +1,8 @@
 """Finds the streaming query of a batch. From the query follow the commit user that writes the
 batch, and whether the query keeps state (exactly-once.md §1; semantics.md R1.1). Spark passes only
 the batch id to a `foreachBatch` function. So the query is found by the context of the call: local
-properties of the thread, Spark's table of running queries, and the checkpoint's `metadata`. A fact
-that cannot be found is None; it is never guessed.
+properties of the thread, Spark's table of running queries, and the checkpoint's `metadata`. What
+cannot be found is None; it is never guessed.
 """
 
 import functools
@@ -45,8 +45,8 @@ it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryFacts:
-    """The known facts about a query. Facts that are not known are None.
+class ObservedQuery:
+    """What is known of a query. What is not known is None.
 
     Attributes:
         query_id: Spark's id of the query, the same after each restart.
@@ -71,11 +71,11 @@ def is_connect(frame: DataFrame) -> bool:
 def observe_query(
     frame: DataFrame,
     checkpoint: str | None,
-    last: QueryFacts | None = None,
+    last: ObservedQuery | None = None,
     *,
     opened: Callable[[str], Checkpoint] = open_checkpoint,
-) -> QueryFacts:
-    """The facts about the query of this batch.
+) -> ObservedQuery:
+    """The query of this batch.
 
     Args:
         frame: the rows of the batch.
@@ -91,11 +91,11 @@ def observe_query(
         return last
     of_user = None if checkpoint is None else opened(checkpoint)
     if is_connect(frame):
-        facts = _facts_on_connect(frame, of_user)
+        query = _observed_on_connect(frame, of_user)
     else:
-        facts = _facts_on_classic(frame, of_user, opened)
-    check_checkpoint(of_user, facts.query_id)
-    return facts
+        query = _observed_on_classic(frame, of_user, opened)
+    check_checkpoint(of_user, query.query_id)
+    return query
 
 
 def check_checkpoint(checkpoint: Checkpoint | None, query_id: str | None) -> None:
@@ -114,19 +114,19 @@ def check_checkpoint(checkpoint: Checkpoint | None, query_id: str | None) -> Non
     )
 
 
-def _is_of_run(frame: DataFrame, facts: QueryFacts) -> bool:
+def _is_of_run(frame: DataFrame, query: ObservedQuery) -> bool:
     """Whether the batch is known to be of the same run. False, too, if that is not known, because
     the user's job group hides the run id.
     """
-    if is_connect(frame) or facts.output_mode is None:
+    if is_connect(frame) or query.output_mode is None:
         return False
     context = frame.sparkSession.sparkContext
     ids = (context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_JOB_GROUP))
-    return None not in ids and ids == (facts.query_id, facts.run_id)
+    return None not in ids and ids == (query.query_id, query.run_id)
 
 
-def _facts_on_connect(frame: DataFrame, checkpoint: Checkpoint | None) -> QueryFacts:
-    """The facts from the checkpoint's metadata, or from the only running query. From Spark 4.3 on
+def _observed_on_connect(frame: DataFrame, checkpoint: Checkpoint | None) -> ObservedQuery:
+    """The query, from the checkpoint's metadata or from the only running query. From Spark 4.3 on
     the running query is not found, because the batch's session is a clone without queries. On
     Connect, each run of a batch function has its own process.
     """
@@ -139,11 +139,11 @@ def _facts_on_connect(frame: DataFrame, checkpoint: Checkpoint | None) -> QueryF
         ]
     except PySparkException:
         active = []
-    facts = QueryFacts(query_id=query_id, run_id=_run_of_this_process(), checkpoint=checkpoint)
+    query = ObservedQuery(query_id=query_id, run_id=_run_of_this_process(), checkpoint=checkpoint)
     if len(active) != 1:
-        return facts
+        return query
     only = active[0]
-    return replace(facts, query_id=str(only.id), run_id=str(only.runId), name=only.name)
+    return replace(query, query_id=str(only.id), run_id=str(only.runId), name=only.name)
 
 
 @functools.cache
@@ -154,24 +154,24 @@ def _run_of_this_process() -> str:
     return f"process-{system().ids.uuid()}"
 
 
-def _facts_on_classic(
+def _observed_on_classic(
     frame: DataFrame, checkpoint: Checkpoint | None, opened: Callable[[str], Checkpoint]
-) -> QueryFacts:
-    """The facts from the thread's local properties, or from the checkpoint's metadata."""
+) -> ObservedQuery:
+    """The query, from the thread's local properties or from the checkpoint's metadata."""
     context = frame.sparkSession.sparkContext
     query_id = context.getLocalProperty(_QUERY_ID)
     run_id = context.getLocalProperty(_JOB_GROUP) if query_id else None
     if query_id is None and checkpoint is not None:
         query_id = checkpoint.query_id()
-    facts = QueryFacts(query_id=query_id, run_id=run_id, checkpoint=checkpoint)
+    query = ObservedQuery(query_id=query_id, run_id=run_id, checkpoint=checkpoint)
     if query_id is None:
-        return facts
+        return query
     try:
         execution = execution_of(frame, query_id)
         if execution is None:
-            return facts
+            return query
         return replace(
-            facts,
+            query,
             run_id=str(execution.runId().toString()),
             output_mode=str(execution.outputMode().toString()).lower(),
             name=execution.name() or None,
@@ -179,7 +179,7 @@ def _facts_on_classic(
         )
     except NOT_AS_KNOWN:
         _LOG.debug("The running query cannot be looked up.", exc_info=True)
-        return facts
+        return query
 
 
 def execution_of(frame: DataFrame, query_id: str) -> Any:
@@ -192,12 +192,12 @@ def execution_of(frame: DataFrame, query_id: str) -> Any:
 
 
 def commit_user(
-    facts: QueryFacts, sink_user: str | None, name: str | None, prefix: str | None
+    query: ObservedQuery, sink_user: str | None, name: str | None, prefix: str | None
 ) -> str:
     """The commit user of a stream.
 
     Args:
-        facts: what is known of the query.
+        query: what is known of the query.
         sink_user: the commit user given to the sink; None to name the user after the query.
         name: the sink's name, which tells the sinks of a query apart.
         prefix: what the commit user begins with; None for `paimon-stream`.
@@ -207,7 +207,7 @@ def commit_user(
     """
     if sink_user is not None:
         return sink_user
-    if facts.query_id is None:
+    if query.query_id is None:
         raise IdentityUnknown(
             "The streaming query of this batch is not known, so a replay could not be recognised. "
             "Call the sink from foreachBatch itself; from a thread of your own, start that as "
@@ -216,29 +216,29 @@ def commit_user(
             "DataFrames give PaimonSink the query's checkpoint= or a commit_user=, or write by "
             'format("paimon_stream"). Nothing was written.'
         )
-    user = f"{prefix or 'paimon-stream'}_{facts.query_id}"
+    user = f"{prefix or 'paimon-stream'}_{query.query_id}"
     return f"{user}_{name}" if name else user
 
 
-def keeps_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
+def keeps_state(frame: DataFrame, query: ObservedQuery) -> bool | None:
     """Whether the query has state stores, which must then see every batch exactly once; None if
     that is not known. It has state stores if its plan has an operator with state, or its checkpoint
     has a folder of states. This is asked once in a run, and when a batch is skipped, because
     walking a plan takes calls to Spark for each operator.
     """
-    in_plan = _plans_state(frame, facts)
-    in_checkpoint = None if facts.checkpoint is None else facts.checkpoint.has_state()
+    in_plan = _plans_state(frame, query)
+    in_checkpoint = None if query.checkpoint is None else query.checkpoint.has_state()
     if in_plan or in_checkpoint:
         return True
     return in_checkpoint if in_plan is None else in_plan
 
 
-def _plans_state(frame: DataFrame, facts: QueryFacts) -> bool | None:
+def _plans_state(frame: DataFrame, query: ObservedQuery) -> bool | None:
     """Whether an operator of the batch's plan keeps state; None if the plan cannot be read."""
-    if facts.query_id is None or is_connect(frame):
+    if query.query_id is None or is_connect(frame):
         return None
     try:
-        execution = execution_of(frame, facts.query_id)
+        execution = execution_of(frame, query.query_id)
         last = None if execution is None else execution.lastExecution()
         return None if last is None else _has_state(frame, last.executedPlan())
     except NOT_AS_KNOWN:

@@ -252,6 +252,8 @@ def _row(keys: Sequence[DataField]) -> Column:
             data = F.coalesce(named(field.name).cast("binary"), F.lit(b""))
             length = F.length(data)
             is_long = length > F.lit(_INLINE)
+            # A longer text follows the slots, padded to whole slots. Its slot has the place of the
+            # text in the upper 32 bits, and its length in the lower ones.
             padded = (F.ceil(length / F.lit(_SLOT)) * F.lit(_SLOT)).cast("int")
             place = F.shiftleft(offset, 32).bitwiseOR(length.cast("long"))
             last = F.unhex(F.hex((length + F.lit(0x80)).cast("long")))  # from 128 to 255, one byte

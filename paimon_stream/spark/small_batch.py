@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame
 from paimon_stream.commit.sequence import first_number
 from paimon_stream.errors import Unavailable
 from paimon_stream.spark.align import with_key_defaults
-from paimon_stream.spark.cuts import Cuts
+from paimon_stream.spark.limit_expressions import LimitExpressions
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.tasks import WriteTask
 from paimon_stream.spark.write_job import (
@@ -58,7 +58,7 @@ def write_small(
     table: Table,
     order: WriteOrder,
     *,
-    cuts: Cuts,
+    limit_expressions: LimitExpressions,
     target: Table | None = None,
 ) -> Written | None:
     """Does in the driver what `run_write_job` does, and raises the same errors.
@@ -67,7 +67,7 @@ def write_small(
         frame: the rows, in exactly the table's columns.
         table: the table.
         order: how they are written.
-        cuts: Spark's expressions that earlier batches of the run have used.
+        limit_expressions: Spark's expressions that earlier batches of the run have used.
         target: the table with the storage to write to, if that is another one.
 
     Returns:
@@ -75,7 +75,7 @@ def write_small(
         report partitions or cannot return Arrow. In these cases the plan has learnt that.
     """
     check_shuffle(table)
-    rows = _collected(frame, table, order, cuts)
+    rows = _collected(frame, table, order, limit_expressions)
     if rows is None:
         order.plan.refused()
         return None
@@ -95,7 +95,7 @@ def write_small(
 
 
 def _collected(
-    frame: DataFrame, table: Table, order: WriteOrder, cuts: Cuts
+    frame: DataFrame, table: Table, order: WriteOrder, limit_expressions: LimitExpressions
 ) -> Sequence[pa.RecordBatch] | None:
     """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be
     collected.
@@ -104,21 +104,21 @@ def _collected(
         frame = with_key_defaults(frame, table)
     plan = order.plan
     operation = None if order.operations is None else order.operations.column
-    expected = plan.share(table, cuts.partitions) or plan.share(table, 1)
+    expected = plan.share(table, limit_expressions.partitions) or plan.share(table, 1)
     if expected is None:
         return None
-    cut = cuts.cut(frame, expected, table.schema, operation)
-    partitions = partitions_of(frame, cut)
+    within_share = limit_expressions.within_share(frame, expected, table.schema, operation)
+    partitions = partitions_of(frame, within_share)
     share = None if partitions is None else plan.share(table, partitions)
     if share is None or partitions is None:
         return None
     if share != expected:
-        cuts.partitions = partitions
-        cut = cuts.cut(frame, share, table.schema, operation)
-    batches = _as_arrow(cut)
+        limit_expressions.partitions = partitions
+        within_share = limit_expressions.within_share(frame, share, table.schema, operation)
+    batches = _as_arrow(within_share)
     if batches is None:
         return None
-    if cuts.narrow_rows(share, table.schema, operation) is not None:
+    if limit_expressions.narrow_rows(share, table.schema, operation) is not None:
         if any(batch.column(0).null_count for batch in batches):
             return None
         batches = [pa.RecordBatch.from_struct_array(batch.column(0)) for batch in batches]

@@ -187,9 +187,11 @@ def _micros(type_: DataType) -> DataType:
     """The type without digits beyond microseconds, which Spark does not have."""
     if type_.is_timestamp:
         return replace(type_, precision=min(type_.precision, 6))
+    key = None if type_.key is None else _micros(type_.key)
+    element = None if type_.element is None else _micros(type_.element)
     return replace(
         type_,
-        key=None if type_.key is None else _micros(type_.key),
-        element=None if type_.element is None else _micros(type_.element),
+        key=key,
+        element=element,
         fields=tuple(replace(member, type=_micros(member.type)) for member in type_.fields),
     )

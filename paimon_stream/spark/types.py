@@ -56,7 +56,7 @@ def to_data_fields(struct: st.StructType) -> tuple[DataField, ...]:
             id=position,
             name=field.name,
             type=paimon_type(field.dataType, field.name).with_nullable(field.nullable),
-            description=field.metadata.get("comment") if field.metadata else None,
+            description=(field.metadata or {}).get("comment"),
         )
         for position, field in enumerate(struct.fields)
     )

@@ -27,8 +27,8 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options import BUCKET
 from paimon_stream.spark.align import fold_of, literal, with_key_defaults
-from paimon_stream.spark.cuts import Cuts
 from paimon_stream.spark.identity import NOT_AS_KNOWN, is_connect
+from paimon_stream.spark.limit_expressions import LimitExpressions
 from paimon_stream.spark.map_arrow import (
     arrow_batches_of,
     fixed_row_bytes,
@@ -83,19 +83,19 @@ class WriteOrder:
     Attributes:
         plan: the plan of the stream's run, or of this write. The write teaches it.
         user: the commit user.
-        numbering: that of the rows; None for a table without a primary key, and for one whose rows
-            wait for their numbers.
+        numbering: the numbering of the rows; None for a table without a primary key, and for one
+            whose rows wait for their numbers.
         operations: a column, in addition to the table's, that says what each row does; None if
             there is none.
-        cuts: Spark's expressions that earlier batches of the run have used. None if Spark must not
-            evaluate the rows twice, so that no row may be refused as too wide.
+        limit_expressions: Spark's expressions that earlier batches of the run have used. None if
+            Spark must not evaluate the rows twice, so that no row may be refused as too wide.
     """
 
     plan: WritePlan
     user: str
     numbering: Numbering | None
     operations: Operations | None
-    cuts: Cuts | None = None
+    limit_expressions: LimitExpressions | None = None
 
 
 def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
@@ -112,14 +112,17 @@ def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
 
     Raises:
         PaimonStreamError: a task failed with this error (of `write_task` or `write_keyed_task`).
-            The files of the other tasks are removed. Spark raises other failures in the plan.
+            The files of the other tasks are removed. Other failures are raised when Spark runs the
+            query.
     """
     check_shuffle(table)
     plan = order.plan
     tasks = partitions_of(frame) if table.schema.primary_keys else None
     way = plan.way_of_tasks(table, tasks)
     fixed = fixed_row_bytes(table.schema) if order.operations is None else None
-    guardable = order.cuts is not None and may_guard(table.schema) and may_choose(frame)
+    guardable = (
+        order.limit_expressions is not None and may_guard(table.schema) and may_choose(frame)
+    )
     size = plan.arrow_batches(way, fixed, guardable=guardable)
     try:
         written = _write(frame, table, order, way, tasks, size)
@@ -161,21 +164,23 @@ def _write(
     """
     guarded = size.most_row_bytes is not None
     if size.most_row_bytes is not None:
-        assert order.cuts is not None
+        assert order.limit_expressions is not None
         operation = None if order.operations is None else order.operations.column
-        frame = order.cuts.guarded(frame, size.most_row_bytes, table.schema, operation)
+        frame = order.limit_expressions.guarded(frame, size.most_row_bytes, table.schema, operation)
     spec = spec_of(table, order.user, order.numbering)
     placed = _placed(frame, table, spec, way, guarded=guarded)
     is_spread = way is Way.TASKS and bool(table.schema.primary_keys) and not table.is_postponed
+    attempts = 1 if is_connect(frame) else task_attempts(frame.sparkSession)
+    numbers = _numbers_of_task(tasks) if is_spread else None
     task = WriteTask(
         spec=placed.spec,
-        attempts=1 if is_connect(frame) else task_attempts(frame.sparkSession),
+        attempts=attempts,
         packed=way is Way.PACKETS,
         guarded=guarded,
         first_sequence=first_number(order.numbering),
         is_sorted=placed.is_sorted,
         operations=order.operations,
-        numbers=_numbers_of_task(tasks) if is_spread else None,
+        numbers=numbers,
     )
     with arrow_batches_of(size, frame):
         answers = map_arrow(placed.frame, task, f"{ANSWER} binary")
@@ -219,13 +224,13 @@ def _numbers_of_task(tasks: int | None) -> int:
     return max(NUMBERS, _NUMBERS_OF_FEW // (tasks or _NUMBERS_OF_FEW))
 
 
-def partitions_of(frame: Any, cut: Any = None) -> int | None:
+def partitions_of(frame: Any, planned: Any = None) -> int | None:
     """The number of partitions of a frame, or an upper bound; None if Spark does not report it.
     Spark passes each batch as an RDD, which knows its partitions.
 
     Args:
         frame: the rows.
-        cut: the plan that Spark will run for these rows. If the frame is not an RDD, the partitions
+        planned: the plan that Spark will run for these rows. If the frame is not an RDD, the partitions
             of this plan are counted, which takes a few milliseconds. If it is None, the answer for
             such a frame is None.
     """
@@ -237,9 +242,9 @@ def partitions_of(frame: Any, cut: Any = None) -> int | None:
             name = plan.nodeName()
         if name == "LogicalRDD":
             return int(plan.rdd().getNumPartitions())
-        if cut is None:
+        if planned is None:
             return None
-        return int(cut._jdf.queryExecution().toRdd().getNumPartitions())
+        return int(planned._jdf.queryExecution().toRdd().getNumPartitions())
     except NOT_AS_KNOWN:
         _LOG.debug("The partitions of a batch cannot be counted.", exc_info=True)
         return None
@@ -252,6 +257,9 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
     try:
         rows = answers.collect()
     except PySparkException as failed:
+        # The files of tasks that have ended stay for `remove_orphan_files`: their names were in the
+        # answers, which are lost with the job. Other tasks may still be writing, because Spark does
+        # not wait for them, so what lies in the folders cannot be told from files of other writers.
         if _NOT_SHIPPED not in str(failed):
             raise
         raise ConfigError(
@@ -265,11 +273,12 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
 
 def spec_of(table: Table, user: str, numbering: Numbering | None) -> WriteSpec:
     """What tasks need to know. `user` and `numbering` are as for `WriteOrder`."""
+    index = None if numbering is None else numbering.index
     return WriteSpec(
         storage=table.storage,
         schema=table.schema,
         options=table.options,
-        index=None if numbering is None else numbering.index,
+        index=index,
         user=user,
     )
 

@@ -26,8 +26,7 @@ rows:
 - Other rows go in the safe way: few rows in an Arrow batch, or Spark's own limit of bytes.
 """
 
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -156,6 +155,124 @@ class Share:
     other_bytes: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Learned:
+    """What a plan knows of the batches so far.
+
+    Attributes:
+        rows: the rows of the newest batches; None for one that was not small.
+        row_bytes: the largest mean size of a row of the last batch, in bytes; None if it is not
+            known.
+        widest_rows: the widest rows of the newest batches, in bytes; None where it is not known.
+        safe_batches: how many of the next batches go in the safe way because a row was too wide.
+        bytes: the bytes of all files of the last batch.
+        bytes_of_group: those of each (partition, bucket): the mean.
+        files_of_group: the files of each (partition, bucket) that the last batch wrote by
+            `Way.TASKS`: the mean.
+        gathers: whether the last batch left so many small files that the next one is gathered.
+        too_large: the bytes of the smallest batch that left several files in a bucket; None if none
+            has.
+    """
+
+    rows: tuple[int | None, ...] = ()
+    row_bytes: int | None = None
+    widest_rows: tuple[int | None, ...] = ()
+    safe_batches: int = 0
+    bytes: int = 0
+    bytes_of_group: float = 0.0
+    files_of_group: float = 0.0
+    gathers: bool = False
+    too_large: int | None = None
+
+    @property
+    def largest(self) -> int | None:
+        """The rows of the largest of the newest batches. None if one was not small, or if there was
+        none.
+        """
+        small = [rows for rows in self.rows if rows is not None]
+        return max(small) if small and len(small) == len(self.rows) else None
+
+    @property
+    def guarded_rows(self) -> int:
+        """The rows of an Arrow batch if all batches are like the last ones and no row is much
+        wider; 0 if too little is known of the last ones.
+        """
+        widest_rows = [size for size in self.widest_rows if size]
+        if self.row_bytes is None or not widest_rows:
+            return 0
+        if len(widest_rows) < len(self.widest_rows):
+            return 0
+        of_usual = JOINED_BYTES // max(1, self.row_bytes)
+        return _power_of_two_within(min(of_usual, _ARROW_BYTES // (max(widest_rows) * _WIDER)))
+
+    def after_refusal(self) -> "_Learned":
+        """What is known once a batch was too large or too wide for the driver."""
+        rows = _newest((*self.rows, None))
+        return replace(self, rows=rows, row_bytes=None, widest_rows=())
+
+    def after_wide_row(self) -> "_Learned":
+        """What is known once a guarded row was too wide. The same batch is the first of those that
+        go in the safe way.
+        """
+        return replace(self, safe_batches=1 + _SAFE_BATCHES)
+
+    def after(self, way: Way, written: Written, table: Table) -> "_Learned":
+        """What is known once a batch was written in this way."""
+        messages = [message for message in written.messages if message.new_files]
+        rows = sum(map(_rows_of, messages))
+        files = sum(len(message.new_files) for message in messages)
+        size = sum(file.file_size for message in messages for file in message.new_files)
+        groups = len({(message.partition, message.bucket) for message in messages})
+        is_small = rows <= _row_limit(table) and size <= _MOST_BYTES
+        too_large = self.too_large
+        if files > len(messages) and (too_large is None or size < too_large):
+            # If a bucket has several files, its rows did not fit into memory, or it was large in
+            # any case.
+            too_large = size
+        row_bytes = self.row_bytes
+        widest_rows = self.widest_rows
+        if written.messages:
+            row_bytes = written.row_bytes
+            widest_rows = _newest((*widest_rows, written.widest_row))
+        small_rows = rows if is_small else None
+        learned = replace(
+            self,
+            rows=_newest((*self.rows, small_rows)),
+            row_bytes=row_bytes,
+            widest_rows=widest_rows,
+            safe_batches=max(0, self.safe_batches - 1),
+            bytes=size,
+            bytes_of_group=size / max(1, groups),
+            too_large=too_large,
+        )
+        if way is Way.DRIVER or not groups:
+            return learned
+        # After a gathered batch, the next one is assumed to have as many tasks as the last batch
+        # that was not gathered.
+        files_of_group = files / groups if way is Way.TASKS else self.files_of_group
+        return replace(
+            learned,
+            files_of_group=files_of_group,
+            gathers=_is_gathered(files_of_group, learned.bytes_of_group),
+        )
+
+
+def _newest(sizes: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """The sizes of as many batches as are remembered."""
+    return sizes[-_REMEMBERED:]
+
+
+def _is_gathered(files_of_group: float, bytes_of_group: float) -> bool:
+    """Whether the rows of each (partition, bucket) go to one task. The arguments are the mean
+    number of files that tasks would write for each, and their bytes together.
+    """
+    return (
+        files_of_group >= _MANY_FILES
+        and bytes_of_group <= _LARGEST_FILE
+        and bytes_of_group < _SMALL_FILE * files_of_group
+    )
+
+
 @dataclass(slots=True, kw_only=True)
 class WritePlan:
     """The plan of one run of a stream, or of one batch write. When a run fails, its plan is lost,
@@ -167,30 +284,13 @@ class WritePlan:
     """
 
     streaming: bool = True
-
-    # The rows of the newest batches; None for one that was not small.
-    _rows: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
-    # The largest mean size of a row of the last batch, in bytes; None if it is not known.
-    _row_bytes: int | None = None
-    # The widest rows of the newest batches, in bytes; None where it is not known.
-    _widest_rows: deque[int | None] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
-    # How many of the next batches go in the safe way because a row was too wide.
-    _safe_batches: int = 0
-    # The files of each (partition, bucket) that the last batch wrote by `Way.TASKS`: the mean.
-    _files_of_group: float = 0.0
-    # Whether the last batch left so many small files that the next one is gathered.
-    _gathers: bool = False
-    # The bytes of all files of the last batch, and of those of each (partition, bucket).
-    _bytes: int = 0
-    _bytes_of_group: float = 0.0
-    # The bytes of the smallest batch that left several files in a bucket; None if none has.
-    _too_large: int | None = None
+    _learned: _Learned = _Learned()
 
     def most_rows(self, table: Table) -> int | None:
         """The most rows that the driver writes in the next batch. None if tasks must write it:
         before the first batch, and if one of the newest batches was not small.
         """
-        largest = self._largest()
+        largest = self._learned.largest
         if largest is None:
             return None
         return min(_power_of_two(max(largest * _GROWTH - 1, _LEAST_ROWS)), _row_limit(table))
@@ -199,12 +299,12 @@ class WritePlan:
         """What each partition of the batch may pass to the driver, which must be able to hold all
         shares. None if that would be fewer rows than one of the newest batches had.
         """
-        largest = self._largest()
+        largest = self._learned.largest
         most = self.most_rows(table)
         if largest is None or most is None:
             return None
         budget = _MOST_COLLECTED // max(1, partitions)
-        affordable = budget // max(1, self._row_bytes or 1)
+        affordable = budget // max(1, self._learned.row_bytes or 1)
         if affordable < most:
             most = _power_of_two(affordable + 1) >> 1
         if most < max(1, largest):
@@ -224,9 +324,10 @@ class WritePlan:
         if table.schema.primary_keys and not table.is_postponed and choice != "none":
             if table.has_dynamic_buckets:
                 return Way.PACKETS  # Spark cannot sort by buckets that it does not know
-            fits = self._too_large is None or self._bytes < self._too_large * _RETURN_SHARE
+            too_large = self._learned.too_large
+            fits = too_large is None or self._learned.bytes < too_large * _RETURN_SHARE
             return Way.PACKETS if self.streaming and fits else Way.SPARK_SORT
-        if choice == "bucket" or (choice == "auto" and self._gathers and is_grouped(table)):
+        if choice == "bucket" or (choice == "auto" and self._learned.gathers and is_grouped(table)):
             return Way.PACKETS
         return Way.TASKS
 
@@ -238,7 +339,7 @@ class WritePlan:
         few = (
             tasks is not None
             and tasks <= _FEW_TASKS
-            and self._bytes_of_group >= tasks * _LEAST_SPREAD
+            and self._learned.bytes_of_group >= tasks * _LEAST_SPREAD
         )
         return few and self.streaming and not table.has_dynamic_buckets and not compacts(table)
 
@@ -258,84 +359,32 @@ class WritePlan:
         if fixed_row_bytes is not None:
             records = _power_of_two_within(min(most, JOINED_BYTES // max(1, fixed_row_bytes)))
             return ArrowBatches(records=records, bytes_limited=False)
-        if guardable and way is not Way.SPARK_SORT and not self._safe_batches:
-            records = min(most, self._guarded_rows())
+        if guardable and way is not Way.SPARK_SORT and not self._learned.safe_batches:
+            records = min(most, self._learned.guarded_rows)
             if records > _RECORDS:
                 return ArrowBatches(
                     records=records, bytes_limited=False, most_row_bytes=_ARROW_BYTES // records
                 )
-        row_bytes = self._row_bytes
+        row_bytes = self._learned.row_bytes
         if row_bytes is None:
             return ArrowBatches(records=_RECORDS, bytes_limited=True)
         records = max(1, min(_RECORDS, _ARROW_BYTES // max(1, row_bytes)))
-        is_wide = row_bytes > _NARROW_ROW or self._safe_batches > 0
+        is_wide = row_bytes > _NARROW_ROW or self._learned.safe_batches > 0
         return ArrowBatches(records=records, bytes_limited=is_wide)
-
-    def _guarded_rows(self) -> int:
-        """The rows of an Arrow batch if all batches are like the last ones and no row is much
-        wider; 0 if too little is known of the last ones.
-        """
-        widest_rows = [size for size in self._widest_rows if size]
-        if self._row_bytes is None or not widest_rows:
-            return 0
-        if len(widest_rows) < len(self._widest_rows):
-            return 0
-        of_usual = JOINED_BYTES // max(1, self._row_bytes)
-        return _power_of_two_within(min(of_usual, _ARROW_BYTES // (max(widest_rows) * _WIDER)))
 
     def row_was_too_wide(self) -> None:
         """Learns that a guarded row was too wide. The batch is to be written again."""
-        self._safe_batches = 1 + _SAFE_BATCHES
+        self._learned = self._learned.after_wide_row()
 
     def refused(self) -> None:
         """Learns that a batch is too large or too wide for the driver. After that, rows are no
         longer known to be narrow.
         """
-        self._rows.append(None)
-        self._row_bytes = None
-        self._widest_rows.clear()
+        self._learned = self._learned.after_refusal()
 
     def learn(self, way: Way, written: Written, table: Table) -> None:
         """Learns from a batch that was written in the given way."""
-        messages = [message for message in written.messages if message.new_files]
-        rows = sum(map(_rows_of, messages))
-        files = sum(len(message.new_files) for message in messages)
-        size = sum(file.file_size for message in messages for file in message.new_files)
-        self._safe_batches = max(0, self._safe_batches - 1)
-        if written.messages:
-            self._row_bytes = written.row_bytes
-            self._widest_rows.append(written.widest_row)
-        self._bytes = size
-        is_small = rows <= _row_limit(table) and size <= _MOST_BYTES
-        if is_small:
-            self._rows.append(rows)
-        else:
-            self._rows.append(None)
-        if files > len(messages) and (self._too_large is None or size < self._too_large):
-            # If a bucket has several files, its rows did not fit into memory, or it was large in
-            # any case.
-            self._too_large = size
-        groups = len({(message.partition, message.bucket) for message in messages})
-        self._bytes_of_group = size / max(1, groups)
-        if way is Way.DRIVER or not groups:
-            return
-        if way is Way.TASKS:
-            # After a gathered batch, the next one is assumed to have as many tasks as the last
-            # batch that was not gathered.
-            self._files_of_group = files / groups
-        size_of_group = size / groups
-        self._gathers = (
-            self._files_of_group >= _MANY_FILES
-            and size_of_group <= _LARGEST_FILE
-            and size_of_group < _SMALL_FILE * self._files_of_group
-        )
-
-    def _largest(self) -> int | None:
-        """The rows of the largest of the newest batches. None if one was not small, or if there was
-        none.
-        """
-        small = [rows for rows in self._rows if rows is not None]
-        return max(small) if small and len(small) == len(self._rows) else None
+        self._learned = self._learned.after(way, written, table)
 
 
 def _rows_of(message: CommitMessage) -> int:
@@ -358,8 +407,8 @@ def is_grouped(table: Table) -> bool:
 
 
 def _power_of_two(above: int) -> int:
-    """The smallest power of two above. Few different numbers save compilations: Spark compiles the
-    cut for each.
+    """The smallest power of two that is larger than `above`. Few different numbers save
+    compilations: Spark compiles the cut for each.
     """
     return 1 << above.bit_length()
 

@@ -12,10 +12,11 @@ Invariants:
 - Files of `write` and `write_all` are durable when the call returns, so they are durable before a
   snapshot that refers to them. Only hints are not (`write_hint`): nobody believes a hint without a
   proof.
-- All errors are `StorageError`s, with two exceptions. `read` raises `CorruptMetadata` for a file
-  that is too large to be what it should be. An object store raises a `ConfigError` if its settings
-  are wrong (no such bucket) or this process may not use it. `Unavailable` means that the operation
-  may have taken effect; all other errors prove that it has not.
+- All errors are `StorageError`s, with three exceptions. `read` raises `CorruptMetadata` for a file
+  that is too large to be what it should be. A path that is refused raises `InvalidOption`. An
+  object store raises a `ConfigError` if its settings are wrong (no such bucket) or this process may
+  not use it. `Unavailable` means that the operation may have taken effect; all other errors prove
+  that it has not.
 """
 
 import io
@@ -215,16 +216,22 @@ def files_of(storage: Storage, folder: str) -> list[FileStat]:
 
 
 def delete_below(storage: Storage, folder: str, last: Sequence[str] = ()) -> None:
-    """Deletes a folder with all that is in it, but nothing behind links. The folders `last` are
-    deleted last. Raises `StorageError` for the first file that cannot be deleted.
+    """Deletes a folder with all that is in it, but nothing behind links. `last` names folders in it
+    that are deleted last. Raises the `StorageError` or `InvalidOption` of the first file that
+    cannot be deleted.
     """
+    # A storage without real folders has no empty ones to delete. There, folders matter only for the
+    # order.
     names = storage.list_folders(folder) if last or storage.has_folders else []
-    first = (name for name in names if name not in last and not storage.is_link(f"{folder}/{name}"))
-    for name in (*first, *last):
+    others = (
+        name for name in names if name not in last and not storage.is_link(f"{folder}/{name}")
+    )
+    for name in (*others, *last):
         delete_below(storage, f"{folder}/{name}")
     for page in storage.list_below(folder):
-        for error in storage.delete_all([file.path for file in page]).values():
-            raise error
+        failed = storage.delete_all([file.path for file in page])
+        if failed:
+            raise next(iter(failed.values()))
     if storage.has_folders:
         storage.delete(folder)
 
@@ -307,14 +314,15 @@ class Bundle:
         """Adds the file. Raises `StorageError` if files must be written to make room and that
         fails.
         """
-        self._held += len(data) - len(self._files.pop(path, b""))
+        replaced = self._files.pop(path, b"")
+        self._held += len(data) - len(replaced)
         self._files[path] = data
         if self._held > _HELD_BYTES:
             self.flush()
 
     def drop(self, path: str) -> bool:
-        """Forgets a file that is still held. Returns whether it was held, so that nothing of it was
-        sent.
+        """Forgets a file that is still held. Returns whether surely nothing of it was sent: it was
+        held, and no flush has failed since the last one that succeeded.
         """
         data = self._files.pop(path, None)
         self._held -= len(data or b"")
@@ -332,7 +340,7 @@ class Bundle:
         self._in_doubt = False
 
 
-class HeldOutputs:
+class BufferedOutputs:
     """A storage whose new files are held in memory until `flush`, up to 16 MiB of them. Closing the
     stream of such a file sends nothing. All other requests go to the storage itself.
     """

@@ -42,6 +42,7 @@ BY_PATH: Final = (
 )
 """The methods of a storage whose first argument is a path."""
 _LONGEST: Final = 240
+"""The most bytes of a branch's name."""
 _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
 
 
@@ -68,18 +69,18 @@ class PathPlace(NamedTuple):
 
 
 class StorageView:
-    """Shows `base`, and perhaps other storages, under other paths. The method `_place` of a
+    """Shows `wrapped`, and perhaps other storages, under other paths. The method `_place` of a
     subclass says where a path is.
     """
 
-    __slots__ = ("base",)
-    base: Storage
+    __slots__ = ("wrapped",)
+    wrapped: Storage
 
     def __getattr__(self, name: str) -> Any:
         if name in ("write_all", "delete_all"):
             return partial(self._all, name)
         if name not in BY_PATH:
-            return getattr(self.base, name)
+            return getattr(self.wrapped, name)
 
         def call(path: str, *arguments: Any, **named_arguments: Any) -> Any:
             place = self._place(path)
@@ -94,7 +95,10 @@ class StorageView:
         return call
 
     def _all(self, name: str, items: Sequence[Any]) -> dict[str, PaimonStreamError]:
-        """Calls the method of each storage once, with its paths, or pairs of path and content."""
+        """Calls `write_all` or `delete_all` (`name`) of each storage once, with the items whose
+        paths it has. An item is a path, or a pair of path and content. Returns what failed, by the
+        paths in the view.
+        """
         groups: dict[str, _PathGroup] = {}
         for item in items:
             path = item if isinstance(item, str) else item[0]
@@ -107,7 +111,7 @@ class StorageView:
             else:
                 _, content = item
                 group.items.append((path_there, content))
-        failures_of_groups = self.base.together(
+        failures_of_groups = self.wrapped.together(
             [partial(getattr(group.storage, name), group.items) for group in groups.values()]
         )
         failed: dict[str, PaimonStreamError] = {}
@@ -141,32 +145,33 @@ def _with_path_here(place: PathPlace, result: Any) -> Any:
 
 
 class BranchStorage(StorageView):
-    """The files of one branch of the table in `base`. Callers see it as a `Storage`
+    """The files of one branch of the table in `wrapped`. Callers see it as a `Storage`
     (`branch_storage`).
     """
 
     __slots__ = ("branch", "folder")
 
-    def __init__(self, base: Storage, branch: str) -> None:
-        self.base = base
+    def __init__(self, wrapped: Storage, branch: str) -> None:
+        self.wrapped = wrapped
         self.branch = branch
         self.folder = branch_folder(branch)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BranchStorage, (self.base, self.branch)
+        return BranchStorage, (self.wrapped, self.branch)
 
     @property
     def location(self) -> str:
         """The location that opens the branch."""
-        return f"{self.base.location}{_MARK}{self.branch}"
+        return f"{self.wrapped.location}{_MARK}{self.branch}"
 
     def is_noted(self) -> bool:
         """Whether the branch is being made or deleted."""
-        return is_noted(self.base, self.branch)
+        return is_noted(self.wrapped, self.branch)
 
     def _place(self, path: str) -> PathPlace:
-        is_own = path.partition("/")[0] in _OWN
-        return PathPlace(self.base, there=self.folder if is_own else "")
+        if path.partition("/")[0] in _OWN:
+            return PathPlace(self.wrapped, there=self.folder)
+        return PathPlace(self.wrapped, there="")
 
 
 def branch_storage(table: Storage, branch: str) -> Storage:
@@ -181,7 +186,7 @@ def branch_of(storage: Storage) -> str:
 
 def whole_of(storage: Storage) -> Storage:
     """The storage of the table's folder with all branches. `storage` may show any of them."""
-    return storage.base if isinstance(storage, BranchStorage) else storage
+    return storage.wrapped if isinstance(storage, BranchStorage) else storage
 
 
 def is_served(storage: Storage) -> bool:
@@ -195,7 +200,7 @@ def branch_folder(branch: str) -> str:
 
 
 def branch_names(storage: Storage) -> list[str]:
-    """The names of all branches but main. One of them may be half made or half deleted."""
+    """The names of all branches but main, also of those that are half made or half deleted."""
     names = whole_of(storage).list_folders(_FOLDER)
     return [name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)]
 
@@ -208,8 +213,8 @@ def branch_note(branch: str) -> str:
 
 
 def older_branch_note(branch: str) -> str:
-    """Where releases up to 0.1.0 wrote that note. If there is a commit user `branch-<name>`, its
-    folder is at the same path.
+    """Where releases up to 0.1.0 wrote the note of `branch_note`. A commit user `branch-<name>` has
+    its folder there.
     """
     return f"{_OWN_FOLDER}/{_PREFIX}{branch}"
 
@@ -251,8 +256,8 @@ def check_branch(name: str, location: str) -> None:
 
 
 def split_location(location: str) -> tuple[str, str | None]:
-    """The table's folder, and the branch if the location ends in `$branch_<name>`. Raises
-    `InvalidOption`.
+    """The table's folder, and the branch if the location ends in `$branch_<name>`; None for main.
+    Raises `InvalidOption` for a name that no branch may have.
     """
     folder, slash, last = location.rstrip("/").rpartition("/")
     table, mark, name = last.partition(_MARK)
@@ -264,8 +269,8 @@ def split_location(location: str) -> tuple[str, str | None]:
 
 
 def with_branch(location: Any, branch: str | None) -> Any:
-    """The location of a branch of the table. Raises `InvalidOption` for a bad name, or another
-    branch's location.
+    """The location of a branch of the table; the location itself if `branch` is None. Raises
+    `InvalidOption` for a bad name, or if the location is that of another branch.
     """
     if branch is None or not isinstance(location, str | os.PathLike):
         return location
@@ -287,5 +292,6 @@ def with_branch(location: Any, branch: str | None) -> Any:
     if branch == MAIN:
         return location
     check_branch(branch, shown)
+    # The path of a file URI is percent-decoded when it is opened.
     name = quote(branch, safe="") if scheme_of(path) == "file" else branch
     return f"{path.rstrip('/')}{_MARK}{name}"

@@ -1,12 +1,12 @@
 """Tables in a folder of this machine, or of anything mounted like a local folder.
 
 The atomic create is a hard link: the content goes to a synced temporary file beside the target,
-which is then linked to its name. Unlike a rename, a link never replaces a file (semantics.md R2.3).
-Temporary files are named `.<name>.<uuid>.tmp`. Names that begin with a dot are never listed, so a
-file left by a killed process does no harm.
+which is then linked to its name. Unlike a rename, a hard link never replaces a file (semantics.md
+R2.3). Temporary files are named `.<name>.<uuid>.tmp`. Listings leave out names that begin with a
+dot unless they are asked for, so a file left by a killed process does no harm.
 
 Invariant: nothing is deleted behind a symbolic link. A deletion opens one folder after the other,
-    and refuses a link on the way.
+    and refuses a symbolic link on the way.
 """
 
 import contextlib
@@ -92,7 +92,8 @@ class LocalStorage(Storage):
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Like `write` for each file, but new files get their names at once, because nothing refers
-        to them yet. They are synced in parallel, and their folders once, at the end.
+        to them yet. They are synced at the end, several at once if the disk is busy, and each
+        folder once.
         """
         paths = [self._full(path) for path, _ in files]
         created: list[os_files.CheckedFile] = []

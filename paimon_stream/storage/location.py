@@ -71,6 +71,7 @@ def shown_location(location: str) -> str:
     """The location without user, password, query and fragment."""
     scheme, colon, address = location.partition(":")
     if not _SCHEME.match(location):
+        # A plain path, or a URI whose scheme was forgotten; the latter may have a login.
         return scheme + colon + re.sub(r"^//[^/@]*@", "//", address)
     address = re.split(r"[?#]", address, maxsplit=1)[0]
     if not address.startswith("//"):
@@ -136,6 +137,7 @@ def store_location(location: str) -> StoreLocation:
 
 
 def _checked_key(kind: str, parts: list[str], shown: str) -> str:
+    """The key with these parts. Raises `InvalidOption` for one that cannot be a table's folder."""
     key = "/".join(parts)
     if kind == "azure" and "\\" in key:
         raise _invalid(

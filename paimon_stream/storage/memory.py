@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import InitVar, dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
@@ -115,19 +115,19 @@ class MemoryStorage(Storage):
         `limit` bytes.
         """
         data = self._file(path).data
-        if len(data) > limit:
+        if len(data) > limit:  # asked first, because most calls need no text of the path
             check_size(f"{self.location}/{path}", len(data), limit)
         return data
 
     def write(self, path: str, data: bytes) -> None:
         """Creates or replaces the file."""
-        folder, name = self._split(path)
+        folder, name = _place_of(self.root, path)
         with self._store.lock:
             self._keep(folder, name, data)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         """Creates the file, or leaves an existing one unchanged."""
-        folder, name = self._split(path)
+        folder, name = _place_of(self.root, path)
         with self._store.lock:
             if name in self._store.folders.get(folder, {}):
                 return PutResult.EXISTS
@@ -168,9 +168,13 @@ class MemoryStorage(Storage):
         """The size and modification time. Raises `NotFound`."""
         return _file_stat(path, self._file(path))
 
+    def exists(self, path: str) -> bool:
+        """Whether there is a file."""
+        return self._file_if_there(path) is not None
+
     def delete(self, path: str) -> None:
         """Deletes the file. A missing file is no error."""
-        folder, name = self._split(path)
+        folder, name = _place_of(self.root, path)
         with self._store.lock:
             files = self._store.folders.get(folder, {})
             if files.pop(name, None) is not None and not files:
@@ -186,7 +190,7 @@ class MemoryStorage(Storage):
         """A stream for a new file, which appears when the context ends without an exception. Raises
         `AlreadyExists`, at the start or, if another writer was faster, at the end.
         """
-        folder, name = self._split(path)
+        folder, name = _place_of(self.root, path)
         with self._store.lock:
             if name in self._store.folders.get(folder, {}):
                 raise self._exists(path)
@@ -204,19 +208,18 @@ class MemoryStorage(Storage):
         inside = checked_path(folder) if folder else ""
         return f"{self.root}/{inside}".strip("/") if self.root else inside
 
-    def _split(self, path: str) -> tuple[str, str]:
-        folder, _, name = checked_path(path).rpartition("/")
-        return (self._folder(folder) if self.root else folder), name
-
     def _keep(self, folder: str, name: str, data: bytes) -> None:
         self._store.folders.setdefault(folder, {})[name] = _File(
             bytes(data), self._store.clock.now_millis()
         )
 
-    def _file(self, path: str) -> _File:
-        folder, name = self._split(path)
+    def _file_if_there(self, path: str) -> _File | None:
+        folder, name = _place_of(self.root, path)
         with self._store.lock:
-            file = self._store.folders.get(folder, {}).get(name)
+            return self._store.folders.get(folder, {}).get(name)
+
+    def _file(self, path: str) -> _File:
+        file = self._file_if_there(path)
         if file is None:
             raise NotFound(
                 f"There is no file {self.location}/{path}. Check the table's location.", path=path
@@ -238,6 +241,15 @@ class _MemoryStream(io.BytesIO):
         if not self.closed:
             self.content = self.getvalue()
         super().close()
+
+
+@lru_cache(1 << 14)
+def _place_of(root: str, path: str) -> tuple[str, str]:
+    """The folder of a path below the root, and the name in it. Raises `InvalidOption` for a path
+    outside the root.
+    """
+    folder, _, name = checked_path(path).rpartition("/")
+    return f"{root}/{folder}".strip("/"), name
 
 
 def _file_stat(path: str, file: _File) -> FileStat:

@@ -40,9 +40,10 @@ T = TypeVar("T")
 _PAGE: Final = 1000
 """The most keys that S3 lists or deletes with one request."""
 _CONFLICTS: Final = 5
-"""How often a put is repeated that meets another request for its key."""
+"""How often a put that meets another request for its key is repeated, at most."""
 _WAIT_MILLIS: Final = 50
 _LARGE: Final = 1 << 20
+"""A put of more bytes gets more time."""
 _MOST_KEY_BYTES: Final = 1024
 _KINDS: Final = {"read": "GET", "head": "HEAD", "list": "LIST", "delete": "DELETE"}
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
@@ -95,6 +96,7 @@ class ObjectStorage(Storage):
                 conflict = busy
                 self._wait(attempt)
             except errors.NoSpace as full:
+                # The client may have repeated the request, and the first one took effect.
                 if self._held(path, full) != data:
                     raise
                 return None
@@ -214,15 +216,16 @@ class ObjectStorage(Storage):
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
         """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7).
-        If a request for many is refused, each of its files is deleted by itself, so that the error
-        of each is known.
+        If the store refuses a request for many, each of its files is deleted by itself, so that the
+        error of each is known. If the store is down or denies the right to delete, all files of the
+        request have that error.
         """
         if self.settings.kind != "s3":
             return self._deleted_alone(paths)
-        every = dict.fromkeys(paths)
-        # This deletes nothing. It finds the paths that are no keys.
-        failed = delete_each(self.key, every)
-        good = [path for path in every if path not in failed]
+        unique_paths = dict.fromkeys(paths)
+        # This deletes nothing. `key` raises for the paths that are no keys, which are thus found.
+        failed = delete_each(self.key, unique_paths)
+        good = [path for path in unique_paths if path not in failed]
         groups = [good[start : start + _PAGE] for start in range(0, len(good), _PAGE)]
         for failed_of_group in self.together(
             [partial(self._deleted_together, group) for group in groups]
@@ -256,7 +259,7 @@ class ObjectStorage(Storage):
         except (errors.StorageError, errors.InvalidOption) as refused:
             is_denied = refused.context.get("status") in (401, 403)
             if isinstance(refused, errors.Unavailable) or is_denied:
-                return dict.fromkeys(paths, refused)  # all requests have the same one
+                return dict.fromkeys(paths, refused)  # each request by itself would get it, too
             return self._deleted_alone(paths)
         return {}
 
@@ -377,8 +380,9 @@ class ObjectStorage(Storage):
         self.call(verb, path, "put", data, mode=mode, use_multipart=False, handle=handle)
 
     def _held(self, path: str, refused: errors.PaimonStreamError) -> bytes | None:
-        """The content of the object after a put that was refused; None if there is no object. If
-        that cannot be read, the effect of the put is unknown.
+        """The content of the object after a put that was refused; None if there is no object.
+        Raises `Unavailable` if the object cannot be read, because the effect of the put is then
+        unknown.
         """
         try:
             return self.get(path, lambda answer: bytes(answer.bytes()))

@@ -95,19 +95,19 @@ def close_files(files: Sequence[CheckedFile]) -> None:
     """
     waiting = list(files)
     clock = system().clock
-    together = 1
+    files_at_once = 1
     while waiting:
         began = clock.monotonic()
-        batch = waiting[:together]
-        waiting = waiting[together:]
-        if together == 1:
+        batch = waiting[:files_at_once]
+        waiting = waiting[files_at_once:]
+        if files_at_once == 1:
             batch[0].close()
         else:
             # The pool waits for all of them, and only then is the first error raised.
-            with ThreadPoolExecutor(together) as pool:
+            with ThreadPoolExecutor(files_at_once) as pool:
                 list(pool.map(CheckedFile.close, batch))
         is_quick = clock.monotonic() - began < _QUICK_SYNC_SECONDS
-        together = 1 if is_quick else _SYNCED_TOGETHER
+        files_at_once = 1 if is_quick else _SYNCED_TOGETHER
 
 
 def write_new(full: str, data: bytes, *, synced: bool = True) -> None:

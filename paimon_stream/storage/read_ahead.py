@@ -35,18 +35,18 @@ def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[t
     sent together, too.
     """
     waiting = enumerate(sources)
-    most, opened = (1, 1) if storage.has_folders else (AT_ONCE, 4 * AT_ONCE)
-    active = list(islice(waiting, opened))
+    asked_at_once, open_at_once = (1, 1) if storage.has_folders else (AT_ONCE, 4 * AT_ONCE)
+    active = list(islice(waiting, open_at_once))
     while active:
-        turn = active[:most]
-        active = active[most:]
+        turn = active[:asked_at_once]
+        active = active[asked_at_once:]
         pages = storage.together([partial(next, source, None) for _, source in turn])
         for numbered, page in zip(turn, pages, strict=True):
             if page is not None:
                 number, _ = numbered
                 yield number, page
                 active.append(numbered)
-        active += islice(waiting, opened - len(active))
+        active += islice(waiting, open_at_once - len(active))
 
 
 class Ahead(Generic[T]):
@@ -75,7 +75,7 @@ class Ahead(Generic[T]):
         self._held = {}
 
     def peek(self, path: str) -> T | None:
-        """As `take`, but the content stays and can be asked for again."""
+        """Does what `take` does, but the content stays and can be asked for again."""
         if path in self._plan:
             group = self._next_group(path)
             fetched = self._storage.together([partial(self._tried, file) for file in group])
@@ -105,8 +105,8 @@ class Ahead(Generic[T]):
                 self._held[path] = content
 
     def take(self, path: str) -> T | None:
-        """Hands out the content of an expected file. None if the file was not expected, was handed
-        out before, or could not be fetched.
+        """Hands out the content of a file that was expected or is held. None if the file is
+        neither, was handed out before, or could not be fetched.
         """
         self.peek(path)
         return self._held.pop(path, None)

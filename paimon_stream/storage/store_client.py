@@ -47,10 +47,15 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 _TRIES: Final = 3
+"""How often a small request is sent to a store that has not answered yet."""
 _WAIT_SECONDS: Final = 0.3
+"""The wait between those requests."""
 _LONGEST_WAIT_SECONDS: Final = 10
+"""The longest wait between two requests in an outage."""
 _RETRY_SECONDS: Final = 60
+"""How long obstore repeats a request, if an outage is not waited for longer."""
 _SAY_AGAIN_SECONDS: Final = 60
+"""How often the log says that an outage lasts."""
 _REPEATED: Final = (("list", store_errors.BROKEN), ("delete", store_errors.TIMED_OUT))
 """The failures that may be repeated and that obstore itself does not repeat: an answer that is cut
 off, or that does not come.
@@ -67,7 +72,9 @@ class Handle(Enum):
 
 
 _LASTING: Final = (Handle.CALM, Handle.LARGE)
-"""The connections whose requests may be repeated here. A part of a file is repeated by obstore."""
+"""The connections whose requests wait here for the end of an outage. obstore itself repeats the
+parts of a file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +97,9 @@ class Client:
     Attributes:
         settings: what opens the store.
         obstore: the module.
-        answered: something has answered at the store's endpoint.
-        right: the store has done what it was asked, so its settings are right.
-        atomic: a probe has shown that the store creates files atomically.
+        answered: whether something has answered at the store's endpoint.
+        right: whether the store has done what it was asked, so that its settings are right.
+        atomic: whether a probe has shown that the store creates files atomically.
     """
 
     settings: StoreSettings
@@ -116,7 +123,8 @@ class Client:
         """The result of an effect on an open store.
 
         Until the store has answered once, small requests are repeated for about a second only. If
-        the store no longer accepts the credentials, they are read again once.
+        the store no longer accepts the credentials, they are read again once, and the request is
+        repeated unless it sends a part of a file.
 
         Args:
             request: what is asked, for messages.
@@ -279,6 +287,7 @@ _RIGHT: Final[set[StoreSettings]] = set()
 """The stores that another process says are right."""
 _LOCK: Final = threading.Lock()
 _USED_BY_PARENT: Final[set[StoreSettings]] = set()
+"""The stores that the parent of this process had used before it forked. Their clients hang here."""
 os.register_at_fork(after_in_child=lambda: _USED_BY_PARENT.update(_CLIENTS))
 
 
@@ -326,8 +335,8 @@ def trust(settings: StoreSettings) -> None:
 
 _CONTENTS: Final = (b"first", b"second")
 _PROBES: Final = 5
-"""How often a store is probed that has answered this process before. Each probe waits until the
-store answers.
+"""How often a store that has answered this process before is probed at most. Each probe waits until
+the store answers.
 """
 
 
@@ -335,8 +344,9 @@ def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
     """Proves that a storage creates files atomically: creates a new file in the folder twice, and
     then removes it. The second create must change nothing and report that.
 
-    In a store, each process does this once for a bucket. If the store fails for a moment, the check
-    is repeated. The name of the file begins with a dot, so that listings do not show it.
+    In a store, each process does this once for a bucket. Nothing is proved if the server of a
+    catalog publishes the snapshots. If the store fails for a moment, the check is repeated. The
+    name of the file begins with a dot, so that listings do not show it.
 
     Args:
         storage: the storage.

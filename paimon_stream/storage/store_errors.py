@@ -1,7 +1,8 @@
 """Failures of object stores as this package's errors.
 
 The first rule that fits decides: the error code in the store's answer, the HTTP status, and,
-without an answer, what the client says of the connection. Only `Unavailable` and `AlreadyExists`
+without an answer, what the client says of the connection. A login that is refused is known by its
+text, whatever its status. Only `Unavailable` and `AlreadyExists`
 leave open whether the operation took effect; every other error proves that it did not (stores.md
 §5). Messages name the verb, location, path, status, code and advice, never a URL, headers, a body
 or a setting, because those may hold secrets.
@@ -174,7 +175,7 @@ class Failure:
         rule: what it means.
         status: the HTTP status, if there was an answer.
         code: the error code in the answer, if it has one.
-        answered: the store itself gave an answer.
+        answered: whether the store itself gave an answer.
     """
 
     rule: _Rule
@@ -184,7 +185,9 @@ class Failure:
 
     @property
     def dated(self) -> bool:
-        """Whether credentials that were renewed may help. Answers to HEAD have no code."""
+        """Whether credentials that were renewed may help. An answer to HEAD has no code, so its
+        status decides.
+        """
         return self.rule in (_EXPIRED, _KEY) or (
             self.code is None and self.status in (400, 401, 403)
         )
@@ -231,6 +234,7 @@ def failure_of(failed: BaseException) -> Failure:
         status = int(code)
         code = None
     if _ROLE.search(text):
+        # The failed request was to the service of this machine that gives credentials.
         return Failure(rule=NO_CREDENTIALS, status=None, code=None, answered=False)
     rule = _rule(status, code, text, type(failed).__name__)
     return Failure(rule=rule, status=status, code=code, answered=status is not None)

@@ -25,9 +25,13 @@ _PART: Final = 8 << 20
 _TOGETHER: Final = 4
 """How many parts of a file are sent at once."""
 _HELD_WITH_PARTS: Final = 1 << 20
+"""How many bytes of a file in parts are held before obstore gets them."""
 _LEAST_READ: Final = 1 << 20
+"""The least bytes of a request, unless the file ends."""
 _MOST_AHEAD: Final = 8 << 20
+"""The most bytes that are read ahead for a reader that goes on where it stopped."""
 _MOST_READ: Final = 32 << 20
+"""The most bytes of a request."""
 T = TypeVar("T")
 
 
@@ -139,6 +143,7 @@ class Upload(io.RawIOBase):
             if self._store.head(self._path)["size"] == self._size:
                 return
         except NotFound:
+            # The file is not there. These two errors leave open whether it may still appear.
             if not isinstance(failure, (AlreadyExists, Unavailable)):
                 raise failure from None
         except PaimonStreamError:
@@ -178,15 +183,16 @@ def open_source(store: _AskedStore, path: str) -> Any:
 
 def _size_and_tail(store: _AskedStore, path: str) -> tuple[int, int, bytes]:
     """The size of the file, where its last bytes begin, and those bytes."""
-    if store.settings.kind != "azure":  # which has no ranges that count from the end
+    # Azure has no ranges that count from the end.
+    if store.settings.kind != "azure":
         try:
             return store.get(path, _facts_of_tail, options={"range": {"suffix": _LEAST_READ}})
-        except InvalidOption as refused:  # an empty file has no last bytes
-            refusal = refused
+        except InvalidOption:
+            # An empty file has no last bytes, so stores refuse the request.
             size = int(store.head(path)["size"])
-        if size:
-            raise refusal
-        return 0, 0, b""
+            if size:
+                raise
+            return 0, 0, b""
     size = int(store.head(path)["size"])
     start = max(0, size - _LEAST_READ)
     tail = store.ranged(path, start, size) if size else b""

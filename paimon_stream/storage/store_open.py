@@ -117,21 +117,12 @@ def open_store(
         _complete_s3(settings, config, provider)
     if settings.kind == "azure":
         _check_account(settings, config)
-    retry = {
-        "max_retries": max_retries,
-        "retry_timeout": timedelta(seconds=seconds),
-        "backoff": {
-            "init_backoff": timedelta(milliseconds=100),
-            "max_backoff": timedelta(seconds=10),
-            "base": 2,
-        },
-    }
     client = dict(settings.client)
     if bulk:
         client["timeout"] = f"{int(client['timeout'].removesuffix('ms')) * _BULK}ms"
     arguments = {
         "client_options": client,
-        "retry_config": retry,
+        "retry_config": _retries(max_retries, seconds),
         "credential_provider": provider,
     }
     kind = getattr(stores, _CLASS[settings.kind])
@@ -146,6 +137,19 @@ def open_store(
         raise _in_our_words(settings, config, refused) from None
 
 
+def _retries(most: int, seconds: float) -> dict[str, Any]:
+    """How obstore repeats requests: at most so often, and for at most so long."""
+    return {
+        "max_retries": most,
+        "retry_timeout": timedelta(seconds=seconds),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=10),
+            "base": 2,
+        },
+    }
+
+
 def _in_our_words(
     settings: StoreSettings, config: Mapping[str, str], refused: Exception
 ) -> Exception:
@@ -155,9 +159,9 @@ def _in_our_words(
     text = str(refused)
     is_unknown_key = type(refused).__name__ == "UnknownConfigurationKeyError"
     if is_unknown_key or text.startswith("Invalid key"):
-        every = (*config, *settings.client)
-        unknown = [name for name in every if f"'{name}'" in text or f"{name}." in text]
-        names = unknown or sorted(every)
+        all_keys = (*config, *settings.client)
+        unknown = [name for name in all_keys if f"'{name}'" in text or f"{name}." in text]
+        names = unknown or sorted(all_keys)
         return UnsupportedFeature(
             f"{settings.location}: the installed obstore is too old for {', '.join(names)}. "
             "Install a later one, or leave the option out.",
@@ -187,10 +191,14 @@ def _check_account(settings: StoreSettings, config: Mapping[str, str]) -> None:
 
 
 def _check_environment(settings: StoreSettings) -> None:
-    """Refuses a login that obstore would ignore because of a variable of this process."""
+    """Raises `InvalidOption` for a login that obstore would ignore because of a variable of this
+    process.
+    """
     logins, variables = _LOGINS[settings.kind]
     login = next((login for login in logins if login in settings.config), None)
-    if login is None or settings.config.keys() & {"access_key_id", "account_key", "token"}:
+    # A provider hands over these keys, which come before all variables.
+    has_key = not settings.config.keys().isdisjoint({"access_key_id", "account_key", "token"})
+    if login is None or has_key:
         return
     for name in variables:
         if name in os.environ and os.environ[name] not in settings.config.values():
@@ -323,7 +331,9 @@ def _check_credentials(provider: _Boto3) -> None:
 
 
 def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any) -> None:
-    """Adds the region of a bucket at AWS."""
+    """Adds the region of a bucket at AWS, unless a region or an endpoint is set. If AWS does not
+    tell it, the profile's counts, if there is one.
+    """
     if "region" in config or "endpoint" in config:
         return
     url = f"https://s3.amazonaws.com/{settings.bucket}"

@@ -161,12 +161,9 @@ def _url(values: StoreValues, key: str, setup: StoreSetup, *, tls: bool = True) 
         url = f"https://{url}" if tls else f"http://{url}"
     url = url.rstrip("/")
     parts = _parts(values, key, url)
-    if (
-        parts.scheme not in ("http", "https")
-        or not parts.hostname
-        or parts.query
-        or "@" in parts.netloc
-    ):
+    is_of_web = parts.scheme in ("http", "https") and bool(parts.hostname)
+    has_login_or_query = "@" in parts.netloc or bool(parts.query)
+    if not is_of_web or has_login_or_query:
         raise values.wrong(key, "is not a URL such as https://host:port, without user and query.")
     _check_tls(values, key, url, setup)
     return url
@@ -203,7 +200,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _s3_endpoint(place: StoreLocation, values: StoreValues, setup: StoreSetup) -> None:
-    """The endpoint, the region, and where in a request the bucket is named."""
+    """Sets the endpoint, the region, and where in a request the bucket is named."""
     url = _url(values, "endpoint", setup, tls=values.switch("ssl") is not False)
     region = values.text("region")
     path_style = values.switch("path_style")
@@ -219,7 +216,7 @@ def _s3_endpoint(place: StoreLocation, values: StoreValues, setup: StoreSetup) -
             )
         url = re.sub(r"://(oss-)", r"://s3.\1", url)
         region = region or _first_group(_HOST_OF_OSS, url)
-        path_style = bool(path_style)
+        path_style = bool(path_style)  # unless it is asked for, OSS takes the bucket in the host
         setup.config["disable_bulk_delete"] = "true"
     if url is not None:
         region = region or _first_group(_HOST_OF_S3, url) or "us-east-1"
@@ -242,8 +239,8 @@ def _first_group(pattern: re.Pattern[str], url: str) -> str | None:
 
 
 def _s3_login(values: StoreValues, setup: StoreSetup, *, web_identity: bool) -> None:
-    """The credentials: none, a key, a profile, a role, or those of a container. `web_identity` is
-    as in `apply_rules`.
+    """Sets the credentials: none, a key, a profile, a role, or those of a container. `web_identity`
+    is as in `apply_rules`.
     """
     classes = _classes(values, "credentials_provider", _CHAIN)
     if values.switch("skip_signature") or classes & _ANONYMOUS:
@@ -282,8 +279,8 @@ def _s3_login(values: StoreValues, setup: StoreSetup, *, web_identity: bool) -> 
 
 
 def _s3_role(values: StoreValues, setup: StoreSetup, *, web_identity: bool, needed: bool) -> None:
-    """The role to assume. obstore does it with a web identity, boto3 with any other credentials.
-    `needed` says whether the credentials provider assumes one.
+    """Sets the role to assume. obstore assumes it with a web identity, boto3 with any other
+    credentials. `needed` says whether the credentials provider assumes one.
     """
     role = values.of(
         "role_arn",

@@ -6,7 +6,7 @@ source that has any. No message holds a value.
 import configparser
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 _OURS: Final = opt.store_options()
 _OUR_NAMES: Final = {option.key: option for option in _OURS}
 _SHORT: Final = {option.key.rpartition(".")[2].replace("-", "."): option for option in _OURS}
-"""The names of delta-rs, folded, such as `connect.timeout`."""
+"""This package's options by their names in delta-rs, folded, such as `connect.timeout`."""
 
 
 SparkOptions: TypeAlias = Callable[[], Mapping[str, str]]
@@ -46,14 +46,14 @@ def settings_of(
     Args:
         place: the table's location.
         options: the storage options of the table. Each of them must be known.
-        spark: reads Spark's Hadoop configuration, of which the known names count. An option may
-            exclude it.
+        spark: reads Spark's Hadoop configuration, of which the known names count. The option
+            `paimon-stream.store.from-spark` may exclude it.
         environment: the variables; None for those of the process.
 
     Raises:
         InvalidOption: options are unknown, malformed or contradict each other.
         UnsupportedFeature: options ask for what is not supported.
-        MissingExtra: they need boto3, which is not installed.
+        MissingExtra: options need boto3, which is not installed.
     """
     environment = os.environ if environment is None else environment
     ours, theirs = _divided(place, options)
@@ -62,14 +62,7 @@ def settings_of(
         sources.append(Source("Spark's configuration", spark()))
     sources.append(Source(ENVIRONMENT, _variables(place.kind, environment)))
     place = _with_account(place, sources)
-    values = gathered(place, sources)
-    web_identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in environment
-    allow_http = ours.value(opt.STORE_ALLOW_HTTP)
-    setup = apply_rules(place, values, allow_http=allow_http, web_identity=web_identity)
-    if place.kind == "s3" and not setup.login and _has_default_profile(environment):
-        setup.profile = "default"
-    if "root_certificate" in setup.client and values.from_environment("root_certificate"):
-        _drop_unknown_certificate(place, setup)
+    setup = _setup(place, sources, environment, allow_http=ours.value(opt.STORE_ALLOW_HTTP))
     if setup.profile is not None:
         require("boto3", "aws", f"AWS profile {setup.profile!r} for {place.shown}")
     elif setup.role:
@@ -90,6 +83,26 @@ def settings_of(
         max_outage_millis=ours.value(opt.STORE_MAX_OUTAGE),
         role=setup.role,
     )
+
+
+def _setup(
+    place: StoreLocation,
+    sources: Sequence[Source],
+    environment: Mapping[str, str],
+    *,
+    allow_http: bool,
+) -> StoreSetup:
+    """What the sources say of the store. Without a login, the default profile of AWS counts, if
+    there is one. Raises as `settings_of`.
+    """
+    values = gathered(place, sources)
+    web_identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in environment
+    setup = apply_rules(place, values, allow_http=allow_http, web_identity=web_identity)
+    if place.kind == "s3" and not setup.login and _has_default_profile(environment):
+        setup.profile = "default"
+    if "root_certificate" in setup.client and values.from_environment("root_certificate"):
+        _drop_unknown_certificate(place, setup)
+    return setup
 
 
 def _variables(kind: str, environment: Mapping[str, str]) -> dict[str, str]:
@@ -139,7 +152,7 @@ def _divided(
                 location=place.shown,
                 options=(name,),
             )
-        elif short is not None:
+        elif short is not None:  # if the full name is there, too, it counts
             ours.setdefault(short.key, value)
         elif isinstance(value, bool):
             theirs[name] = str(value).lower()

@@ -200,13 +200,13 @@ def _refuse(
     if source.name != CALL:
         return
     if is_of_another(place.kind, name):
-        hint = "It is for another bucket, account or container than the location's."
+        advice = "It is for another bucket, account or container than the location's."
     elif _is_of_another_kind(place.kind, name):
-        hint = "It is for another kind of store."
+        advice = "It is for another kind of store."
     else:
-        hint = did_you_mean(name, recommended_names(place.kind))
+        advice = did_you_mean(name, recommended_names(place.kind))
     raise InvalidOption(
-        f"Unknown storage option for {place.shown}: {name!r}. {hint}".rstrip(),
+        f"Unknown storage option for {place.shown}: {name!r}. {advice}".rstrip(),
         location=place.shown,
         options=(name,),
     )

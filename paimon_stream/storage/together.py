@@ -27,7 +27,7 @@ KINDS: Final = ("GET", "PUT", "HEAD", "LIST", "DELETE")
 Request = Callable[[], Any]
 
 _POOLS: Final[dict[int, ThreadPoolExecutor]] = {}
-"""By process: a fork leaves no threads."""
+"""The pools by process, because a fork leaves no threads."""
 
 
 class _Thread(threading.local):
@@ -163,11 +163,12 @@ def at_once(requests: Sequence[Request]) -> list[Any]:
 
     pool = _pool()
     helpers = []
-    with suppress(RuntimeError):  # the interpreter ends
+    with suppress(RuntimeError):  # raised when the interpreter ends; this thread then runs all
         for _ in range(min(len(requests) - 1, AT_ONCE)):
             helpers.append(pool.submit(run_waiting, _interpreter_goes_on))
     run_waiting(lambda: True)
     for helper in helpers:
+        # Nothing is left for a helper that has not begun. The others are waited for.
         if not helper.cancel():
             helper.result()
     return ended(outcomes)

@@ -130,7 +130,7 @@ def open_beside(storage: Storage, location: str) -> Storage:
     storage if both are in stores of one kind and account; otherwise those of the environment.
     Raises what `open_folder` raises.
     """
-    storage = getattr(storage, "base", storage)
+    storage = getattr(storage, "wrapped", storage)  # a view has no settings
     if scheme_of(location) == "file":
         # As in Java, nothing is percent-encoded.
         return open_folder("/" + location.partition(":")[2].lstrip("/"))
@@ -148,8 +148,8 @@ def open_beside(storage: Storage, location: str) -> Storage:
 
 
 def path_of_file_uri(location: str) -> str:
-    """The path of a `file:` URI, percent-decoded. Raises `InvalidOption` for one that names a host or
-    no absolute path.
+    """The path of a `file:` URI, percent-decoded. Raises `InvalidOption` for one that names a host
+    or no absolute path.
     """
     path = location.partition(":")[2]
     if path.startswith("//"):
@@ -188,9 +188,9 @@ def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) 
     unknown = sorted(key for key in options if key.lower() not in known)
     if unknown:
         shown = shown_location(location)
-        hint = f"Known: {', '.join(sorted(known))}." if known else "This storage has none."
+        advice = f"Known: {', '.join(sorted(known))}." if known else "This storage has none."
         raise InvalidOption(
-            f"Unknown storage options for {shown}: {', '.join(unknown)}. {hint}",
+            f"Unknown storage options for {shown}: {', '.join(unknown)}. {advice}",
             location=shown,
             options=tuple(unknown),
         )
@@ -201,23 +201,23 @@ class ExternalStorage(StorageView):
     Roots that are not among `roots` are opened when they are first used.
 
     Attributes:
-        base: the storage of the table's folder.
+        wrapped: the storage of the table's folder.
         roots: the external roots, as `shown_root` names them.
     """
 
     __slots__ = ("_opened", "roots")
 
     def __init__(
-        self, base: Storage, roots: tuple[str, ...], opened: Mapping[str, Storage] | None = None
+        self, wrapped: Storage, roots: tuple[str, ...], opened: Mapping[str, Storage] | None = None
     ) -> None:
-        self.base = base
+        self.wrapped = wrapped
         self.roots = roots
-        self._opened = {"": base, **(opened or {})}
+        self._opened = {"": wrapped, **(opened or {})}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process may have no settings for stores of another kind than the table's.
         opened = {root: self._storage(root) for root in self.roots}
-        return ExternalStorage, (self.base, self.roots, opened)
+        return ExternalStorage, (self.wrapped, self.roots, opened)
 
     def _place(self, path: str) -> PathPlace:
         root, _ = split_root(path)
@@ -225,7 +225,7 @@ class ExternalStorage(StorageView):
 
     def _storage(self, root: str) -> Storage:
         if root not in self._opened:
-            self._opened[root] = open_beside(self.base, unquote(root[len(_SHOWN) : -1]))
+            self._opened[root] = open_beside(self.wrapped, unquote(root[len(_SHOWN) : -1]))
         return self._opened[root]
 
 
@@ -236,7 +236,7 @@ def with_roots(storage: Storage, roots: tuple[str, ...]) -> Storage:
     table = whole_of(storage)
     if getattr(table, "roots", None) == roots:
         return storage
-    folder = table.base if isinstance(table, ExternalStorage) else table
+    folder = table.wrapped if isinstance(table, ExternalStorage) else table
     view = cast(Storage, ExternalStorage(folder, roots))
     return view if table is storage else branch_storage(view, branch_of(storage))
 

@@ -25,7 +25,7 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     Args:
         table: the table, with its options.
         evidence: what the storage holds.
-        verdict: that on this batch.
+        verdict: the verdict on this batch.
         anew: whether an operator has decided. The earlier entries are about to be removed then, so
             they prove nothing.
     """
@@ -34,7 +34,7 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     registered = evidence.registered
     same_table = registered is not None and registered.schema_digest == evidence.schema_digest
     if same_table and evidence.journal_since is not None and not anew:
-        return max(evidence.journal_since, _standing_without_entry(evidence, verdict) + 1)
+        return max(evidence.journal_since, _newest_without_entry(evidence, verdict) + 1)
     batch_id = evidence.batch.batch_id
     if not isinstance(verdict, AlreadyCommitted):
         return batch_id
@@ -43,7 +43,7 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     return batch_id + 1
 
 
-def _standing_without_entry(evidence: Evidence, verdict: Verdict) -> int:
+def _newest_without_entry(evidence: Evidence, verdict: Verdict) -> int:
     """Our newest batch up to this one, if its snapshot stands and the journal has no entry of it,
     else -1. Either later batches dropped the entry, and a rollback removed those batches. Or an
     operator's decision removed the entry, and what was written since was removed or had no rows.
@@ -75,7 +75,7 @@ def given_up(
 
     Args:
         evidence: what the storage holds.
-        verdict: that on this batch.
+        verdict: the verdict on this batch.
         lost: whether the operator let this batch continue although the table has lost batches.
         proven: whether the loss is proven. Then the batches below the first one that a note names
             were not lost: their snapshots may have expired.
@@ -123,7 +123,7 @@ def passed_over(
 
     Args:
         evidence: what the storage holds.
-        verdict: that on this batch.
+        verdict: the verdict on this batch.
         reset: whether the operator let this batch continue although the table was ahead of the
             checkpoint, or was written by another one. Then everything that the stream has here is
             written again.

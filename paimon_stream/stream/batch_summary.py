@@ -45,13 +45,14 @@ class BatchSummary:
         """
         with_files = [message for message in messages if message.new_files]
         files = [file for message in with_files for file in message.new_files]
+        write_millis = None if millis is None else round(millis)
         return cls(
             files=len(files),
             rows=sum(file.row_count for file in files),
             bytes=sum(file.file_size for file in files),
             partitions=len({message.partition for message in with_files}),
             buckets=len({(message.partition, message.bucket) for message in with_files}),
-            write_millis=None if millis is None else round(millis),
+            write_millis=write_millis,
             reused=1 if reused else None,
         )
 

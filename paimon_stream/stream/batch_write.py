@@ -44,7 +44,7 @@ class WrittenRows:
     Attributes:
         table: to publish in, with the schema that the rows were written in.
         messages: name the files.
-        numbering: that of the rows (`fresh_numbering`); None without a primary key.
+        numbering: the numbering of the rows (`fresh_numbering`); None without a primary key.
         millis: the milliseconds that writing took; None if that is not known.
     """
 
@@ -60,8 +60,8 @@ class BatchWrite:
 
     Attributes:
         user: the commit user.
-        digest: that of the table's first schema before the rows were written. By it the commit sees
-            whether it is still the same table.
+        digest: the digest of the table's first schema before the rows were written. By it the
+            commit sees whether it is still the same table.
         after_commit: is called after publishing.
         replaced: what the rows replace; None if they are appended.
         identifier: makes the write safe to repeat under the same user; None for one that is not.

@@ -14,7 +14,7 @@ from paimon_stream.stream.facts import (
 )
 from paimon_stream.stream.finding import Finding
 from paimon_stream.stream.identity import is_of_query
-from paimon_stream.stream.own_history import OwnHistory, is_another_incarnation, shares_path_or_name
+from paimon_stream.stream.own_history import OwnHistory, is_of_another_query, shares_path_or_name
 from paimon_stream.table.fate import CLOCKS_DIFFER_MILLIS
 from paimon_stream.table.journal import JournalEntry
 
@@ -62,12 +62,12 @@ def which_shared(evidence: Evidence, history: OwnHistory) -> Finding[IdentitySha
         return Finding(IdentityShared.NONE)
     identity = evidence.identity
     is_judged = any(shares_path_or_name(identity, sibling) for sibling in evidence.siblings)
-    snapshot = history.incarnation
+    snapshot = history.of_another_query
     if snapshot is not None and (snapshot.commit_user == identity.user or not is_judged):
         marks = Marks.of(own_properties(snapshot))
         return _another(marks.query_id, f"snapshot {snapshot.id}")
     for register in () if is_judged else evidence.others.registers():
-        if is_another_incarnation(identity, register.user, register):
+        if is_of_another_query(identity, register.user, register):
             return _another(register.query_id, f"commit user {register.user!r}")
     return Finding(IdentityShared.NONE)
 
@@ -103,11 +103,12 @@ def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCrea
 
 
 def has_begun_here(evidence: Evidence, last: JournalEntry | None) -> bool:
-    """Whether this checkpoint has a batch in this very table. It has one if it was let in with this
-    batch or a later one. It also has one if `last`, the newest entry of an earlier batch here, may
-    be of the batch that the checkpoint has done. The register of a run on a copy of the checkpoint
-    shows nothing. An attempt that is five minutes younger than the batch that was done shows
-    nothing either.
+    """Whether this checkpoint may have a batch in this very table. It has one if `last`, the newest
+    entry of an earlier batch here, may be of the batch that the checkpoint has done. An attempt
+    that is at least five minutes younger than the batch that was done shows nothing. The checkpoint
+    may also have one if the table's register is of no copy of the checkpoint, and an operator let
+    the checkpoint continue here with this batch or a later one, or the first batch of the journal
+    is not known.
     """
     registered = evidence.registered
     if registered is None:

@@ -18,7 +18,7 @@ from paimon_stream.table.register import (
     CLAIM,
     RegisteredWriter,
     registered_writer,
-    standing_runs,
+    runs_with_claims,
     write_register,
 )
 
@@ -51,8 +51,8 @@ class Claims:
             holder = json_text.decode_checksummed("claim", data, self._claim).get("token")
             if holder != token:
                 raise duplicate_writer(self._storage.location, self._identity.user)
-        runs_with_claims, register = self._storage.together([self.standing, self.own])
-        earlier: frozenset[str] = runs_with_claims - {self.run}
+        claiming, register = self._storage.together([self.runs, self.own])
+        earlier: frozenset[str] = claiming - {self.run}
         if register is not None and register.run in earlier:  # that run's claim ends below
             write_register(self._storage, register.with_run(self.run))
         ends = [
@@ -61,9 +61,9 @@ class Claims:
         self._storage.together(ends)
         return earlier
 
-    def standing(self) -> frozenset[str]:
+    def runs(self) -> frozenset[str]:
         """The names of the runs that no later one has ended; usually that of the newest run."""
-        return standing_runs(self._storage, self._folder)
+        return runs_with_claims(self._storage, self._folder)
 
     def holds(self) -> bool:
         """Whether the claim still exists. While it does, no later run of this commit user has

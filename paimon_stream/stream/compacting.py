@@ -38,6 +38,7 @@ from paimon_stream.compact.planning import (
     plan_units,
     refusal,
     rewriter_of,
+    why_left_as_is,
 )
 from paimon_stream.compact.publish import CompactionSource, landed
 from paimon_stream.compact.rewrite import DaemonThreads, Rewriter, Rewritten
@@ -339,7 +340,7 @@ class StreamCompaction:
         self._runtime = runtime or system()
         self._clock = self._runtime.clock
         self._decision: _Decision | None = None
-        """That of the last batch; None before the first."""
+        """The decision at the last batch; None before the first."""
         self._due = _DueBuckets()
         threads = pool or DaemonThreads(min(_MOST_THREADS, os.cpu_count() or 1))
         self._pending = _PendingTasks(threads, self._clock)
@@ -349,6 +350,8 @@ class StreamCompaction:
         """
         self._deep: set[Bucket] = set()
         """The buckets of which the last warning has said that they are too deep."""
+        self._left_as_is: set[Bucket] = set()
+        """The buckets with files that this run leaves to other releases (`_note_left_as_is`)."""
         self._knows_earlier = False
         """Whether the buckets that an earlier run left to compact were read (`_note_earlier`)."""
         self._last_end = self._clock.monotonic()
@@ -509,6 +512,7 @@ class StreamCompaction:
             self._fail(scan.table, bucket_of(entry), error, full=mode.full)
 
         planned = plan_units(scan, self._runtime, skip_bucket, full=mode.full, early=mode.early)
+        self._note_left_as_is(scan.table, planned.left_as_is)
         ready: list[Unit] = []
         for unit in planned.units:
             if unit.newest_schema <= scan.schema.id:
@@ -522,6 +526,26 @@ class StreamCompaction:
         if mode.early:
             for unit in ready:
                 self._optimized_millis[unit.bucket] = self._clock.now_millis()
+
+    def _note_left_as_is(self, table: Table, units: Iterable[Unit]) -> None:
+        """Counts the buckets with units that are left as they are because of unknown fields, each
+        once in a run. Warns of the first one only, because a writer that adds such fields adds them
+        to all.
+        """
+        for unit in units:
+            if unit.bucket in self._left_as_is:
+                continue
+            if not self._left_as_is:
+                partition, number, _ = unit.bucket
+                _LOG.warning(
+                    "%s: the stream leaves files of %s as they are. %s "
+                    "The metric bucketsLeftAsIs counts such buckets.",
+                    table.location,
+                    table.layout.bucket_folder(partition, number),
+                    why_left_as_is(unit),
+                )
+            self._left_as_is.add(unit.bucket)
+            self._count("bucketsLeftAsIs", 1)
 
     # -- publish
     # ----------------------------------------------------------------------------------

@@ -1,13 +1,13 @@
 """Removes the files that a dead attempt at a batch left, once nobody can publish them any more.
 
 An attempt that was killed leaves data files, and perhaps staged manifests. They may be deleted only
-after a published snapshot of the same batch was read that does not reference them. From then on
+after reading a published snapshot of the same batch that does not reference them. From then on
 every attempt, even a paused one that wakes up, finds the batch committed (exactly-once.md §4, and
 the ownership law there). That holds while the snapshot stands, and while the next snapshot shows
 that no other attempt was published (`_is_proof`).
 
-An attempt may have been published, tagged or branched, and then rolled back. So files stay that a
-tag, a long-lived changelog or another branch refers to.
+An attempt may have been published, tagged or branched, and then rolled back. So files to which a
+tag, a long-lived changelog or another branch refers stay.
 
 Everything here is best effort: a file that stays is an orphan, and a file that is needed is never
 removed.

@@ -113,7 +113,7 @@ class Evidence:
     @property
     def seen(self) -> SnapshotRef | None:
         """The latest snapshot."""
-        return None if self.latest is None else SnapshotRef.of(self.latest)
+        return SnapshotRef.of_optional(self.latest)
 
     @property
     def journal_since(self) -> int | None:

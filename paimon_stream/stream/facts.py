@@ -107,8 +107,8 @@ class NotesAsked(Enum):
 
     NOT_ASKED = "the register does not demand it"
     NOTHING = "no note names one"
-    TAKEN = "one was taken away"
-    MAY_BE_TAKEN = "whether one was taken away is not known"
+    REMOVED = "one was removed"
+    MAY_BE_REMOVED = "whether one was removed is not known"
 
 
 class TableCreated(Enum):
@@ -162,12 +162,12 @@ class EarlierNoted(Enum):
     A note proves that its batch was removed, if the run that wrote the note has ended. Only
     removals of this package leave notes, and those that removed expired snapshots do not name all
     of these. A note that cannot be read may name each batch. Of batches that were written again
-    (`GapLeft`), the table may have the earlier rows, so `MAY_BE_TAKEN` is the most that is known.
+    (`GapLeft`), the table may have the earlier rows, so `MAY_BE_REMOVED` is the most that is known.
     """
 
     NOTHING = "no note names one"
-    TAKEN = "one was taken away"
-    MAY_BE_TAKEN = "whether one was taken away is not known"
+    REMOVED = "one was removed"
+    MAY_BE_REMOVED = "whether one was removed is not known"
 
 
 class EarlierElsewhere(Enum):

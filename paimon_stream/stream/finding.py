@@ -5,14 +5,14 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from paimon_stream.stream.judgement import NextStep, Outcome, Row, Step, decide
 from paimon_stream.stream.replay_errors import StreamRefusals
 
 Value = TypeVar("Value", bound=Enum)
 Say: TypeAlias = Callable[[StreamRefusals], object]
-"""Raises a refusal, or logs it if an operator has decided; or says a remark."""
+"""Raises a refusal, or logs it if an operator has decided; or logs a warning."""
 
 
 def _say_nothing(_: StreamRefusals) -> None:
@@ -21,7 +21,7 @@ def _say_nothing(_: StreamRefusals) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finding(Generic[Value]):
-    """The value of a fact. If the value refuses or is remarked, `say` raises or logs that."""
+    """The value of a fact. If the value refuses or warns, `say` raises or logs that."""
 
     value: Value
     say: Say = _say_nothing
@@ -42,9 +42,10 @@ class Findings:
 
     def finding(self, fact: type[Value]) -> Finding[Value]:
         """The value, with the words for what it refuses. Raises what `ask` raises."""
-        if fact not in self._found:
-            self._found[fact] = self._finders[fact]()
-        return cast("Finding[Value]", self._found[fact])
+        finding: Finding[Value] | None = self._found.get(fact)
+        if finding is None:
+            finding = self._found[fact] = self._finders[fact]()
+        return finding
 
 
 def walk(findings: Findings, rows: tuple[Row, ...], refuse: StreamRefusals) -> Outcome:

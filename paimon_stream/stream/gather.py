@@ -24,7 +24,7 @@ from paimon_stream.table.register import (
     RegisteredWriter,
     registered_writer,
     registered_writers,
-    standing_runs,
+    runs_with_claims,
     vouched_since,
 )
 from paimon_stream.table.removals import read_removals
@@ -62,6 +62,7 @@ def gather(
     entries_of_main = {}
     if known.came_from_main and known.registered is None:
         entries_of_main = _entries_of_main(main, identity, batch.batch_id)
+    earlier_runs = claims.runs() if runs is None else runs
     return Evidence(
         identity=identity,
         batch=batch,
@@ -84,7 +85,7 @@ def gather(
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
         elsewhere=partial(_elsewhere, main, known.other_branches, identity, claims.run),
-        runs=(claims.standing() if runs is None else runs) | {claims.run},
+        runs=earlier_runs | {claims.run},
     )
 
 
@@ -310,7 +311,7 @@ def journalled_by(storage: Storage, registered: RegisteredWriter) -> JournalledB
     batches, runs = storage.together(
         [
             Journal(storage, registered.user).batches,
-            partial(standing_runs, storage, user_folder(registered.user)),
+            partial(runs_with_claims, storage, user_folder(registered.user)),
         ]
     )
     return JournalledBatches(

@@ -52,15 +52,15 @@ Ask: TypeAlias = Callable[[type[Enum]], Enum]
 
 
 class Outcome(Enum):
-    """What a row answers. The first four end the judgement. A remark is said, and a refusal raises
-    its error, unless an operator lets the batch continue.
+    """What a row answers. The first four end the judgement. A warning is logged. A refusal raises its
+    error, unless an operator lets the batch continue.
     """
 
     FRESH = "Fresh"
     REUSE = "Reuse"
     COMMITTED = "AlreadyCommitted"
     STORAGE = "storage decides"
-    REMARK = "a remark"
+    WARNING = "a warning"
     CHECKPOINT_RESET = "CheckpointReset"
     CHECKPOINT_REWOUND = "CheckpointRewound"
     TABLE_REPLACED = "TableReplaced"
@@ -124,9 +124,9 @@ class NextStep(Enum):
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row of a step. `when` has the values that fit, by their fact, in the order in which the
-    facts are asked. `then` is what follows where the batch continues after a refusal or a remark: a
+    facts are asked. `then` is what follows where the batch continues after a refusal or warning: a
     verdict, or a later step; None if nothing can. `because` is the fact whose words stand in a
-    refusal or a remark.
+    refusal or a warning.
     """
 
     step: Step | NextStep
@@ -212,7 +212,7 @@ ROWS: Final[tuple[Row, ...]] = (
         _row(OldNameWrote.PUBLISHED, OldNameWrote.MAY_HAVE_PUBLISHED,
              outcome=Outcome.HISTORY_UNKNOWN, then=Step.ASKED,
              why="A sink that was renamed would write again what it wrote under its old name."),
-        _row(OldNameWrote.UNPROVEN, outcome=Outcome.REMARK, then=Step.ASKED,
+        _row(OldNameWrote.UNPROVEN, outcome=Outcome.WARNING, then=Step.ASKED,
              why="Nothing recorded says that the batch was taken away, so absence stops nothing."),
         _row(OldNameWrote.ROLLED_BACK, outcome=Outcome.TABLE_ROLLED_BACK, then=Step.ASKED,
              why="What a sink wrote under its old name is its own, and is lost."),
@@ -223,13 +223,13 @@ ROWS: Final[tuple[Row, ...]] = (
              why="The same, where records do not show whether it is here."),
     ),
     *_step(Step.ASKED,
-        _row(NotesAsked.TAKEN, outcome=Outcome.TABLE_ROLLED_BACK, then=Step.OWN_AGAIN,
+        _row(NotesAsked.REMOVED, outcome=Outcome.TABLE_ROLLED_BACK, then=Step.OWN_AGAIN,
              why="The snapshots and the journal may be those of a branch, so only notes tell of ours."),
-        _row(NotesAsked.MAY_BE_TAKEN, outcome=Outcome.HISTORY_UNKNOWN, then=Step.OWN_AGAIN,
+        _row(NotesAsked.MAY_BE_REMOVED, outcome=Outcome.HISTORY_UNKNOWN, then=Step.OWN_AGAIN,
              why="The same, where a note is not certain or cannot be read."),
     ),
     *_step(Step.OWN_AGAIN,
-        _row(OwnStands.THIS_BATCH, GapLeft.WRITTEN_AGAIN, EarlierNoted.MAY_BE_TAKEN,
+        _row(OwnStands.THIS_BATCH, GapLeft.WRITTEN_AGAIN, EarlierNoted.MAY_BE_REMOVED,
              outcome=Outcome.HISTORY_UNKNOWN, then=Outcome.COMMITTED,
              why="This batch is here. What came before it was written again, and a note names that."),
     ),
@@ -264,11 +264,11 @@ ROWS: Final[tuple[Row, ...]] = (
         _row(OwnStands.BELOW, UserRegistered.UNREGISTERED, GapLeft.BATCHES,
              outcome=Outcome.HISTORY_UNKNOWN, then=Step.OWN_ENTRY,
              why="Where nothing else of the stream is, the checkpoint went on elsewhere."),
-        _row(OwnStands.BELOW, *_REGISTERED, GapLeft.BATCHES, EarlierNoted.TAKEN,
+        _row(OwnStands.BELOW, *_REGISTERED, GapLeft.BATCHES, EarlierNoted.REMOVED,
              outcome=Outcome.TABLE_ROLLED_BACK, then=Step.OWN_ENTRY,
              why="No journal vouches for the batches between, and a note names one."),
         _row(OwnStands.BELOW, *_REGISTERED, GapLeft.BATCHES, GapLeft.WRITTEN_AGAIN,
-             EarlierNoted.MAY_BE_TAKEN,
+             EarlierNoted.MAY_BE_REMOVED,
              outcome=Outcome.HISTORY_UNKNOWN, then=Step.OWN_ENTRY,
              why="The same, where the note is in doubt, or the table may have the batch of before."),
         _row(OwnStands.BELOW, *_REGISTERED, GapLeft.BATCHES, EarlierNoted.NOTHING,
@@ -277,7 +277,7 @@ ROWS: Final[tuple[Row, ...]] = (
              why="The stream was pointed to another branch, and back."),
         _row(OwnStands.BELOW, *_REGISTERED, GapLeft.BATCHES, EarlierNoted.NOTHING,
              EarlierElsewhere.NO,
-             outcome=Outcome.REMARK, then=Step.OWN_ENTRY, because=GapLeft,
+             outcome=Outcome.WARNING, then=Step.OWN_ENTRY, because=GapLeft,
              why="Batches without rows leave nothing, so a gap by itself stops nothing."),
     ),
     *_step(Step.OWN_ENTRY,
@@ -323,7 +323,7 @@ ROWS: Final[tuple[Row, ...]] = (
         _row(AttemptPrepared.PREPARED, LastHeld.CANNOT_BE_KNOWN,
              outcome=Outcome.HISTORY_UNKNOWN, then=Outcome.FRESH,
              why="The same, where records do not show whether it is here."),
-        _row(AttemptPrepared.PREPARED, LastHeld.UNPROVEN, outcome=Outcome.REMARK, then=Step.ATTEMPT,
+        _row(AttemptPrepared.PREPARED, LastHeld.UNPROVEN, outcome=Outcome.WARNING, then=Step.ATTEMPT,
              why="Nothing recorded says that the batch was taken away, so absence stops nothing."),
     ),
     *_step(Step.ATTEMPT,
@@ -351,7 +351,7 @@ ROWS: Final[tuple[Row, ...]] = (
              why="The same, where another engine replaced it, so its files may be committed again."),
         _row(LastHeld.CANNOT_BE_KNOWN, outcome=Outcome.HISTORY_UNKNOWN, then=Step.LET_IN,
              why="The same, where records do not show whether it is here."),
-        _row(LastHeld.UNPROVEN, outcome=Outcome.REMARK, then=Step.LET_IN,
+        _row(LastHeld.UNPROVEN, outcome=Outcome.WARNING, then=Step.LET_IN,
              why="Nothing recorded says that the batch was taken away, so absence stops nothing."),
     ),
     *_step(Step.LET_IN,
@@ -371,10 +371,10 @@ ROWS: Final[tuple[Row, ...]] = (
              why="What the checkpoint has done cannot be in a table that is younger."),
     ),
     *_step(Step.NOTED,
-        _row(LastHeld.NONE, EarlierNoted.TAKEN,
+        _row(LastHeld.NONE, EarlierNoted.REMOVED,
              outcome=Outcome.TABLE_ROLLED_BACK, then=Step.ELSEWHERE,
              why="The journal shows nothing of earlier batches, and a note names one."),
-        _row(LastHeld.NONE, EarlierNoted.MAY_BE_TAKEN,
+        _row(LastHeld.NONE, EarlierNoted.MAY_BE_REMOVED,
              outcome=Outcome.HISTORY_UNKNOWN, then=Step.ELSEWHERE,
              why="The same, where a note is not certain or cannot be read."),
     ),

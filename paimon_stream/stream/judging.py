@@ -123,8 +123,8 @@ def _admit(case: _Case, standing: Standing) -> _Judgement:
 
     seen_millis = run.runtime.clock.now_millis()
     probe = partial(probe_atomic_create, run.storage, SNAPSHOT_FOLDER, run.runtime.ids)
-    guards = [] if table.options.value(COMMIT_GUARD) == "trust" else [probe]
-    *_, (ended, evidence) = run.storage.together([*guards, claim_and_gather])
+    probes = [] if table.options.value(COMMIT_GUARD) == "trust" else [probe]
+    *_, (ended, evidence) = run.storage.together([*probes, claim_and_gather])
     verdict = _judge_from_storage(case, evidence)
     outlook = _outlook(evidence, verdict, ended=ended)
     _require_newest_run(case, verdict)
@@ -282,6 +282,7 @@ def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) 
     refuse = case.refuse
     is_reset = ON_CHECKPOINT_RESET.key in refuse.accepted
     is_loss = ON_TABLE_CHANGE.key in refuse.accepted
+    doubted = refuse.given_up if anew else ()
     run.claims.register(
         evidence.schema_digest,
         journal_since(case.target.table, evidence, verdict, anew=anew),
@@ -292,9 +293,7 @@ def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) 
             lost=anew and (is_loss or bool(refuse.given_up)),
             proven=is_loss and not refuse.given_up,
         ),
-        passed_over=passed_over(
-            evidence, verdict, reset=anew and is_reset, doubted=refuse.given_up if anew else ()
-        ),
+        passed_over=passed_over(evidence, verdict, reset=anew and is_reset, doubted=doubted),
     )
     if anew:
         run.journal.clear()

@@ -137,12 +137,12 @@ class Facts(Findings):
 
     @property
     def entry(self) -> JournalEntry | None:
-        """The attempt at this batch; None if there is none that counts (`_attempts`)."""
+        """The attempt at this batch; None if `_attempts` has none."""
         return self._attempts[0]
 
     @property
     def last_entry(self) -> JournalEntry | None:
-        """The newest attempt at a batch before this one; None if there is none that counts."""
+        """The newest attempt at a batch before this batch; None if `_attempts` has none."""
         return self._attempts[1]
 
     @cached_property
@@ -239,8 +239,9 @@ class Facts(Findings):
         own = self.own
         batch_id = self.evidence.batch.batch_id
         if own is None or own.commit_identifier + 1 >= batch_id:
-            is_open = self._may_have_written_again
-            return Finding(GapLeft.WRITTEN_AGAIN if is_open else GapLeft.NONE)
+            if self._may_have_written_again:
+                return Finding(GapLeft.WRITTEN_AGAIN)
+            return Finding(GapLeft.NONE)
         if self.evidence.registered is None:
             return Finding(GapLeft.BATCHES, lambda refuse: refuse.checkpoint_ahead(own))
         first = own.commit_identifier + 1
@@ -297,7 +298,9 @@ class Facts(Findings):
         return which_live(self.evidence, self.entry)
 
     def _attempt_prepared(self) -> Finding[AttemptPrepared]:
-        return Finding(AttemptPrepared.NONE if self.entry is None else AttemptPrepared.PREPARED)
+        if self.entry is None:
+            return Finding(AttemptPrepared.NONE)
+        return Finding(AttemptPrepared.PREPARED)
 
     def _previous_held(self) -> Finding[PreviousHeld]:
         return which_previous(self.evidence, self.entry, self.last_entry)
@@ -312,15 +315,18 @@ class Facts(Findings):
         return which_inherited(self.evidence)
 
     def _batch_first(self) -> Finding[BatchFirst]:
-        return Finding(BatchFirst.FIRST if self.evidence.batch.batch_id == 0 else BatchFirst.LATER)
+        if self.evidence.batch.batch_id == 0:
+            return Finding(BatchFirst.FIRST)
+        return Finding(BatchFirst.LATER)
 
     def _sink_new(self) -> Finding[SinkNew]:
         return which_sink(self.evidence, journals=self.journals)
 
     def _journal_vouches(self) -> Finding[JournalVouches]:
         since = self.evidence.journal_since
-        vouches = since is not None and self.evidence.batch.batch_id >= since
-        return Finding(JournalVouches.VOUCHES if vouches else JournalVouches.SAYS_NOTHING)
+        if since is not None and self.evidence.batch.batch_id >= since:
+            return Finding(JournalVouches.VOUCHES)
+        return Finding(JournalVouches.SAYS_NOTHING)
 
     def _history_whole(self) -> Finding[HistoryWhole]:
         if self.history.complete:
@@ -351,7 +357,7 @@ def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEnt
 _ASKED: Final = MappingProxyType(
     {
         EarlierNoted.NOTHING: NotesAsked.NOTHING,
-        EarlierNoted.TAKEN: NotesAsked.TAKEN,
-        EarlierNoted.MAY_BE_TAKEN: NotesAsked.MAY_BE_TAKEN,
+        EarlierNoted.REMOVED: NotesAsked.REMOVED,
+        EarlierNoted.MAY_BE_REMOVED: NotesAsked.MAY_BE_REMOVED,
     }
 )

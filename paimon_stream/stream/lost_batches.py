@@ -13,7 +13,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, FileKind
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.snapshot_marks import VERSION_MARK
-from paimon_stream.options import CHANGELOG_PRODUCER
+from paimon_stream.options import CHANGELOG_PRODUCER, DATA_EVOLUTION
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.identity import WriterIdentity
@@ -161,6 +161,12 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
         raise not_to_be_repeated(storage, user, batch, "its changelog is not in the delta list")
     if table.has_dynamic_buckets:
         raise not_to_be_repeated(storage, user, batch, "its hash index is not in the delta list")
+    evolves = table.options.value(DATA_EVOLUTION)
+    if evolves and any(entry.file.write_cols is not None for entry in entries):
+        # With new row ids, these columns would become rows of their own.
+        raise not_to_be_repeated(
+            storage, user, batch, "its files may hold columns of rows that other files have"
+        )
     files_of_buckets = defaultdict(list)
     for entry in entries:
         bucket_key = (entry.partition, entry.bucket, entry.total_buckets)
@@ -170,7 +176,7 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
     return LostBatch(
         user=user,
         batch=batch,
-        base=None if below is None else SnapshotRef.of(below),
+        base=SnapshotRef.of_optional(below),
         messages=tuple(
             CommitMessage(
                 partition=partition, bucket=bucket, total_buckets=total, new_files=tuple(files)

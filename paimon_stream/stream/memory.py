@@ -89,7 +89,7 @@ def judge_next(
     facts = _NextFacts(snapshots, memory, refuse, latest, follows=follows)
     if walk(facts, NEXT_ROWS, refuse) is Outcome.STORAGE:
         return None
-    newest = None if latest is None else SnapshotRef.of(latest)
+    newest = SnapshotRef.of_optional(latest)
     own_stands = facts.ask(RememberedHeld) is RememberedHeld.STANDS
     if facts.ask(OthersPublished) is OthersPublished.MISSING:
         return Fresh(seen=memory.seen, newest=newest, own=memory.own, own_stands=own_stands)

@@ -96,7 +96,9 @@ def which_noted(
     if noted:
         newest_id, newest_note = max(noted, key=_batch_and_proof)
         answer = judge_notes(removals, newest_note)
-        value = EarlierNoted.TAKEN if answer.fate is Fate.ROLLED_BACK else EarlierNoted.MAY_BE_TAKEN
+        value = (
+            EarlierNoted.REMOVED if answer.fate is Fate.ROLLED_BACK else EarlierNoted.MAY_BE_REMOVED
+        )
         return Finding(value, lambda refuse: refuse.gone(newest_id, answer))
     if not doubts_count:
         return Finding(EarlierNoted.NOTHING)
@@ -132,7 +134,7 @@ def which_written_again(
     if answer.fate not in (Fate.ROLLED_BACK, Fate.UNKNOWN):
         return Finding(EarlierNoted.NOTHING)
     return Finding(
-        EarlierNoted.MAY_BE_TAKEN,
+        EarlierNoted.MAY_BE_REMOVED,
         lambda refuse: refuse.lost_again(batch_id, own, answer.why),
     )
 
@@ -146,13 +148,13 @@ def _which_doubted(
     doubt = judge_notes(removals, None)
     if doubt.fate is Fate.UNKNOWN:
         return Finding(
-            EarlierNoted.MAY_BE_TAKEN, lambda refuse: refuse.maybe_have_had_rows(last, doubt.why)
+            EarlierNoted.MAY_BE_REMOVED, lambda refuse: refuse.maybe_have_had_rows(last, doubt.why)
         )
     operation = _removal_of_expired(evidence, removals, own)
     if operation is None:
         return Finding(EarlierNoted.NOTHING)
     return Finding(
-        EarlierNoted.MAY_BE_TAKEN,
+        EarlierNoted.MAY_BE_REMOVED,
         lambda refuse: refuse.maybe_have_had_rows(
             last,
             f"a {operation} has also taken snapshots that had expired, and only a journal would "

@@ -23,8 +23,8 @@ from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import Removals, Removed
 
 _OF_NOTES: Final = {
-    EarlierNoted.TAKEN: OldNameWrote.ROLLED_BACK,
-    EarlierNoted.MAY_BE_TAKEN: OldNameWrote.MAY_HAVE_LOST,
+    EarlierNoted.REMOVED: OldNameWrote.ROLLED_BACK,
+    EarlierNoted.MAY_BE_REMOVED: OldNameWrote.MAY_HAVE_LOST,
 }
 _OF_LAST: Final = {
     LastHeld.UNPROVEN: OldNameWrote.UNPROVEN,
@@ -63,7 +63,7 @@ def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName
     """Has this sink published the batch under another name, or may it have?"""
     user = evidence.identity.user
     here = "is new here" if evidence.registered is None else "has not published it"
-    for old_user, snapshot in history.siblings.items():
+    for old_user, snapshot in history.published_as.items():
         if not _is_other_sink(evidence, snapshot):
             return Finding(
                 OldNameWrote.PUBLISHED,
@@ -129,7 +129,7 @@ def _may_have_published(
     may_have: Callable[[JournalledBatches, int], bool],
 ) -> bool:
     """Whether another commit user of this query may have published the batch or a later one in a
-    snapshot that has expired since. A snapshot that still stands is among `history.siblings`. A
+    snapshot that has expired since. A snapshot that still stands is among `history.published_as`. A
     snapshot of an earlier batch of that user, in the lineage, shows that no later batch of the user
     was above it.
     """
@@ -145,7 +145,7 @@ def _may_have_published(
 def _which_lost(
     evidence: Evidence, history: OwnHistory, above: int
 ) -> Finding[OldNameWrote] | None:
-    """The first batch that an old name has lost or may have lost; or remarks on batches whose files
+    """The first batch that an old name has lost or may have lost; or warns of batches whose files
     nothing mentions. None if there is nothing to say.
     """
     sayings: list[Say] = []
@@ -175,12 +175,12 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
         given_up = given_up_as(evidence, user, old_names)
         last = evidence.others.last_of(old_name)
         newest = history.newest_of.get(user)
-        standing_id = above if newest is None else max(above, newest.commit_identifier)
+        newest_id = above if newest is None else max(above, newest.commit_identifier)
         if last is None or is_given_up(last.batch_id, given_up):
-            noted = which_noted(evidence, user, given_up, range(standing_id + 1, batch_id))
+            noted = which_noted(evidence, user, given_up, range(newest_id + 1, batch_id))
             if noted.value in _OF_NOTES:
                 yield Finding(_OF_NOTES[noted.value], noted.say)
-        elif standing_id < last.batch_id:
+        elif newest_id < last.batch_id:
             if any(
                 sibling is not old_name and _continues(evidence, sibling, old_name, last)
                 for sibling in present
@@ -189,8 +189,8 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
             fate = which_last(evidence, user, last)
             if fate.value in _OF_LAST:
                 yield Finding(_OF_LAST[fate.value], fate.say)
-            standing_id = last.batch_id
-        elsewhere = which_elsewhere(evidence, old_name, given_up, standing_id)
+            newest_id = last.batch_id
+        elsewhere = which_elsewhere(evidence, old_name, given_up, newest_id)
         if elsewhere.value is EarlierElsewhere.WRITTEN:
             yield Finding(OldNameWrote.WRITTEN_ELSEWHERE, elsewhere.say)
 

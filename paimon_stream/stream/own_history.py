@@ -22,16 +22,23 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnHistory:
-    """What a walk down the snapshots found: our newest snapshot; whether it reached the table's
-    first one; one that another incarnation of this stream published; by user, those of this batch
-    or later ones that the same query published under other users, and the newest one of each user;
-    and one of ours that is not known to lie in the lineage.
+    """What a walk down the snapshots found.
+
+    Attributes:
+        own: our newest snapshot.
+        complete: whether the walk found it, or reached the table's first snapshot.
+        of_another_query: the newest one that another query published from our checkpoint path, or
+            under our name or commit user.
+        published_as: by user, the newest of this batch or a later one that our query published
+            under another commit user.
+        newest_of: the newest one of each user.
+        beside: one of ours that is not known to lie in the lineage.
     """
 
     own: Snapshot | None
     complete: bool
-    incarnation: Snapshot | None
-    siblings: Mapping[str, Snapshot]
+    of_another_query: Snapshot | None
+    published_as: Mapping[str, Snapshot]
     newest_of: Mapping[str, Snapshot]
     beside: Snapshot | None = None
 
@@ -47,10 +54,10 @@ def walk_down_to_own(evidence: Evidence) -> OwnHistory:
     """
     snapshots = evidence.snapshots
     latest = evidence.latest
-    incarnation = None
+    of_another_query = None
     lowest: Snapshot | None = None
     beside: Snapshot | None = None
-    siblings: dict[str, Snapshot] = {}
+    published_as: dict[str, Snapshot] = {}
     newest_of: dict[str, Snapshot] = {}
     if latest is not None:
         for snapshot in snapshots.walk_down(latest):
@@ -61,34 +68,34 @@ def walk_down_to_own(evidence: Evidence) -> OwnHistory:
                 return OwnHistory(
                     own=snapshot,
                     complete=True,
-                    incarnation=incarnation,
-                    siblings=siblings,
+                    of_another_query=of_another_query,
+                    published_as=published_as,
                     newest_of=newest_of,
                 )
             lowest = snapshot
             if snapshot.commit_identifier != BATCH_IDENTIFIER:
                 newest_of.setdefault(snapshot.commit_user, snapshot)
             marks = Marks.of(own_properties(snapshot))
-            if incarnation is None and is_another_incarnation(
+            if of_another_query is None and is_of_another_query(
                 evidence.identity, snapshot.commit_user, marks
             ):
-                incarnation = snapshot
-            if _is_sibling(evidence, snapshot):
-                siblings.setdefault(snapshot.commit_user, snapshot)
+                of_another_query = snapshot
+            if _is_published_as_another(evidence, snapshot):
+                published_as.setdefault(snapshot.commit_user, snapshot)
     complete = latest is None
     if latest is not None and lowest is not None and lowest.id == 1:
         complete = in_lineage(snapshots, lowest, latest) is True
     return OwnHistory(
         own=None,
         complete=complete,
-        incarnation=incarnation,
-        siblings=siblings,
+        of_another_query=of_another_query,
+        published_as=published_as,
         newest_of=newest_of,
         beside=beside,
     )
 
 
-def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
+def _is_published_as_another(evidence: Evidence, snapshot: Snapshot) -> bool:
     """Whether our query published this batch or a later one under another commit user."""
     query_id = Marks.of(own_properties(snapshot)).query_id
     return (
@@ -99,7 +106,7 @@ def _is_sibling(evidence: Evidence, snapshot: Snapshot) -> bool:
     )
 
 
-def is_another_incarnation(
+def is_of_another_query(
     identity: WriterIdentity, user: str, record: Marks | RegisteredWriter
 ) -> bool:
     """Whether another query has written from our checkpoint path, or under our name or commit user.

@@ -11,6 +11,7 @@ from paimon_stream.stream.steps import WrittenBatch
 from paimon_stream.stream.verdicts import Fresh, Reuse
 from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.message_files import written_files
+from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
 
@@ -83,14 +84,9 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
     verdict = written.verdict
     run = judged.run
     table = judged.table
-    dead = verdict.dead
     dead_uuids: tuple[str, ...] = ()
-    abandoned: tuple[str, ...] = ()
-    if dead is not None:
-        dead_uuids = dead.stage_uuids
-        abandoned = dead.abandoned
-    if isinstance(verdict, Fresh) and dead is not None:
-        abandoned += written_files(table.layout, dead.messages)
+    if verdict.dead is not None:
+        dead_uuids = verdict.dead.stage_uuids
     now_millis = run.runtime.clock.now_millis()
     prepared_millis = now_millis
     reused_millis = None
@@ -103,26 +99,39 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
             base = verdict.entry.base
     else:
         newest = verdict.newest
+    newer = None if newest == base else newest
     # If the rows were not numbered on the snapshot of the judgement, no other run may use them.
     numbering = written.numbering
-    is_numbered_here = numbering is None or numbering.base == verdict.seen
+    offsets_hash = None
+    if numbering is None or numbering.numbered_on == verdict.seen:
+        offsets_hash = judged.batch.offsets_hash
     return JournalEntry(
         batch_id=judged.batch.batch_id,
         messages=written.messages,
         stage_uuids=(run.runtime.ids.uuid(), *dead_uuids),
-        abandoned=abandoned,
+        abandoned=_abandoned(verdict, table),
         query_id=run.identity.query_id,
         run_id=run.identity.run_id,
         checkpoint=run.identity.checkpoint,
         query_name=run.identity.query_name,
-        offsets_hash=judged.batch.offsets_hash if is_numbered_here else None,
+        offsets_hash=offsets_hash,
         schema_digest=judged.target.digest,
         schema_id=table.schema.id,
         total_buckets=table.options.value(BUCKET),
         base=base,
-        newest=None if newest == base else newest,
+        newest=newer,
         previous=verdict.own,
         prepared_millis=prepared_millis,
         reused_millis=reused_millis,
         overwrites=run.overwrites,
     )
+
+
+def _abandoned(verdict: Fresh | Reuse, table: Table) -> tuple[str, ...]:
+    """The files that dead attempts at the batch have left, and that this one does not use."""
+    dead = verdict.dead
+    if dead is None:
+        return ()
+    if isinstance(verdict, Fresh):
+        return (*dead.abandoned, *written_files(table.layout, dead.messages))
+    return dead.abandoned

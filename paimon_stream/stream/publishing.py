@@ -91,8 +91,8 @@ def _is_journalled(written: WrittenBatch) -> bool:
 
 def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
     """Calls the user's function, which may veto the commit. Raises `CommitVetoed`."""
-    if written.held is not None:
-        written.held.flush()  # the function may read the files
+    if written.buffered is not None:
+        written.buffered.flush()  # the function may read the files
     try:
         before_commit(written.messages)
     except Exception as veto:
@@ -129,7 +129,6 @@ def _commit(
     `writes` gets each write of the journal's entry.
     """
     run = written.judged.run
-    batch = written.judged.batch
     try:
         outcome = written.judged.target.committer.commit(request)
     except errors.CommitUnknown:
@@ -139,13 +138,22 @@ def _commit(
         never_fits = isinstance(error, errors.CommitConflict) and not isinstance(
             error, errors.CommitLost
         )
-        journalled = any(write.may_be_there for write in writes)
-        _give_up(written, journalled=journalled, never_fits=never_fits)
+        _give_up(written, journalled=_may_be_journalled(writes), never_fits=never_fits)
         raise
     if isinstance(outcome, Superseded):
-        refuse = run.refusals(batch, written.judged.table)
+        if not outcome.is_open:
+            # Nobody else knows the names of files that no journal has, so the snapshot that came
+            # first does not refer to them. Files in the journal are left to the next run, which
+            # compares them with what is published (`dead_attempts.py`).
+            _give_up(written, journalled=_may_be_journalled(writes), never_fits=False)
+        refuse = run.refusals(written.judged.batch, written.judged.table)
         raise superseded(outcome.snapshot, run.identity, refuse)
     return outcome
+
+
+def _may_be_journalled(writes: list[EntryWrite]) -> bool:
+    """Whether the journal may name the files of the batch."""
+    return any(write.may_be_there for write in writes)
 
 
 def _request(
@@ -169,7 +177,7 @@ def _request(
     summary = BatchSummary.of_messages(
         written.messages, millis=written.phases.get("write"), reused=reused
     )
-    held_files = () if written.held is None else (written.held.flush,)
+    buffered_files = () if written.buffered is None else (written.buffered.flush,)
     request = CommitRequest(
         user=run.identity.user,
         identifier=batch.batch_id,
@@ -185,7 +193,7 @@ def _request(
         checked=reused,
         seen=written.verdict.seen,
         sight=judged.sight,
-        before_put=(*held_files, partial(prepared.write, writes)),
+        before_put=(*buffered_files, partial(prepared.write, writes)),
         after_put=(prepared.trim,),
         stage_uuid=prepared.entry.stage_uuids[0],
         fence=fence,

@@ -254,9 +254,10 @@ def _chosen(
         return _at(missing[0], place)  # the earliest
     if nonce is not None:
         for candidate in candidates:
-            if candidate.uuid in nonce:
+            if candidate.uuid in nonce:  # the name of a delta list contains the attempt's uuid
                 return dataclasses.replace(_at(candidate, place), nonce=nonce)
     elif candidates:
+        # None is surely missing. The newest is the one that a restart would ask about.
         return _at(candidates[-1], place)
     if user is None or batch is None or place is None or nonce is None:
         raise _unknown_to_journals(storage.location, user, batch)
@@ -441,7 +442,7 @@ def _request(now: _TableNow, lost: LostBatch, runtime: Runtime) -> CommitRequest
         renumber=True,
         numbering=prepared_numbering(now.table, lost.base),
         checked=True,
-        seen=None if now.latest is None else SnapshotRef.of(now.latest),
+        seen=SnapshotRef.of_optional(now.latest),
         stage_uuid=runtime.ids.uuid(),
     )
 

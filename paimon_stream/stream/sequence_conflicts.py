@@ -44,16 +44,18 @@ def fresh_numbering(
     return _as_decided(table, committer.numbers(known, replaces=replaces))
 
 
-def prepared_numbering(table: Table, base: SnapshotRef | None) -> Numbering | None:
+def prepared_numbering(table: Table, judged_on: SnapshotRef | None) -> Numbering | None:
     """The numbering of files that an earlier run has written. None for a table without a primary
     key.
 
     Args:
         table: the table, with the options of the writer.
-        base: the snapshot on which the batch was judged. It is not later than the one on which the
+        judged_on: the snapshot on which the batch was judged. It is not later than the one on which the
             rows were numbered. None if the table was empty then.
     """
-    return _as_decided(table, Numbering(base=base)) if table.schema.primary_keys else None
+    return (
+        _as_decided(table, Numbering(numbered_on=judged_on)) if table.schema.primary_keys else None
+    )
 
 
 def _as_decided(table: Table, numbering: Numbering | None) -> Numbering | None:

@@ -1,6 +1,7 @@
-"""The last step of a batch (exactly-once.md §4, §6): the journal and the files of dead attempts are
-cleared, and the run remembers how it stands. Files of dead attempts go only if no attempt can
-publish them any more.
+"""The last step of a batch (exactly-once.md §4, §6): what dead attempts left in the journal and in
+files is cleared, and the run remembers how it stands. Files of dead attempts go only if no attempt
+can publish them any more. The entries of the run's own earlier batches have gone with the commit
+(`after_put` in publishing.py).
 """
 
 import logging
@@ -46,11 +47,14 @@ def settle(published: PublishedBatch) -> SettledBatch:
         removed_files=removed_files,
     ).measured(judged.meter)
     run.observer.reached(Phase.FINISHED, batch.batch_id)
+    changes = None
+    if isinstance(outcome, Published):
+        changes = outcome.changes
     return SettledBatch(
         run=run,
         standing=_standing_after(written, outcome, report, goes_back=goes_back),
         report=report,
-        changes=outcome.changes if isinstance(outcome, Published) else None,
+        changes=changes,
     )
 
 
@@ -100,9 +104,11 @@ def settle_found(judged: JudgedBatch, verdict: AlreadyCommitted) -> SettledBatch
     run = judged.run
     batch = judged.batch
     own = None
+    snapshot_id = None
     removed_files = 0
     marks = judged.standing.marks
     if verdict.snapshot is not None:
+        snapshot_id = verdict.snapshot.id
         snapshot_with_rows = with_rows(run.snapshots, verdict.snapshot)
         own = PreviousBatch(batch_id=batch.batch_id, snapshot=SnapshotRef.of(snapshot_with_rows))
         marks = run.identity.properties(batch.batch_id, batch.offsets_hash)
@@ -124,7 +130,7 @@ def settle_found(judged: JudgedBatch, verdict: AlreadyCommitted) -> SettledBatch
         user=run.identity.user,
         identifier=batch.batch_id,
         outcome="already committed",
-        snapshot_id=None if verdict.snapshot is None else verdict.snapshot.id,
+        snapshot_id=snapshot_id,
         removed_files=removed_files,
     ).measured(judged.meter)
     standing = replace(judged.standing, memory=memory, marks=marks)

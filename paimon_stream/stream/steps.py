@@ -14,7 +14,7 @@ from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import TableReplaced
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import CommitKind
-from paimon_stream.storage.base import HeldOutputs, Storage
+from paimon_stream.storage.base import BufferedOutputs, Storage
 from paimon_stream.storage.together import Meter, tally_of
 from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.sequence_conflicts import fresh_numbering
@@ -92,11 +92,11 @@ class JudgedBatch:
         committer = self.target.committer
         return fresh_numbering(self.table, committer, latest, replaces=self.run.overwrites)
 
-    def held(self) -> HeldOutputs | None:
+    def buffered(self) -> BufferedOutputs | None:
         """Where requests take long, a storage that holds the files of a driver which itself writes
         the rows, in this process, until they are sent with the manifests. None elsewhere.
         """
-        return None if tally_of(self.run.storage) is None else HeldOutputs(self.run.storage)
+        return None if tally_of(self.run.storage) is None else BufferedOutputs(self.run.storage)
 
     def require_same_table(self, digest: str) -> None:
         """Raises `TableReplaced` if tasks that began before the judgement have written to another
@@ -113,7 +113,7 @@ class JudgedBatch:
         messages: tuple[CommitMessage, ...],
         *,
         numbering: Numbering | None = None,
-        held: HeldOutputs | None = None,
+        buffered: BufferedOutputs | None = None,
         phases: Mapping[str, float] | None = None,
     ) -> "WrittenBatch":
         """The batch with the files that these messages name. See `WrittenBatch`."""
@@ -123,7 +123,7 @@ class JudgedBatch:
             verdict=self.verdict,
             messages=messages,
             numbering=numbering,
-            held=held,
+            buffered=buffered,
             phases=phases or {},
         )
 
@@ -137,7 +137,7 @@ class WrittenBatch:
         verdict: the verdict on it.
         messages: its files.
         numbering: the numbering of rows which were written now, for a primary key.
-        held: files that are not sent yet.
+        buffered: files that are not sent yet.
         phases: the milliseconds of judging and writing, for the report.
     """
 
@@ -145,7 +145,7 @@ class WrittenBatch:
     verdict: Fresh | Reuse
     messages: tuple[CommitMessage, ...]
     numbering: Numbering | None
-    held: HeldOutputs | None
+    buffered: BufferedOutputs | None
     phases: Mapping[str, float]
 
     def anew(self) -> JudgedBatch:
@@ -237,8 +237,8 @@ class SettledBatch:
         return outcome if isinstance(outcome, Published) else None
 
 
-def for_driver(table: Table, held: HeldOutputs | None) -> Table:
-    """The table for a driver that itself writes the rows. The files go to `held`, if there is
+def for_driver(table: Table, buffered: BufferedOutputs | None) -> Table:
+    """The table for a driver that itself writes the rows. The files go to `buffered`, if there is
     one.
     """
-    return table if held is None else replace(table, storage=cast("Storage", held))
+    return table if buffered is None else replace(table, storage=cast("Storage", buffered))

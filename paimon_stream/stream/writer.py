@@ -1,12 +1,13 @@
 """A stream without Spark: its batches, one after the other, and the compaction behind them. What
 becomes of one batch is told in one_batch.py.
 
-Invariant: what a failed batch leaves is never in the table by mistake, and never removed while it may
-be published. Files that its journal entry names are committed or removed by the next run. Files
-without an entry, of a process that died or was overtaken, stay until `remove_orphan_files`. What lies
-on the storage for a stream is described where it is
-written: the journal (table/journal.py), claims.py, register.py, and in the snapshots' properties
-marks (identity.py) and the summary (batch_summary.py).
+Invariant: what a failed batch leaves is never in the table by mistake, and never removed while it
+may be published. Files that its journal entry names are committed or removed by the next run. Files
+without an entry, of a process that died or was overtaken, stay until `remove_orphan_files`.
+
+What lies on the storage for a stream is described where it is written: the journal
+(table/journal.py), claims.py, register.py, and in the snapshots' properties marks (identity.py) and
+the summary (batch_summary.py).
 """
 
 from collections.abc import Mapping

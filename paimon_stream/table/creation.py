@@ -53,11 +53,7 @@ def first_schema(
     _check_keys(partition, types, "partition key")
     _check_keys(primary, types, "primary key")
     _check_primary_key(primary, partition)
-    columns = [
-        replace(field, type=field.type.with_nullable(False)) if field.name in primary else field
-        for field in fields
-    ]
-    numbered, highest = reassign_ids(tuple(columns))
+    numbered, highest = reassign_ids(_with_not_null(fields, primary))
     schema = TableSchema(
         id=0,
         fields=numbered,
@@ -72,6 +68,15 @@ def first_schema(
     check_buckets(schema, opt.Options(stored))
     check_possible(schema, opt.Options(stored))
     return schema
+
+
+def _with_not_null(fields: Sequence[DataField], names: Sequence[str]) -> tuple[DataField, ...]:
+    """The columns. Those with these names are NOT NULL."""
+    columns = list(fields)
+    for place, field in enumerate(columns):
+        if field.name in names:
+            columns[place] = replace(field, type=field.type.with_nullable(False))
+    return tuple(columns)
 
 
 def _check_primary_key(primary: Sequence[str], partition: Sequence[str]) -> None:
@@ -138,6 +143,7 @@ def _wrong_bucket(bucket: int, problem: str) -> InvalidOption:
 
 
 def _check_bucket_key(key: str, schema: TableSchema) -> None:
+    """Raises `InvalidOption` if rows cannot be bucketed by the column with this name."""
     if key not in schema.field_names:
         columns = ", ".join(schema.field_names)
         if key == key.strip():
@@ -172,6 +178,7 @@ def _wrong_bucket_key(key: str, problem: str) -> InvalidOption:
 def _check_function(
     schema: TableSchema, options: opt.Options, keys: Sequence[str], bucket: int
 ) -> None:
+    """Raises `InvalidOption` if the bucket function does not take these bucket keys."""
     function = options.value(opt.BUCKET_FUNCTION)
     if bucket < 1 or function == "default":
         return
@@ -224,7 +231,7 @@ def stored_options(options: Mapping[str, object]) -> dict[str, str]:
         if is_declared or name.endswith(".stats-mode"):
             text = text.strip()
         stored[name] = text
-    # Java's orphan cleaning accepts no blanks between them.
+    # Java's orphan cleaning accepts no blanks between external paths.
     if opt.EXTERNAL_PATHS.key in stored:
         stored[opt.EXTERNAL_PATHS.key] = re.sub(
             r"\s*,\s*", ",", stored[opt.EXTERNAL_PATHS.key].strip()
@@ -262,6 +269,7 @@ def _keys(
 
 
 def _check_columns(fields: Sequence[DataField]) -> None:
+    """Raises `IncompatibleSchema` if there are no columns, or for names that they cannot have."""
     if not fields:
         raise IncompatibleSchema("The schema has no columns. Give at least one.")
     twice = sorted(

@@ -94,7 +94,7 @@ def fate_of(
             is such a time, three later things contradict that it has expired: a rollback to a
             snapshot below it (which did not note it, if it had expired by then), a run that removed
             expired snapshots, and the note of another snapshot that was removed together with it.
-        removed_it: whether a note is of such another snapshot.
+        removed_it: whether a note is of a snapshot with which the remembered one was removed.
 
     Raises:
         StorageError: if the storage fails.
@@ -102,18 +102,44 @@ def fate_of(
     """
     if latest is not None and SnapshotRef.of(latest) == remembered:
         return Answer(fate=Fate.IN_TABLE)
-    there = snapshots.find(remembered.id)  # may be another one, which has the id now
+    present = snapshots.find(remembered.id)  # may be another one, which has the id now
     newest = 0 if latest is None else latest.id
-    if there is not None and there.nonce == remembered.nonce and newest >= remembered.id:
+    if present is not None and present.nonce == remembered.nonce and newest >= remembered.id:
         return Answer(fate=Fate.IN_TABLE)
-    storage = snapshots.storage
     removals: Removals
     replaced: bool | None
     looks: list[Request] = [
-        partial(read_removals, storage),
+        partial(read_removals, snapshots.storage),
         partial(is_replaced, snapshots, remembered, latest),
     ]
-    removals, replaced = storage.together(looks)
+    removals, replaced = snapshots.storage.together(looks)
+    answer = _by_notes_and_lineage(removals, remembered, newest, replaced)
+    if answer.fate is not Fate.EXPIRED:
+        return answer
+    if present is None and _is_gap(snapshots, remembered):
+        return _unknown(
+            f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
+        )
+    if stood_millis is not None:
+        remover = _may_have_removed(removals, remembered, stood_millis, removed_it)
+        if remover is not None:
+            return _unknown(
+                f"{_in_words(remover)}, and may have taken snapshot {remembered.id}, which had expired"
+            )
+    return answer
+
+
+def _by_notes_and_lineage(
+    removals: Removals, remembered: SnapshotRef, newest: int, replaced: bool | None
+) -> Answer:
+    """What the notes and the table's line say of a snapshot that is not there.
+
+    Args:
+        removals: the notes.
+        remembered: the snapshot.
+        newest: the id of the newest snapshot, 0 if there is none.
+        replaced: whether another snapshot of the lineage has its id; None if that is not known.
+    """
     noted = judge_notes(removals, removals.of_nonce(remembered.nonce))
     if noted.fate is Fate.ROLLED_BACK:
         return noted
@@ -129,17 +155,6 @@ def fate_of(
         return _unknown(
             "manifest lists are missing that would show whether the snapshot with its id replaced it"
         )
-    if there is None and _is_gap(snapshots, remembered):
-        return _unknown(
-            f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
-        )
-    remover = None
-    if stood_millis is not None:
-        remover = _may_have_removed(removals, remembered, stood_millis, removed_it)
-    if remover is not None:
-        return _unknown(
-            f"{_in_words(remover)}, and may have taken snapshot {remembered.id}, which had expired"
-        )
     return noted
 
 
@@ -149,8 +164,8 @@ def _may_have_removed(
     stood_millis: int,
     removed_it: Callable[[Removed], bool],
 ) -> Removed | None:
-    """The first note, since that time, of a run that may have removed the snapshot although it had
-    expired; None if there is none.
+    """The first note since `stood_millis` of a run that may have removed the snapshot although it
+    had expired; None if there is none.
     """
     for removed in removals.removed:
         if removed.millis is None or is_before(removed, stood_millis):
@@ -178,8 +193,8 @@ def fate_of_batch(
         removals: the notes.
         uuids: the attempts at the batch, the newest first.
         attempted_millis: when the newest attempt was made, in epoch milliseconds.
-        removed_it: whether a note is of another snapshot whose removal removed the batch, too: that of
-            an earlier batch, or one that also has the batch, as a `recommit` makes it.
+        removed_it: whether a note is of another snapshot whose removal removed the batch, too: that
+            of an earlier batch, or one that also has the batch, as a `recommit` makes it.
     """
     newest, *earlier = uuids
     removed = removals.of_uuid(newest)
@@ -204,7 +219,7 @@ def judge_notes(removals: Removals, removed: Removed | None) -> Answer:
         return _unknown(
             f"{_in_words(removed)}, but did not end, so whether that snapshot went is not known"
         )
-    if removed is not None:
+    if removed is not None:  # it ended, so it is not `certain`
         return _unknown(f"{_in_words(removed)}, but where the branch was made is not known")
     if removals.doubts:
         return _unknown(
@@ -274,9 +289,9 @@ def _in_words(removed: Removed) -> str:
 
 
 def _is_gap(snapshots: SnapshotStore, remembered: SnapshotRef) -> bool:
-    """Whether an older snapshot of the table stands. Expiry removes the oldest first, so expiry has
-    not removed the remembered snapshot. A snapshot that a paused writer created again proves
-    nothing.
+    """Whether the snapshot before the remembered one exists, and an older snapshot of the table
+    stands. Expiry removes the oldest first, so expiry has not removed the remembered snapshot. A
+    snapshot that a paused writer created again proves nothing.
     """
     if not snapshots.exists(remembered.id - 1):
         return False

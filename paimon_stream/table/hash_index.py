@@ -31,7 +31,8 @@ def read_index_file(
     """
     path = layout.index_file(partition, bucket, file)
     data = read_if_there(storage.read, path)
-    if data is None or not len(data) == file.file_size == 4 * file.row_count:
+    has_size = data is not None and len(data) == file.file_size == 4 * file.row_count
+    if data is None or not has_size:
         state = "is missing" if data is None else f"has {len(data):,} bytes"
         raise CorruptMetadata(
             f"{storage.location}/{path} {state}; its entry says "

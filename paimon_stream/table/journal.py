@@ -57,7 +57,7 @@ class JournalEntry:
             the empty table.
         newest: the latest snapshot at the judgement; None if that is `base`, and in entries of
             older releases.
-        previous: the last batch that this stream had published before.
+        previous: the last batch that this stream had published before; None without any.
         prepared_millis: when the data files were prepared.
         reused_millis: when an attempt took over the data files of an earlier attempt; None for
             other attempts, and in entries of older releases.
@@ -155,6 +155,9 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
             for name in message.file_names():
                 checked_name(name, path)  # raises for a wrong name
         previous = body["previous"]
+        reused_millis = body.get("reusedMillis")
+        if reused_millis is not None:
+            reused_millis = integer(reused_millis)
         return JournalEntry(
             **{attribute: read(body[key]) for attribute, key, read in _FIELDS},
             messages=messages,
@@ -163,9 +166,7 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
             base=_optional_ref(body["base"]),
             newest=_optional_ref(body.get("newest")),
             previous=_previous(previous) if previous else None,
-            reused_millis=(
-                None if body.get("reusedMillis") is None else integer(body["reusedMillis"])
-            ),
+            reused_millis=reused_millis,
             overwrites=bool(body.get("overwrites", False)),
         )
 
@@ -184,7 +185,9 @@ class Journal:
     """The journal of one commit user in one table."""
 
     def __init__(self, storage: Storage, user: str, folder: str | None = None) -> None:
-        """Callers that read the journals of all users know only the `folder`, and pass it."""
+        """`folder` is that of the user; None if it follows from the name. Callers that read the
+        journals of all users know only the folder. They pass an empty name.
+        """
         self._storage = storage
         self._folder = folder or user_folder(user)
         self._kept: tuple[int, ...] | None = None  # the batches with an entry; None if unknown

@@ -18,11 +18,11 @@ from paimon_stream.table.table import Table
 
 
 def journalled_batches(storage: Storage) -> Iterator[tuple[str, JournalEntry]]:
-    """The commit users of the table, each with the entries of its journal that can be read. A
-    stream stops at an entry that cannot be read. Raises `StorageError`.
+    """The commit users of the table, each with the entries of its journal. Entries that cannot be
+    read are left out: a stream reports those of its own. Raises `StorageError`.
     """
     for name in storage.list_folders(OWN_FOLDER):
-        journal = Journal(storage, "", f"{OWN_FOLDER}/{name}")
+        journal = Journal(storage, user="", folder=f"{OWN_FOLDER}/{name}")
         for batch_id in journal.batches():
             with suppress(FormatError):
                 entry = journal.read(batch_id)

@@ -17,7 +17,7 @@ from paimon_stream import options as opt
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound
 from paimon_stream.format import names
 from paimon_stream.format.binary_row import deserialize_partition
-from paimon_stream.format.entries import IndexFileMeta, ManifestEntry
+from paimon_stream.format.entries import EMPTY_ROW, IndexFileMeta, ManifestEntry
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
@@ -71,6 +71,7 @@ class ExternalPaths:
             )
         turns: list[str] = []
         for root, weight in zip(roots, weights, strict=True):
+            # The paths share a thousand turns by their weights.
             share = max(1, 1000 * weight // sum(weights)) if is_weighted else weight
             turns += [root] * share
         return cls(tuple(turns), strategy == "entropy-inject")
@@ -86,6 +87,7 @@ class ExternalPaths:
         if not self.turns:
             return f"{folder}/{name}"
         if self.has_entropy:
+            # 20 bits of a hash of the name, in folders of 4, 4, 4 and 8 bits.
             bits = f"{hash_bytes(name.encode(), seed=0) & 0xFFFFF:020b}"
             folder = "/".join((folder, bits[:4], bits[4:8], bits[8:12], bits[12:]))
         return f"{shown_root(self.turns[turn % len(self.turns)])}{folder}/{name}"
@@ -132,9 +134,13 @@ PIN_PREFIX: Final = "paimon-stream-rollback-"
 EARLIEST_HINT: Final = f"{SNAPSHOT_FOLDER}/EARLIEST"
 
 _ENTROPY: Final = re.compile(r"/(([01]{4}/){3}[01]{8}/)?\Z")
+"""The end of a folder's path: a slash, and perhaps the folders of bits."""
 _LONGEST_USER: Final = 180
+"""The most characters in the name of a commit user's folder."""
 _MOST_DIGITS: Final = 100
+"""Longer numbers in names are not parsed."""
 _HINT_BYTES: Final = 32
+"""The most bytes of a hint that is read."""
 
 
 def snapshot_path(snapshot_id: int) -> str:
@@ -170,21 +176,18 @@ def id_in_name(name: str, prefix: str) -> int | None:
     """The number after the prefix (`snapshot-12` → 12); None for any other name (format.md §1.1),
     and for a number of more than 64 bits.
     """
+    if not name.startswith(prefix):
+        return None
     digits = name[len(prefix) :]
-    if not (
-        name.startswith(prefix)
-        and digits.isascii()
-        and digits.isdigit()
-        and len(digits) < _MOST_DIGITS
-    ):
+    if not (digits.isdigit() and digits.isascii() and len(digits) < _MOST_DIGITS):
         return None
     number = int(digits)
     return number if number < 2**63 else None
 
 
 def read_hint(storage: Storage, path: str) -> str | None:
-    """The text of a hint file; None if it is missing or, without reading it, over 32 bytes. Raises
-    `StorageError`.
+    """The text of a hint file; None if it is missing. A file of more than 32 bytes is not read: the
+    text says then how large it is. Raises `StorageError`.
     """
     try:
         return storage.read(path, _HINT_BYTES).decode("utf-8", "replace")
@@ -201,12 +204,14 @@ def escape_user(user: str) -> str:
     a file name is cut, and ends in a hash.
     """
     if not user:
-        return "%"
+        return "%"  # no other user becomes this
     escaped = quote(user, safe="", errors="surrogatepass").replace(".", "%2E").replace("~", "%7E")
     if len(escaped) <= _LONGEST_USER:
         return escaped
     digest = hashlib.sha256(user.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"{escaped[: _LONGEST_USER - 66]}%-{digest}"
+    return (
+        f"{escaped[: _LONGEST_USER - 66]}%-{digest}"  # the mark and the digest have 66 characters
+    )
 
 
 def user_folder(user: str) -> str:
@@ -299,12 +304,14 @@ class Layout:
         """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without
         partitions. Raises `FormatError` for bytes that are not such a row.
         """
+        if not self.partition_keys and partition == EMPTY_ROW:
+            return ""
         return partition_path(
             self.partition_keys,
             self.partition_types,
             self.partition_values(partition),
             self.default_name,
-            self.legacy_name,
+            legacy=self.legacy_name,
         )
 
     @property
@@ -341,6 +348,7 @@ class Layout:
         """The folder of the file at an external path, as the table's storage shows it. `folder` is
         that of the file's bucket in the table. Raises `CorruptMetadata`.
         """
+        # After the root comes the bucket's folder, then perhaps folders of bits.
         root, separator, entropy = f"{path.rpartition('/')[0]}/".rpartition(f"/{folder}/")
         is_in_folder = separator and _ENTROPY.fullmatch(f"/{entropy}")
         if self.external is None or not is_in_folder or not self.external.holds(root):
@@ -383,8 +391,9 @@ class Layout:
         return self.in_folder(INDEX_FOLDER, file.file_name)
 
     def holds(self, path: str) -> bool:
-        """Whether the path, relative to the table, can be that of a data file or index file: a file
-        in a bucket of a partition, or in the index folder.
+        """Whether the path can be that of a data file or index file: a file in a bucket of a
+        partition, or in the index folder. It is relative to the table, or begins with an external
+        path that the options name.
         """
         folder, _, name = path.rpartition("/")
         if names.wrong_with(name) is not None:
@@ -392,6 +401,7 @@ class Layout:
         if folder == INDEX_FOLDER:
             return True
         root, inner = split_root(f"{folder}/")
+        # The slash at the end goes, and in external paths the folders of bits.
         inner = _ENTROPY.sub("", inner) if root else inner[:-1]
         start = f"{self.directory}/" if self.directory else ""
         *partitions, bucket = inner.removeprefix(start).split("/")

@@ -42,7 +42,9 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                     f"There is no bucket {message.bucket} of {message.total_buckets}."
                 )
             for name in message.file_names():
-                checked_name(name, location, "It")  # raises for a wrong name
+                checked_name(name, location, source="It")  # raises for a wrong name
+            # A file inside the table has no external path. The table has those of compacted files
+            # already.
             known_paths = {None, *(file.external_path for file in message.compact_before)}
             for file in (
                 *message.new_files,
@@ -61,10 +63,13 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
 
 def _misfit(message: CommitMessage, problem: str, location: str) -> FormatError:
     """The error for a commit message; `problem` is a sentence."""
+    partition = None
+    if isinstance(message.partition, bytes):
+        partition = message.partition.hex()
     return FormatError(
         f"a commit message does not fit the table, so nothing of it was published or deleted: {problem} Its "
         "writer or the bytes are wrong: write its files again.",
-        partition=message.partition.hex() if isinstance(message.partition, bytes) else None,
+        partition=partition,
         bucket=message.bucket,
     ).of_table(location)
 

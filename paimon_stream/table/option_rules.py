@@ -78,7 +78,7 @@ _CHANGELOG_RETENTION: Final = (
 """The options of long-lived changelogs, each with that of snapshots from which it takes its
 default.
 """
-_HUNDRED_YEARS: Final = 86_400_000 * 36_525
+_HUNDRED_YEARS: Final = 86_400_000 * 36_525  # in milliseconds
 _TAG_PERIODS: Final = {"daily": 86_400_000, "two-hours": 7_200_000, "hourly": 3_600_000}
 _DEFAULTS: Final = {
     option.key: option.default for option in opt.table_options() if option.default is not None
@@ -198,6 +198,7 @@ def _check_types_of_columns(schema: TableSchema, options: opt.Options) -> None:
 
 
 def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
+    """Raises `InvalidOption` if the option `key` names columns that are not `known`."""
     missing = [name for name in named if name not in known]
     if missing:
         raise InvalidOption(
@@ -354,6 +355,8 @@ def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, u
     if old == new:
         return
     if key == opt.BUCKET.key:
+        # One number of buckets may become another. Between that and no fixed number, rows would
+        # move.
         is_fixed = used and (text is None or "-1" in (old, new))
     elif key == opt.DELETION_VECTORS.key:
         modifiable = options.get("deletion-vectors.modifiable", "false")
@@ -374,7 +377,11 @@ def with_renamed(stored: Mapping[str, str], old: str, new: str) -> dict[str, str
     """
 
     def renamed(names: str) -> str:
-        return ",".join(new if name.strip() == old else name for name in names.split(","))
+        listed = names.split(",")
+        for place, name in enumerate(listed):
+            if name.strip() == old:
+                listed[place] = new
+        return ",".join(listed)
 
     options = {}
     for key, text in stored.items():

@@ -217,9 +217,9 @@ class PartitionFilter:
         if rows is None and specs and None not in spec_rows:
             rows = [row for row in spec_rows if row is not None]
             specs = None
-        chooses = bool(self._types)
-        self._rows = None if rows is None or not chooses else frozenset(rows)
-        self._specs = None if specs is None or not chooses else tuple(specs)
+        has_columns = bool(self._types)
+        self._rows = frozenset(rows) if rows is not None and has_columns else None
+        self._specs = tuple(specs) if specs is not None and has_columns else None
         self._values = [deserialize_partition(self._types, row) for row in self._rows or ()]
         self._known: dict[bytes, bool] = {}
 
@@ -249,6 +249,7 @@ class PartitionFilter:
             return True
         bounds = partition_bounds(self._types, stats)
         if bounds is None:
+            # Nothing is known, so the answer is False only if no partition is chosen at all.
             return self._rows is None or bool(self._rows)
         if self._specs is not None:
             return any(spec.may_be_within(bounds) for spec in self._specs)

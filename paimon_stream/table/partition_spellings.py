@@ -1,7 +1,7 @@
-"""The folders of a partition by FLOAT or DOUBLE. A folder's name is Java's text of the value. Before
-version 19, Java gives some values more digits: 2.0E23 is 1.9999999999999998E23 there. So one value
-may have several folders. `SpelledStorage` shows all of them as the folder that `Layout` names:
-reading, listing and deleting finds the files of each, and writing uses a folder that exists.
+"""The folders of a partition by FLOAT or DOUBLE. A folder's name is Java's text of the value.
+Before version 19, Java gives some values more digits: 2.0E23 is 1.9999999999999998E23 there. So one
+value may have several folders. `SpelledStorage` shows all of them as the folder that `Layout`
+names: reading, listing and deleting finds the files of each, and writing uses a folder that exists.
 """
 
 import math
@@ -55,19 +55,19 @@ def without_spellings(storage: Storage) -> Storage:
     if not isinstance(whole_storage, SpelledStorage):
         return storage
     return (
-        whole_storage.base
+        whole_storage.wrapped
         if whole_storage is storage
-        else branch_storage(whole_storage.base, branch_of(storage))
+        else branch_storage(whole_storage.wrapped, branch_of(storage))
     )
 
 
 class SpelledStorage(StorageView):
-    """Callers see it as a `Storage` (`with_spellings`). A path that leads to no such partition
-    costs nothing more. For a file that is not where `Layout` says, and for each new file, there is
-    a listing for each FLOAT or DOUBLE in its path.
+    """Callers see it as a `Storage` (`with_spellings`). A path that leads to no partition by FLOAT
+    or DOUBLE costs nothing more. For a file that is not where `Layout` says, and for each new file,
+    there is a listing for each FLOAT or DOUBLE in its path.
 
     Attributes:
-        base: the storage that shows each folder under its own name.
+        wrapped: the storage that shows each folder under its own name.
         directory: the folder of the partitions.
         keys: the names and types of the partition columns.
     """
@@ -75,26 +75,27 @@ class SpelledStorage(StorageView):
     __slots__ = ("directory", "keys")
 
     def __init__(
-        self, base: Storage, directory: str, keys: tuple[tuple[str, DataType], ...]
+        self, wrapped: Storage, directory: str, keys: tuple[tuple[str, DataType], ...]
     ) -> None:
-        self.base = base
+        self.wrapped = wrapped
         self.directory = directory
         self.keys = keys
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SpelledStorage, (self.base, self.directory, self.keys)
+        return SpelledStorage, (self.wrapped, self.directory, self.keys)
 
     def __getattr__(self, name: str) -> Any:
-        of_base = getattr(self.base, name)
+        of_wrapped = getattr(self.wrapped, name)
         if name in _FIRST_FOUND:
-            return partial(self._first_found, of_base)
+            return partial(self._first_found, of_wrapped)
         if name in _WRITES:
-            return partial(self._written, of_base)
+            return partial(self._written, of_wrapped)
         if name in BY_PATH or name in ("write_all", "delete_all"):
             raise AttributeError(name)  # the class has a method for each of the others
-        return of_base
+        return of_wrapped
 
     def _written(self, write: Callable[..., T], path: str, *arguments: Any) -> T:
+        """What `write` returns for the path in a folder that exists, if there is one."""
         return write(self._places(path)[0], *arguments)
 
     def _first_found(self, find: Callable[..., T], path: str, *arguments: Any) -> T:
@@ -117,29 +118,31 @@ class SpelledStorage(StorageView):
         """What the storage says of the file, under the path that is asked for. Raises
         `NotFound`.
         """
-        return replace(self._first_found(self.base.stat, path), path=path)
+        return replace(self._first_found(self.wrapped.stat, path), path=path)
 
     def exists(self, path: str) -> bool:
         """Whether one of the folders has the file."""
-        return self.base.exists(path) or any(map(self.base.exists, self._places(path)))
+        return self.wrapped.exists(path) or any(map(self.wrapped.exists, self._places(path)))
 
     def is_link(self, path: str) -> bool:
         """Whether the path is a link in one of the folders."""
-        return any(map(self.base.is_link, self._places(path)))
+        return any(map(self.wrapped.is_link, self._places(path)))
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """The files of all folders, as if they were in this one."""
         files = [
             replace(file, path=folder + file.path.removeprefix(place))
             for place in self._places(folder)
-            for file in self.base.list_files(place, prefix)
+            for file in self.wrapped.list_files(place, prefix)
         ]
         return sorted(files, key=lambda file: file.path)
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
         """The names of the files of all folders."""
         return sorted(
-            name for place in self._places(folder) for name in self.base.list_names(place, prefix)
+            name
+            for place in self._places(folder)
+            for name in self.wrapped.list_names(place, prefix)
         )
 
     def list_folders(self, folder: str) -> list[str]:
@@ -149,32 +152,32 @@ class SpelledStorage(StorageView):
             {
                 self._shown(below + name)[len(below) :]
                 for place in self._places(folder)
-                for name in self.base.list_folders(place)
+                for name in self.wrapped.list_folders(place)
             }
         )
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
         """The files below all folders, under the paths that `Layout` gives them."""
         for place in self._places(folder):
-            for page in self.base.list_below(place):
+            for page in self.wrapped.list_below(place):
                 yield [replace(file, path=self._shown(file.path)) for file in page]
 
     def delete(self, path: str) -> None:
         """Deletes the file, or the empty folder, in every folder that spells this partition."""
         for place in self._places(path):
-            self.base.delete(place)
+            self.wrapped.delete(place)
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
         """Deletes each file in each of its folders. The errors have the paths that are asked for."""
         known = Places()
         shown = {place: path for path in paths for place in self._places(path, known)}
-        errors = self.base.delete_all(list(shown))
+        errors = self.wrapped.delete_all(list(shown))
         return {shown[place]: error for place, error in errors.items()}
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Writes each file into a folder that exists."""
         known = Places()
-        self.base.write_all([(self._places(path, known)[0], data) for path, data in files])
+        self.wrapped.write_all([(self._places(path, known)[0], data) for path, data in files])
 
     def _split(self, path: str) -> tuple[str, list[str], str]:
         """The part of the path above the partition, the folders of the partition, and the part
@@ -220,7 +223,7 @@ class SpelledStorage(StorageView):
         """
         if not type_.is_float or self._number(level, name) is None:
             return [name]
-        listed = self.base.list_folders(place.removesuffix("/"))
+        listed = self.wrapped.list_folders(place.removesuffix("/"))
         spellings = sorted(other for other in listed if self._canonical(level, other) == name)
         if name in spellings:
             spellings.remove(name)

@@ -1,6 +1,6 @@
 """Decides whether anything refers to a file of a table. Whoever deletes files that it has not just
-written itself asks here, but for expiry, which deletes only what the snapshots that expire name, and
-asks `maintenance/kept_files.py`.
+written itself asks here, but for expiry, which deletes only what the snapshots that expire name,
+and asks `maintenance/kept_files.py`.
 
 Files are referred to by the journals of streams (files that wait to be committed or removed) and by
 the *roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.
@@ -63,6 +63,9 @@ _ROOTS: Final = tuple(
     for folder in (layout.TAG_FOLDER, layout.SNAPSHOT_FOLDER, layout.CHANGELOG_FOLDER)
 )
 _ROUNDS: Final = 20
+"""How often roots are listed at most, while they come and go."""
+_PENDING: Final = 1 << 16
+"""How many names may wait to be sorted."""
 
 
 def name_hash(name: str) -> int:
@@ -80,7 +83,7 @@ class NameSet:
     def add(self, names: Iterable[str]) -> None:
         """Adds the names."""
         self._pending.extend(map(name_hash, names))
-        if len(self._pending) > 1 << 16:
+        if len(self._pending) > _PENDING:
             self._settle()
 
     def __contains__(self, name: str) -> bool:
@@ -174,7 +177,7 @@ def removal_of_tag(path: str) -> str:
 def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
     for history in histories(storage):
         for folder in history.list_folders(layout.OWN_FOLDER):
-            journal = Journal(history, "", f"{layout.OWN_FOLDER}/{folder}")
+            journal = Journal(history, user="", folder=f"{layout.OWN_FOLDER}/{folder}")
             for batch in journal.batches():
                 entry = journal.read(batch)
                 if entry is not None:  # else its batch was published meanwhile

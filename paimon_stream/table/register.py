@@ -1,8 +1,8 @@
 """The register: the streams that were judged and admitted to a table. Each has a file
 `_paimon_stream/<commit user>/writer` (exactly-once.md §1, §4). The file is made only after a first
 batch was judged, so an identity that was refused is not registered. In the file of a stream that is
-registered, a new run adds its name before that (`stream/claims.py`). A stream writes the file, and a
-fast forward copies it.
+registered, a new run adds its name before that (`stream/claims.py`). A stream writes the file, and
+a fast forward copies it.
 """
 
 from collections.abc import Callable, Collection
@@ -177,7 +177,7 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
     return None if data is None else decode_register(data, path)
 
 
-def standing_runs(storage: Storage, folder: str) -> frozenset[str]:
+def runs_with_claims(storage: Storage, folder: str) -> frozenset[str]:
     """The names of the runs that no later run has ended, by the claims in the folder of a commit
     user.
     """
@@ -196,5 +196,7 @@ def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) ->
 
 
 def is_newest_register(registered: RegisteredWriter, runs: Collection[str]) -> bool:
-    """Whether no later run than the register's had begun before these runs."""
+    """Whether no run that is later than the register's has ended its claim: `runs` are those whose
+    claims stand. A register of an older release names no run, and counts as the newest.
+    """
     return registered.run is None or registered.run in runs

@@ -330,6 +330,7 @@ class RemovalNotes:
             )
 
     def _encoded(self, millis: int, removed: Sequence[Removed], *, ended: bool) -> bytes:
+        of_expired = {"tookExpired": True} if self._removes_expired else {}
         return encode_checksummed(
             _KIND,
             {
@@ -337,7 +338,7 @@ class RemovalNotes:
                 "target": self._target.node(),
                 "millis": millis,
                 "ended": ended,
-                **({"tookExpired": True} if self._removes_expired else {}),
+                **of_expired,
                 "removed": [
                     {
                         "snapshot": entry.snapshot and entry.snapshot.node(),
@@ -507,9 +508,11 @@ def _read(storage: Storage, path: str) -> Removals:
 
 
 def _decoded(node: Mapping[str, Any]) -> Removed:
-    snapshot = node["snapshot"]
+    snapshot = None
+    if node["snapshot"] is not None:
+        snapshot = SnapshotRef.of_node(node["snapshot"])
     return Removed(
-        snapshot=None if snapshot is None else SnapshotRef.of_node(snapshot),
+        snapshot=snapshot,
         uuids=tuple(map(str, node["uuids"])),
         user=str(node["user"]),
         identifier=integer(node["identifier"]),

@@ -5,11 +5,11 @@
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError
+from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import DataFileMeta
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
@@ -24,15 +24,15 @@ def tracked(schema: TableSchema) -> TableSchema:
     return replace(schema, fields=(*schema.fields, ROW_ID_COLUMN, SEQUENCE_COLUMN))
 
 
-def fill_row_ids(batch: pa.RecordBatch, file: DataFileMeta, start: int) -> pa.RecordBatch:
-    """A file's rows from position `start` on, with ids and sequence numbers. Raises `FormatError`
-    if the file has no row ids.
+def fill_row_ids(batch: pa.RecordBatch, file: DataFileMeta, positions: Positions) -> pa.RecordBatch:
+    """Rows at these positions of a file, with ids and sequence numbers. Raises `FormatError` if the
+    file has no row ids.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if columns[ROW_ID].null_count:
         if file.first_row_id is None:
             raise FormatError("its rows have no ids, which row-tracking.enabled requires")
-        ids = np.arange(start, start + batch.num_rows) + file.first_row_id
-        columns[ROW_ID] = pc.coalesce(columns[ROW_ID], pa.array(ids))
+        ids = pa.array(positions + file.first_row_id)
+        columns[ROW_ID] = pc.coalesce(columns[ROW_ID], ids)
     columns[SEQUENCE] = pc.coalesce(columns[SEQUENCE], pa.scalar(file.max_sequence_number))
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=batch.schema)

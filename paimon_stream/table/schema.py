@@ -55,7 +55,7 @@ def no_such_branch(storage: BranchStorage) -> NotFound:
     """The error for a branch that does not exist, or is half made or half deleted. Raises
     `StorageError`.
     """
-    table = storage.base
+    table = storage.wrapped
     if not table.list_names(SCHEMA_FOLDER, _PREFIX):
         return no_such_table(table)
     return NotFound(

@@ -28,6 +28,7 @@ Mode = Literal["add", "widen"]
 _SEQUENCE_FIELD: Final = "a sequence field"
 
 _INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
+# The digits that an integer type needs in a DECIMAL.
 _DIGITS: Final = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
 _SMALL: Final = {TypeRoot.TINYINT, TypeRoot.SMALLINT}
 _EXACT_IN: Final = {
@@ -195,9 +196,9 @@ class _Merger:
         return old
 
     def _leaf(self, old: DataType, new: DataType, path: str) -> DataType:
-        decimals = old.root is new.root is TypeRoot.DECIMAL
-        narrower = decimals and old.scale == new.scale and old.precision >= new.precision
-        if narrower or old.with_nullable(True) == new.with_nullable(True):
+        are_decimals = old.root is new.root is TypeRoot.DECIMAL
+        is_narrower = are_decimals and old.scale == new.scale and old.precision >= new.precision
+        if is_narrower or old.with_nullable(True) == new.with_nullable(True):
             return old
         widened = None if old.is_nested or new.is_nested else wider(old, new)
         if widened is None:
@@ -377,6 +378,9 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
 
 
 def _dropped(schema: TableSchema, change: SchemaChange, old: DataField) -> None:
+    """None, because no column takes the place of the old one. Raises `IncompatibleSchema` for a
+    column that must stay.
+    """
     use = fixed_columns(schema).get(old.name)
     if use:
         raise _stays(change, use)

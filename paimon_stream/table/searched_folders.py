@@ -29,14 +29,14 @@ class SearchedFolders:
     Attributes:
         storage: the table.
         layout: where its files are.
-        most: how many paths `skipped` holds at most.
+        most_skipped: how many paths `skipped` holds at most.
         skipped: the paths that were met and not looked into: symbolic links, and folders that are
             named almost like a bucket or partition.
     """
 
     storage: Storage
     layout: Layout
-    most: int = 0
+    most_skipped: int = 0
     skipped: dict[str, None] = field(default_factory=dict, init=False)
     # By folder, whether its files are searched.
     _known: dict[str, bool] = field(default_factory=dict, init=False)
@@ -131,5 +131,5 @@ class SearchedFolders:
                 yield path
 
     def _skip(self, path: str) -> None:
-        if len(self.skipped) < self.most:
+        if len(self.skipped) < self.most_skipped:
             self.skipped[shown(path)] = None

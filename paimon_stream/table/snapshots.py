@@ -39,7 +39,9 @@ _HINT_ATTEMPTS: Final = 5
 _LISTED_EVERY: Final = 256
 """After this many trusted hints in a row, the snapshots are listed anyway."""
 _SAMPLES: Final = 8
+"""How many snapshots `survey` reads at most."""
 _REMEMBERED: Final = 1024
+"""How many snapshots a store remembers by their nonces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +58,18 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class _Belief:
-    """The snapshot that a store believes to be the newest.
+class _KnownNewest:
+    """What a store knows of the newest snapshot.
 
     Attributes:
         newest: the newest known snapshot; None before the first listing, and in an empty table.
-        times: how often it was believed since the last listing.
-        doubted: whether the hint must be looked at before it is believed again.
+        times: how often it was proven since the last listing.
+        hint_first: whether the hint must be looked at before it counts again.
     """
 
     newest: Snapshot | None = None
     times: int = 0
-    doubted: bool = False
+    hint_first: bool = False
 
 
 class SnapshotStore:
@@ -85,11 +87,11 @@ class SnapshotStore:
         self._reads_in_turn = tally_of(storage) is None
         self._parsed: tuple[bytes, Snapshot] | None = None
         """The bytes of the last file that was read, and what they say."""
-        self._belief = _Belief()
+        self._known_newest = _KnownNewest()
         self._reported: int | None = None
         """The stale hint that a warning has named."""
-        self._to_survey = range(0)
-        """The ids without a gap, as of the last listing, until `survey` has read some of them."""
+        self._to_sample = range(0)
+        """The ids without a gap, as of the last listing, until `read_samples` has read some of them."""
         self._known: dict[int, SnapshotRef] = {}
         """By id, snapshots that were part of the table's lineage."""
 
@@ -116,37 +118,37 @@ class SnapshotStore:
         nobody else commits, the newest known one is still the newest, and no hint is needed. Raises
         `CorruptMetadata`, `UnknownVersion`, `StorageError`.
         """
-        return self._believed() or self._listed()
+        return self._newest_if_proven() or self._listed()
 
-    def believe(self, snapshot: Snapshot, content: bytes) -> None:
+    def record(self, snapshot: Snapshot, content: bytes) -> None:
         """Records a snapshot that is certainly part of the table. While it exists, it proves later
         hints. If its encoded form is passed as `content`, it need not be parsed again.
         """
         self._parsed = (content, snapshot)
-        newest = self._belief.newest
+        newest = self._known_newest.newest
         if newest is None or snapshot.id > newest.id:
-            self._belief = replace(self._belief, newest=snapshot)
+            self._known_newest = replace(self._known_newest, newest=snapshot)
         self._remember(snapshot)
 
-    def doubt(self) -> None:
+    def look_at_hint(self) -> None:
         """Makes the next `latest` look at the hint, because ids around the newest known one have
         changed.
         """
-        self._belief = replace(self._belief, doubted=True)
+        self._known_newest = replace(self._known_newest, hint_first=True)
 
-    def survey(self) -> None:
+    def read_samples(self) -> None:
         """Reads a few evenly spaced snapshots of the lineage that `latest` listed last, once per
         listing. They can prove a rollback later (`rolled_back_to`). Raises `StorageError`.
         """
-        ids = self._to_survey
+        ids = self._to_sample
         if not ids:
             return
-        step = -(-len(ids) // _SAMPLES)
+        step = -(-len(ids) // _SAMPLES)  # rounded up, so that at most `_SAMPLES` are read
         reads = [partial(self._if_readable, snapshot_id) for snapshot_id in ids[::step]]
         for snapshot in self.storage.together(reads):
             if snapshot is not None:
                 self._remember(snapshot)
-        self._to_survey = range(0)
+        self._to_sample = range(0)
 
     def _if_readable(self, snapshot_id: int) -> Snapshot | None:
         """The snapshot; None if it is missing or broken, because such a snapshot proves nothing."""
@@ -170,17 +172,17 @@ class SnapshotStore:
         known: Iterable[Snapshot | SnapshotRef] = chain(self._known.values(), self.tags())
         return any(self.stands(snapshot) for snapshot in known if snapshot.id in present)
 
-    def _believed(self) -> Snapshot | None:
+    def _newest_if_proven(self) -> Snapshot | None:
         """The newest known snapshot, or else the one that LATEST names, if it is proven to be the
         newest; None if a listing must decide.
 
         The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be
         part of the table exists, all later ones exist, too, and above a missing id there are none.
         """
-        known = self._belief.newest
-        if known is None or self._belief.times >= _LISTED_EVERY:
+        known = self._known_newest.newest
+        if known is None or self._known_newest.times >= _LISTED_EVERY:
             return None
-        newest = None if self._belief.doubted else self._proven(known.id, known)
+        newest = None if self._known_newest.hint_first else self._proven(known.id, known)
         if newest is not None:
             return newest
         hint = self._hint(layout.LATEST_HINT)
@@ -198,22 +200,23 @@ class SnapshotStore:
         still_known = snapshots[-1]
         if follows or newest is None or still_known is None or still_known.nonce != known.nonce:
             return None
-        self._belief = _Belief(newest, self._belief.times + 1)
+        self._known_newest = _KnownNewest(newest, self._known_newest.times + 1)
         self._remember(newest)
         return cast("Snapshot", newest)
 
     def _listed(self) -> Snapshot | None:
         hint, ids = self.storage.together([partial(self._hint, layout.LATEST_HINT), self.ids])
         for attempt in range(_LATEST_ATTEMPTS):
-            if attempt:
+            # The hint may have been written after the first listing, which was under way with it.
+            if attempt or (hint is not None and not ids):
                 ids = self.ids()
             if hint is not None and not ids:
                 self._require_no_hint()
             newest = self.find(ids[-1]) if ids else None
             if newest is None and ids:
                 continue  # it has expired or was rolled back since the listing
-            self._belief = _Belief(newest)
-            self._to_survey = _unbroken(ids)
+            self._known_newest = _KnownNewest(newest)
+            self._to_sample = _unbroken(ids)
             if newest is not None:
                 self._remember(newest)
             self._report_stale(hint, ids)
@@ -244,14 +247,10 @@ class SnapshotStore:
         """Warns once if LATEST names an old snapshot, because other engines trust it. A listing
         takes time, so beside many writers it may lack the next snapshot.
         """
-        if (
-            hint is None
-            or hint not in ids
-            or hint == ids[-1]
-            or hint + 1 in ids
-            or hint == self._reported
-            or self.exists(hint + 1)
-        ):
+        if hint is None or hint not in ids or hint == ids[-1] or hint == self._reported:
+            return
+        # From a hint whose next snapshot exists, other engines find the newest one.
+        if hint + 1 in ids or self.exists(hint + 1):
             return
         self._reported = hint
         _LOG.warning(
@@ -436,7 +435,9 @@ class SnapshotStore:
             text = layout.read_hint(self.storage, path)
         except StorageError:
             return None
-        return None if text is None else layout.id_in_name(text.strip(), "") or None
+        if text is None:
+            return None
+        return layout.id_in_name(text.strip(), "") or None  # no snapshot has the id 0
 
     def _remember(self, snapshot: Snapshot) -> None:
         """Remembers a snapshot of the table's lineage. If there are too many, every second one is

@@ -128,8 +128,8 @@ def create_table(
     runtime: Runtime | None = None,
 ) -> Table | None:
     """Creates a table at the storage's root by creating its first schema atomically; None if there
-    is already a table, whatever its schema. Raises `IncompatibleSchema`, `InvalidOption`,
-    `StorageError`. Nothing is created then, because Java could not write such a table either.
+    is already a table, whatever its schema. Raises `StorageError`. Raises `IncompatibleSchema` or
+    `InvalidOption` for a table that Java could not write either; nothing is created then.
     """
     schema = first_schema(
         fields,
@@ -263,11 +263,8 @@ def _check_kind(table: Table) -> None:
     _check_type(table)
     schema = table.schema
     buckets = table.options.value(opt.BUCKET)
-    if (
-        not schema.primary_keys
-        or buckets > 0
-        or set(schema.partition_keys) <= set(schema.primary_keys)
-    ):
+    keys_stay_in_partition = set(schema.partition_keys) <= set(schema.primary_keys)
+    if not schema.primary_keys or buckets > 0 or keys_stay_in_partition:
         return
     raise _refusal(
         table,
@@ -300,7 +297,7 @@ def _check_places(table: Table) -> None:
     """Checks where the table keeps data and history, and how manifests are written."""
     check_branch_option(table)
     for root in table.layout.roots:
-        # A store that cannot be opened or asked is an error.
+        # Raises for a store that cannot be opened or asked.
         table.storage.exists(f"{root}{SCHEMA_FOLDER}")
         if table.layout.index_beside_data:
             raise _unsupported(
@@ -387,7 +384,7 @@ def _refusal(
 def _check_partition_columns(table: Table) -> None:
     legacy = table.options.value(opt.PARTITION_LEGACY_NAME)
     for field in table.schema.partition_fields:
-        check_partition_key(field.name, field.type, legacy, table.location)
+        check_partition_key(field.name, field.type, legacy=legacy, table=table.location)
 
 
 # -- new schemas ----------------------------------------------------------------------------------
@@ -477,23 +474,33 @@ def evolve(
         if digest is not None:
             _require_same_table(table, schemas, digest)
         wanted = table_of(table.storage, merged, overrides)
-        try:
-            if schemas.create(merged):
-                _warn_of_nanoseconds(table.schema, merged)
-                return wanted
-        except errors.Unavailable:
-            if schemas.exists(merged.id) and schemas.get(merged.id) == merged:
-                return wanted
-            if schemas.latest_id() == table.schema.id:
-                # The schema does not exist, but a late put may still create it. The next attempt at
-                # the batch will find out.
-                raise
+        if _publish_schema(schemas, table.schema, merged):
+            return wanted
         table = table_of(table.storage, schemas.latest(), overrides)
     raise errors.CommitContended(
         f"others changed the schema {_ATTEMPTS} times while it was being changed here. "
         "Nothing was written. Try again when they are done.",
         attempts=_ATTEMPTS,
     ).of_table(table.location)
+
+
+def _publish_schema(schemas: SchemaStore, before: TableSchema, after: TableSchema) -> bool:
+    """Publishes the schema that follows `before`. Returns whether the table has it now. If not,
+    another writer was first. Raises `Unavailable` if that is not known, and `StorageError`.
+    """
+    try:
+        is_created = schemas.create(after)
+    except errors.Unavailable:
+        if schemas.exists(after.id) and schemas.get(after.id) == after:
+            return True
+        if schemas.latest_id() == before.id:
+            # The schema does not exist, but a late put may still create it. The next attempt at the
+            # batch will find out.
+            raise
+        return False
+    if is_created:
+        _warn_of_nanoseconds(before, after)
+    return is_created
 
 
 def _require_same_table(table: Table, schemas: SchemaStore, digest: str) -> None:

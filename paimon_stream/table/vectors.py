@@ -32,7 +32,7 @@ class VectorIndex:
     @classmethod
     def of(cls, table: Table, snapshot: Snapshot | None) -> "VectorIndex":
         """Reads the snapshot's index manifest, if it has one. Raises `CorruptMetadata` for an index
-        without places, `UnsupportedFeature` for an index file outside the table.
+        file without places, and what `ManifestStore.index_entries` raises.
         """
         if snapshot is None:
             return cls(table, snapshot, ())

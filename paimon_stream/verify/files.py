@@ -59,6 +59,7 @@ class Inventory:
         """The positions of the files that the listing lacks or has with another size."""
         if not len(paths) or not len(self._paths):
             return list(range(len(paths)))
+        # A hash above all listed ones is compared with the last.
         places = np.minimum(np.searchsorted(self._paths, paths), len(self._paths) - 1)
         is_right = (self._paths[places] == paths) & (self._sizes[places] == sizes)
         differing: list[int] = np.flatnonzero(~is_right).tolist()
@@ -96,11 +97,13 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
     order = np.argsort(ids, kind="stable")
     ids = ids[order]
     signs = signs[order]
-    first = np.concatenate([[True], ids[1:] != ids[:-1]])
-    if first.all() and (signs > 0).all():
+    is_first = np.concatenate([[True], ids[1:] != ids[:-1]])  # of the entries of an identity
+    if is_first.all() and (signs > 0).all():
         return Replayed(live=ids, twice=NONE, dangling=NONE)
+    # After each entry, how often its identity is live. The sum over all entries is reduced by what
+    # it was before the identity.
     running = np.cumsum(signs, dtype=np.int64)
-    starts = np.flatnonzero(first)
+    starts = np.flatnonzero(is_first)
     before = np.concatenate([[0], running[starts[1:] - 1]])
     running = running - np.repeat(before, np.diff(np.append(starts, len(ids))))
     ends = np.append(starts[1:], len(ids)) - 1
@@ -116,6 +119,8 @@ def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
     """
     if not delta:
         return Replayed(live=live, twice=NONE, dangling=NONE)
+    # Only the entries of these identities are replayed: first those that are live, as if they were
+    # added, then the new ones.
     touched = np.unique(np.concatenate([ids for ids, _ in delta]))
     places = np.searchsorted(live, touched)
     is_live = places < len(live)

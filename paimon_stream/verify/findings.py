@@ -16,7 +16,9 @@ REBUILD_LATER: Final = (
 Severity: TypeAlias = Literal["error", "warning", "info"]
 _ORDER: Final = {"error": 0, "warning": 1, "info": 2}
 _MOST_OF_A_KIND: Final = 100
+"""How many findings of one code are kept."""
 _SHOWN: Final = 5
+"""How many snapshots or tags a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,8 @@ class _Needs:
         named = []
         if ids:
             several = len(ids) > 1 or any(first != last for first, last in self.snapshots)
-            named.append(f"{'snapshots' if several else 'snapshot'} {_listed(ids)}")
+            noun = "snapshots" if several else "snapshot"
+            named.append(f"{noun} {_listed(ids)}")
         if self.tags:
             noun = "tags" if len(self.tags) > 1 else "tag"
             named.append(f"{noun} {_listed([repr(tag) for tag in self.tags])}")
@@ -182,9 +185,11 @@ class Findings:
         )
 
     def _shown(self, finding: Finding) -> Finding:
+        """The finding with the snapshots and tags that need its file."""
         needs = None if finding.path is None else self._needs.get(finding.path)
         if needs is None:
             return finding
+        # The tag of a rollback that is under way must not be deleted by hand.
         tags = [name for name in needs.tags if not name.startswith(PIN_PREFIX)]
         message = finding.message + needs.sentence()
         cure = finding.cure

@@ -49,7 +49,7 @@ class CheckedRoot:
 
     @property
     def tag(self) -> str | None:
-        """The tag's name, None for a snapshot."""
+        """The tag's name; None for a snapshot or a long-lived changelog."""
         prefix = f"{layout.TAG_FOLDER}/tag-"
         return self.path.removeprefix(prefix) if self.path.startswith(prefix) else None
 
@@ -128,7 +128,7 @@ def _read_root(
     """The root in a file. None if the file is gone, or if a finding says what is wrong with it.
     `number` is the id in the name of the file; None for a tag.
     """
-    kind = stat.path.partition("/")[0]
+    kind = stat.path.partition("/")[0]  # the folder is named for what is in it
     try:
         snapshot = decode_snapshot(storage.read(stat.path, MOST_JSON), stat.path)
     except NotFound:
@@ -196,8 +196,8 @@ def check_line(roots: Iterable[CheckedRoot], findings: Findings) -> None:
 
 
 def check_identifiers(roots: Sequence[CheckedRoot], findings: Findings) -> None:
-    """Checks that each commit of a user exists once, and that they are in order (semantics.md
-    §1.3).
+    """Checks that each append of a stream exists once, that the commits of a stream are in order,
+    and that no stream has batch commits (semantics.md §1.3).
     """
     last: dict[str, int] = {}
     published: dict[tuple[str, int, str], int] = {}
@@ -396,7 +396,7 @@ def check_journals(table: Table, roots: Sequence[CheckedRoot], findings: Finding
     for root in roots:
         committed[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
     for folder in storage.list_folders(layout.OWN_FOLDER):
-        journal = Journal(storage, "", f"{layout.OWN_FOLDER}/{folder}")
+        journal = Journal(storage, user="", folder=f"{layout.OWN_FOLDER}/{folder}")
         batches = journal.batches()
         for batch in batches:
             path = f"{layout.OWN_FOLDER}/{folder}/{batch}"

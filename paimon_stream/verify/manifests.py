@@ -34,7 +34,9 @@ from paimon_stream.verify.files import Inventory, Longs
 from paimon_stream.verify.findings import RESTORE, Findings
 
 _POOL: Final = 64
+"""How many files the pool of a sample may have for each that is drawn."""
 _AT_ONCE: Final = 4096
+"""How many entries are checked together."""
 _WHOLE_BLOCK: Final = 100
 """Blocks of fewer entries are written anew when manifests are merged."""
 _FIELDS: Final = (
@@ -72,7 +74,7 @@ _BlockKey: TypeAlias = tuple[int, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
+class WrongFile:
     """A file that is missing, or whose size is not that in its manifest. If the file is live, that
     is an error.
     """
@@ -85,8 +87,8 @@ class Suspect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestFacts:
-    """The facts that are kept of one manifest.
+class ManifestSummary:
+    """What is kept of one manifest.
 
     Attributes:
         ids: the identities of its entries, as hashes.
@@ -107,38 +109,38 @@ class ManifestFacts:
 
 
 @dataclass(slots=True)
-class SamplePool:
-    """The pool from which the files are drawn that are read in full. It has some files of each
+class SampleCandidates:
+    """The files from which those are drawn that are read in full. It has some files of each
     manifest.
 
     Attributes:
-        most: how many files are drawn at most.
+        most_files: how many files are drawn at most; 0 for none.
         rng: draws them.
     """
 
-    most: int
+    most_files: int
     rng: Rng
     _files: list[tuple[int, str]] = field(default_factory=list, init=False)
     """Each is the hash of the file's identity, and the path of its manifest."""
 
     def add(self, ids: Sequence[int], manifest: str) -> None:
         """Adds some of the files that a manifest adds. `ids` are the hashes of their identities."""
-        if len(ids) > self.most:
-            ids = [ids[self.rng.below(len(ids))] for _ in range(self.most)]
+        if len(ids) > self.most_files:
+            ids = [ids[self.rng.below(len(ids))] for _ in range(self.most_files)]
         self._files += [(identity, manifest) for identity in ids]
-        if len(self._files) > _POOL * self.most:
+        if len(self._files) > _POOL * self.most_files:
             self._files = [
                 self._files[self.rng.below(len(self._files))] for _ in range(len(self._files) // 2)
             ]
 
-    def draw(self, live: Longs, but: Container[int]) -> dict[str, set[int]]:
-        """Draws from the live files, apart from some. Returns the hashes of their identities, by
-        the paths of their manifests.
+    def draw(self, live: Longs, excluded: Container[int]) -> dict[str, set[int]]:
+        """Draws from the live files that are not `excluded`. All files are given as the hashes of
+        their identities. Returns those of the drawn files, by the paths of their manifests.
         """
         manifests = dict(self._files)
-        ids = [identity for identity in manifests if identity not in but]
+        ids = [identity for identity in manifests if identity not in excluded]
         alive = list(compress(ids, np.isin(np.array(ids, np.int64), live)))
-        while len(alive) > self.most:
+        while len(alive) > self.most_files:
             alive.pop(self.rng.below(len(alive)))
         drawn: dict[str, set[int]] = {}
         for identity in alive:
@@ -152,7 +154,7 @@ class BucketFolders:
 
     Attributes:
         layout: the layout of the table.
-        by_hash: the folders whose hashes are in `ManifestFacts.ranges`.
+        by_hash: the folders whose hashes are in `ManifestSummary.ranges`.
     """
 
     layout: Layout
@@ -194,17 +196,17 @@ class BucketFolders:
 
 
 @dataclass(slots=True, kw_only=True)
-class Shelf:
-    """All manifests that were read, and what was found in their entries.
+class CheckedTable:
+    """A table that is checked: all manifests that were read, and what was found in their entries.
 
     Attributes:
         table: the table.
         findings: where findings go. It is replaced while a root is checked that may expire.
         inventory: the files that exist.
         schema_ids: the readable schemas.
-        pool: files to read in full.
-        facts: the manifests by name; None for those that cannot be read.
-        suspects: the files that are missing or have another size, by the hashes of their
+        candidates: files to read in full.
+        summaries: the manifests by name; None for those that cannot be read.
+        wrong_files: the files that are missing or have another size, by the hashes of their
             identities.
         vectors: the index files whose deletion vectors were read. They are read once.
         folders: the folders of the buckets.
@@ -215,9 +217,9 @@ class Shelf:
     findings: Findings
     inventory: Inventory
     schema_ids: frozenset[int]
-    pool: SamplePool
-    facts: dict[str, ManifestFacts | None] = field(default_factory=dict, init=False)
-    suspects: dict[int, Suspect] = field(default_factory=dict, init=False)
+    candidates: SampleCandidates
+    summaries: dict[str, ManifestSummary | None] = field(default_factory=dict, init=False)
+    wrong_files: dict[int, WrongFile] = field(default_factory=dict, init=False)
     vectors: set[str] = field(default_factory=set, init=False)
     folders: BucketFolders = field(init=False)
     ahead: ReadAhead = field(init=False)
@@ -232,24 +234,24 @@ class Shelf:
 
     @property
     def storage(self) -> Storage:
-        """That of the table."""
+        """The storage of the table."""
         return self.table.storage
 
-    def get(self, meta: ManifestFileMeta) -> ManifestFacts | None:
-        """The facts of a manifest. Its problems are reported once."""
+    def get(self, meta: ManifestFileMeta) -> ManifestSummary | None:
+        """What is kept of a manifest. Its problems are reported once."""
         name = meta.file_name
-        if name not in self.facts:
-            self.facts[name] = self._read(meta)
-        return self.facts[name]
+        if name not in self.summaries:
+            self.summaries[name] = self._read(meta)
+        return self.summaries[name]
 
-    def forget(self, but: frozenset[str]) -> None:
+    def forget(self, kept: frozenset[str]) -> None:
         """Forgets all manifests except those with these names. They are read again when they are
         needed.
         """
-        for name in self.facts.keys() - but:
-            del self.facts[name]
+        for name in self.summaries.keys() - kept:
+            del self.summaries[name]
 
-    def _read(self, meta: ManifestFileMeta) -> ManifestFacts | None:
+    def _read(self, meta: ManifestFileMeta) -> ManifestSummary | None:
         path = manifest_path(meta.file_name)
         try:
             data = self.ahead.read(path)
@@ -269,7 +271,7 @@ class Shelf:
                 RESTORE,
             )
         try:
-            return self._facts(data, meta, path)
+            return self._summaries(data, meta, path)
         except (
             FormatError,
             UnsupportedFeature,
@@ -283,8 +285,8 @@ class Shelf:
             )
             return None
 
-    def _facts(self, data: bytes, meta: ManifestFileMeta, path: str) -> ManifestFacts:
-        """The facts of a manifest. The findings of its entries are collected apart, because only
+    def _summaries(self, data: bytes, meta: ManifestFileMeta, path: str) -> ManifestSummary:
+        """What is kept of a manifest. The findings of its entries are collected apart, because only
         blocks without findings are kept.
         """
         of_entries = Findings()
@@ -295,9 +297,9 @@ class Shelf:
         self.findings.checked["manifests"] += 1
         self.findings.checked["entries"] += len(entries.signs)
         self._check_meta(meta, entries, path)
-        if self.pool.most:
-            self.pool.add(entries.added_files(), path)
-        return ManifestFacts(
+        if self.candidates.most_files:
+            self.candidates.add(entries.added_files(), path)
+        return ManifestSummary(
             ids=np.frombuffer(entries.ids, dtype=np.int64),
             signs=np.frombuffer(entries.signs, dtype=np.int8),
             net_rows=entries.added_rows - entries.deleted_rows,
@@ -307,7 +309,7 @@ class Shelf:
         )
 
     def _read_entries(self, data: bytes, path: str, findings: Findings) -> "_ReadEntries":
-        """The facts in the blocks of a manifest. Only blocks that no earlier manifest had are
+        """What is kept of the blocks of a manifest. Only blocks that no earlier manifest had are
         decoded. Problems of their entries are added to `findings`, which are empty before.
         """
         keyed = bool(self.table.schema.primary_keys)
@@ -324,6 +326,8 @@ class Shelf:
             blocks.append(known or fresh[key])
             return known is None
 
+        # `is_new` is asked before a block is read. So while a row is read, the number of blocks is
+        # that of its own block.
         rows = read_manifest(data, path, _FIELDS, is_new)
         for number, rows_of_block in groupby(rows, key=lambda _: len(blocks)):
             while batch := list(islice(rows_of_block, _AT_ONCE)):
@@ -390,8 +394,12 @@ class Shelf:
     def names(
         self, ids: Iterable[int], metas: Iterable[ManifestFileMeta], *, at_least: int = 1
     ) -> list[str]:
-        """The sorted paths of the files with these identities that occur `at_least` times in the
-        manifests.
+        """The sorted paths of files that occur in the manifests at least `at_least` times.
+
+        Args:
+            ids: the hashes of the identities of the files to look for.
+            metas: the manifests.
+            at_least: how often a file must occur; 1 for all that occur.
         """
         wanted = set(ids)
         paths = (manifest_path(meta.file_name) for meta in metas)
@@ -414,20 +422,20 @@ def _has_other_buckets(meta: ManifestFileMeta, buckets: Collection[int]) -> bool
 
 @dataclass(slots=True)
 class _ReadEntries:
-    """Collects the facts of a manifest, or of one of its blocks, while the entries are read.
+    """Collects what is kept of a manifest, or of one of its blocks, while the entries are read.
 
     Attributes:
-        shelf: where suspects and folders go.
+        checked: where wrong files and folders go.
         findings: where findings go.
         manifest: the path of the manifest.
         keyed: whether the table has a primary key.
-        ids: as in `ManifestFacts`, like `signs`, `ranges`, `totals` and `added_rows`.
+        ids: as in `ManifestSummary`, like `signs`, `ranges`, `totals` and `added_rows`.
         buckets: all buckets.
         unusable: the identities of files that the table cannot have.
         deleted_rows: rows deleted.
     """
 
-    shelf: Shelf
+    checked: CheckedTable
     findings: Findings
     manifest: str
     keyed: bool
@@ -441,7 +449,7 @@ class _ReadEntries:
     deleted_rows: int = 0
 
     def add(self, block: "_ReadEntries") -> None:
-        """Adds the facts of a block."""
+        """Adds what is kept of a block."""
         self.ids.extend(block.ids)
         self.signs.extend(block.signs)
         self.ranges.extend(block.ranges)
@@ -471,12 +479,13 @@ class _ReadEntries:
         identities = list(map(hash, parts_of_identity))
         adds = [kind == FileKind.ADD for kind in kinds]
         self.ids.extend(identities)
-        self.signs.extend([1 if is_add else -1 for is_add in adds])
+        signs = [1 if is_add else -1 for is_add in adds]
+        self.signs.extend(signs)
         self.buckets.update(buckets)
         rows_added = sum(compress(counts, adds))
         self.added_rows += rows_added
         self.deleted_rows += sum(counts) - rows_added
-        problems = [self.shelf.folders.wrong_with(row) for row in rows]
+        problems = [self.checked.folders.wrong_with(row) for row in rows]
         added = [is_add and problem is None for is_add, problem in zip(adds, problems, strict=True)]
         deleted = [
             not is_add and problem is None for is_add, problem in zip(adds, problems, strict=True)
@@ -507,16 +516,16 @@ class _ReadEntries:
             return
         for row, identity in zip(rows, identities, strict=True):
             if row[_LEVEL] == 0:
-                group = self.shelf.folders.hash_of(row[_PARTITION], row[_BUCKET])
+                group = self.checked.folders.hash_of(row[_PARTITION], row[_BUCKET])
                 low = row[_MIN_SEQUENCE_NUMBER]
                 high = row[_MAX_SEQUENCE_NUMBER]
                 self.ranges.extend((identity, group, low, high))
 
     def _locate(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
         """Checks that added files and their extra files exist, with the right sizes."""
-        inventory = self.shelf.inventory
+        inventory = self.checked.inventory
         folders = [
-            self.shelf.folders.of(row[_PARTITION], row[_BUCKET], row[_EXTERNAL_PATH])
+            self.checked.folders.of(row[_PARTITION], row[_BUCKET], row[_EXTERNAL_PATH])
             for row in rows
         ]
         hashes = [
@@ -528,21 +537,21 @@ class _ReadEntries:
             size = rows[at][_FILE_SIZE]
             now = inventory.size_now(path)
             if now != size:
-                self.shelf.suspects[identities[at]] = Suspect(
+                self.checked.wrong_files[identities[at]] = WrongFile(
                     path=shown(path), expected=size, present=now
                 )
         for at, row in enumerate(rows):
             for extra_name in row[_EXTRA_FILES]:  # their sizes are not recorded: any is right
                 extra_path = f"{folders[at]}/{extra_name}"
                 if inventory.size_now(extra_path) is None:
-                    self.shelf.suspects[identities[at]] = Suspect(
+                    self.checked.wrong_files[identities[at]] = WrongFile(
                         path=shown(extra_path), expected=-1, present=None
                     )
 
     def _check(self, rows: Sequence[_Row]) -> None:
         """Checks each entry by itself for impossible values."""
         findings = self.findings
-        known = self.shelf.schema_ids
+        known = self.checked.schema_ids
         for row in rows:
             _, _, bucket, total, name, _, count, low, high, schema_id, _, _, deletes, _, _ = row
             if schema_id not in known:
@@ -560,7 +569,8 @@ class _ReadEntries:
                     self.manifest,
                     "Overwrite its partition; a writer routed its rows wrongly.",
                 )
-            if count < 0 or low > high or not (deletes is None or 0 <= deletes <= count):
+            has_wrong_deletes = deletes is not None and not 0 <= deletes <= count
+            if count < 0 or low > high or has_wrong_deletes:
                 findings.error(
                     "entry-impossible",
                     f"File {name} in {self.manifest} has {count} rows, {deletes or 0} of "

@@ -49,7 +49,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 from paimon_stream.verify.findings import REBUILD, REBUILD_LATER, RESTORE, Findings
 from paimon_stream.verify.history import CheckedRoot
-from paimon_stream.verify.manifests import Shelf
+from paimon_stream.verify.manifests import CheckedTable
 from paimon_stream.verify.sample import Sampled
 
 
@@ -58,7 +58,7 @@ def check_newest(table: Table, sample: int, findings: Findings) -> None:
     `StorageError`.
     """
     for option in (DELETION_VECTORS, DATA_EVOLUTION, ROW_TRACKING):
-        table.options.value(option)  # a wrong value does not stop the check
+        table.options.value(option)  # raises for a wrong value, which the checks would pass over
     checks: tuple[Callable[..., None], ...] = (
         _check_levels,
         partial(_check_live_keys, sample=sample),
@@ -93,14 +93,14 @@ def _check_levels(table: Table, findings: Findings) -> None:
     for bucket in buckets(entry for entry in files if entry.bucket >= 0 and entry.file.level > 0):
         for section in sections(bucket, keys):
             members = section.files
-            lowest = max(entry.file.level for entry in members)
+            oldest_level = max(entry.file.level for entry in members)
             wrong = [
                 entry
                 for entry in members
-                if entry.file.level < lowest and entry.file.schema_id in without_lookup
+                if entry.file.level < oldest_level and entry.file.schema_id in without_lookup
             ]
             if wrong:
-                _report_level(table, wrong[0], lowest, findings)
+                _report_level(table, wrong[0], oldest_level, findings)
                 break
 
 
@@ -119,6 +119,7 @@ def _check_live_keys(table: Table, findings: Findings, sample: int) -> None:
     types = [column.type for column in scan.columns]
     for bucket in buckets(entry for entry in scan.files if entry.file.level > 0):
         for section in sections(bucket, types):
+            # One file of each run in turn: files of one run have no key in common.
             compared = [
                 entry
                 for entry in chain.from_iterable(zip_longest(*section.runs))
@@ -142,15 +143,17 @@ def _check_live_keys(table: Table, findings: Findings, sample: int) -> None:
                 )
 
 
-def _report_level(table: Table, entry: ManifestEntry, lowest: int, findings: Findings) -> None:
-    """Warns of a file above level `lowest` that was compacted without a look at that level."""
+def _report_level(
+    table: Table, entry: ManifestEntry, oldest_level: int, findings: Findings
+) -> None:
+    """Warns of a file of a newer level that was compacted without a look at `oldest_level`."""
     folder = table.layout.bucket_folder(entry.partition, entry.bucket)
     file = entry.file
     findings.warning(
         "levels-without-lookup",
         f"File {file.file_name} of level {file.level} in {folder} was compacted under "
         f"schema {file.schema_id}. Compactions did not look up older values then, and level "
-        f"{lowest} has some in the same range of keys. Readers no longer count them.",
+        f"{oldest_level} has some in the same range of keys. Readers no longer count them.",
         f"{folder}/{file.file_name}",
         "Set changelog-producer, force-lookup and deletion-vectors.enabled back, compact "
         "the table in full, then set them again. A compaction before that loses the values.",
@@ -207,15 +210,15 @@ _ANY_ROWS: Final = 1 << 48
 """More rows than any file has. Reading a file checks positions against its own rows."""
 
 
-def check_statistics(root: CheckedRoot, shelf: Shelf) -> None:
+def check_statistics(root: CheckedRoot, checked: CheckedTable) -> None:
     """Checks that the statistics of a snapshot or tag can be read. Raises `StorageError`."""
     name = root.snapshot.statistics
-    findings = shelf.findings
+    findings = checked.findings
     if name is None:
         return
     path = statistics_path(name)
     try:
-        of_schema = schema_of_statistics(shelf.storage.read(path, MOST_JSON), path)
+        of_schema = schema_of_statistics(checked.storage.read(path, MOST_JSON), path)
     except NotFound:
         root.broken(
             findings, "statistics-missing", f"The statistics {path} are missing.", path, _ANALYZE
@@ -225,7 +228,7 @@ def check_statistics(root: CheckedRoot, shelf: Shelf) -> None:
         root.broken(findings, "statistics-broken", error.message, path, _ANALYZE)
         return
     findings.checked["statistics"] += 1
-    if of_schema not in shelf.schema_ids:
+    if of_schema not in checked.schema_ids:
         findings.warning(
             "statistics-schema",
             f"The statistics {path} are of schema {of_schema}, which is missing.",
@@ -235,24 +238,24 @@ def check_statistics(root: CheckedRoot, shelf: Shelf) -> None:
         findings.needed(path, root.snapshot.id, root.tag)
 
 
-def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
+def check_index(root: CheckedRoot, checked: CheckedTable, current: str | None) -> None:
     """Checks that a snapshot's or tag's index files exist with their sizes, and that a bucket has
     one hash index (table-kinds.md D3, D4) in `current`, the newest index manifest: only writers
     need it. Raises `StorageError`.
     """
     name = root.snapshot.index_manifest
-    findings = shelf.findings
+    findings = checked.findings
     if name is None:
         return
     path = manifest_path(name)
-    entries = _index_entries(root, shelf, path, is_current=name == current)
+    entries = _index_entries(root, checked, path, is_current=name == current)
     indexes = Counter(
         (entry.partition, entry.bucket) for entry in entries if entry.file.index_type == HASH
     )
     for entry in entries:
         findings.checked["index files"] += 1
         try:
-            index = shelf.table.layout.index_file(entry.partition, entry.bucket, entry.file)
+            index = checked.table.layout.index_file(entry.partition, entry.bucket, entry.file)
         except FormatError as error:
             root.broken(
                 findings,
@@ -263,7 +266,7 @@ def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
             )
             continue
         problem = _wrong_index_file(
-            entry, index, path, indexes[entry.partition, entry.bucket], shelf
+            entry, index, path, indexes[entry.partition, entry.bucket], checked
         )
         if problem is None:
             continue
@@ -279,24 +282,25 @@ def check_index(root: CheckedRoot, shelf: Shelf, current: str | None) -> None:
 
 
 def _index_entries(
-    root: CheckedRoot, shelf: Shelf, path: str, *, is_current: bool
+    root: CheckedRoot, checked: CheckedTable, path: str, *, is_current: bool
 ) -> tuple[IndexManifestEntry, ...]:
-    """The entries of the index manifest in a file; none if it cannot be read. `is_current` says
-    whether it is that of the newest snapshot, which alone can be rebuilt.
+    """The entries of the index manifest in a file. If it cannot be read, adds a finding and returns
+    none. Only the index of the newest snapshot can be rebuilt; `is_current` says whether this is
+    it.
     """
-    can_be_made = shelf.table.has_dynamic_buckets and not shelf.table.options.value(
+    can_be_made = checked.table.has_dynamic_buckets and not checked.table.options.value(
         DELETION_VECTORS
     )
     repair = REBUILD if can_be_made and is_current else RESTORE
     try:
-        return tuple(decode_index_manifest(shelf.storage.read(path), path))
+        return tuple(decode_index_manifest(checked.storage.read(path), path))
     except NotFound:
         root.broken(
-            shelf.findings, "index-manifest-missing", f"{path} does not exist.", path, repair
+            checked.findings, "index-manifest-missing", f"{path} does not exist.", path, repair
         )
     except (FormatError, UnsupportedFeature) as error:
         root.broken(
-            shelf.findings,
+            checked.findings,
             "index-manifest-broken",
             f"{path} cannot be read: {error}",
             path,
@@ -306,7 +310,7 @@ def _index_entries(
 
 
 def _wrong_index_file(
-    entry: IndexManifestEntry, index: str, manifest: str, hash_indexes: int, shelf: Shelf
+    entry: IndexManifestEntry, index: str, manifest: str, hash_indexes: int, checked: CheckedTable
 ) -> tuple[str, str] | None:
     """The code and the message of what is wrong with an index file; None if nothing is.
 
@@ -315,10 +319,10 @@ def _wrong_index_file(
         index: the path of the index file.
         manifest: the path of the index manifest that has the entry.
         hash_indexes: how many hash indexes that manifest has for the bucket.
-        shelf: has the files of the table.
+        checked: has the files of the table.
     """
     is_hash = entry.file.index_type == HASH
-    size = shelf.inventory.size_now(index)
+    size = checked.inventory.size_now(index)
     if size is None:
         return "index-file-missing", f"Index file {index} does not exist."
     if size != entry.file.file_size:
@@ -337,19 +341,19 @@ def _wrong_index_file(
             "index-file-twice",
             f"{index} is one of {hash_indexes} hash indexes of its bucket in {manifest}.",
         )
-    wrong_vector = _wrong_vector(entry, index, shelf)
+    wrong_vector = _wrong_vector(entry, index, checked)
     return None if wrong_vector is None else ("deletion-vector-broken", wrong_vector)
 
 
-def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | None:
+def _wrong_vector(entry: IndexManifestEntry, path: str, checked: CheckedTable) -> str | None:
     """What is wrong with the deletion vectors of an index file, each of which is read once
     (table-kinds.md §1.1).
     """
-    if entry.file.index_type != VECTORS_INDEX or path in shelf.vectors:
+    if entry.file.index_type != VECTORS_INDEX or path in checked.vectors:
         return None
-    shelf.vectors.add(path)
+    checked.vectors.add(path)
     try:
-        data = shelf.storage.read(path)
+        data = checked.storage.read(path)
         for vector in entry.file.deletions or ():
             deleted_positions(data, vector, _ANY_ROWS, path)  # raises if it is broken
     except (CorruptMetadata, NotFound) as error:
@@ -359,28 +363,28 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, shelf: Shelf) -> str | N
     return None
 
 
-def check_hash_index(newest: CheckedRoot, shelf: Shelf, sampled: Sampled) -> None:
+def check_hash_index(newest: CheckedRoot, checked: CheckedTable, sampled: Sampled) -> None:
     """Checks that the hash index of the newest snapshot has each bucket with files and each sampled
     row, and each hash once in its partition (table-kinds.md D1 to D3). Other checks report what
     cannot be read. Raises `StorageError`.
 
     Args:
         newest: the newest snapshot.
-        shelf: has the folders, and where findings go.
+        checked: has the folders, and where findings go.
         sampled: the files that were read in full.
     """
-    table = shelf.table
-    findings = shelf.findings
+    table = checked.table
+    findings = checked.findings
     name = newest.snapshot.index_manifest
     if not table.has_dynamic_buckets:
         return
-    manifests = ManifestStore(shelf.storage)
+    manifests = ManifestStore(checked.storage)
     try:
         lacking = manifests.unindexed(newest.snapshot)
         entries = () if name is None else manifests.index_entries(name)
     except (FormatError, UnsupportedFeature):
         return
-    for folder in (shelf.folders.of(*bucket) for bucket in lacking):
+    for folder in (checked.folders.of(*bucket) for bucket in lacking):
         findings.error(
             "hash-index-missing",
             f"{folder} has files, and no hash index in {newest.name}: its keys would be "
@@ -397,18 +401,18 @@ def check_hash_index(newest: CheckedRoot, shelf: Shelf, sampled: Sampled) -> Non
         for bucket, file in files.items():
             with suppress(FormatError):
                 hashes[bucket] = hashes_of(
-                    read_index_file(shelf.storage, table.layout, partition, bucket, file)
+                    read_index_file(checked.storage, table.layout, partition, bucket, file)
                 )
-        _check_hashes(shelf, partition, hashes, sampled)
+        _check_hashes(checked, partition, hashes, sampled)
 
 
 def _check_hashes(
-    shelf: Shelf, partition: bytes, hashes: Mapping[int, Hashes], sampled: Sampled
+    checked: CheckedTable, partition: bytes, hashes: Mapping[int, Hashes], sampled: Sampled
 ) -> None:
     """Checks the hash indexes of a partition. `hashes` are theirs, by bucket."""
-    findings = shelf.findings
+    findings = checked.findings
     for bucket, hashes_of_bucket in hashes.items():
-        folder = shelf.folders.of(partition, bucket)
+        folder = checked.folders.of(partition, bucket)
         findings.checked["index hashes"] += len(hashes_of_bucket)
         if len(np.unique(hashes_of_bucket)) < len(hashes_of_bucket):
             findings.error(
@@ -435,7 +439,7 @@ def _check_hashes(
             for bucket, hashes_of_bucket in hashes.items()
             if np.isin(shared, hashes_of_bucket).any()
         )
-        where = shelf.table.layout.partition(partition) or "the table"
+        where = checked.table.layout.partition(partition) or "the table"
         findings.error(
             "hash-index-shared",
             f"Buckets {buckets} of {where} have {len(shared):,} hashes in common: a key may "

@@ -28,7 +28,7 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 from paimon_stream.verify.files import Longs
 from paimon_stream.verify.findings import RESTORE, Findings
-from paimon_stream.verify.manifests import Shelf
+from paimon_stream.verify.manifests import CheckedTable
 from paimon_stream.write.file_stats import column_bounds, merged
 from paimon_stream.write.routing import assign_buckets, key_hashes
 
@@ -49,29 +49,30 @@ Sampled: TypeAlias = dict[tuple[bytes, int], list[_SampledKeys]]
 """The files that were read in full, by partition and bucket."""
 
 
-def check_sample(shelf: Shelf, live: Longs, progress: Progress) -> Sampled:
-    """Reads files that are drawn from the live ones of the shelf's pool. Returns those that could
-    be read. Raises `StorageError`.
+def check_sample(checked: CheckedTable, live: Longs, progress: Progress) -> Sampled:
+    """Reads files that are drawn from the live candidates. Returns those that could be read. Raises
+    `StorageError`.
     """
-    drawn = shelf.pool.draw(live, shelf.suspects)
+    drawn = checked.candidates.draw(live, checked.wrong_files)
     chosen: list[ManifestEntry] = []
     for manifest, identities in drawn.items():
-        for entry in shelf.entries(manifest, identities):
+        for entry in checked.entries(manifest, identities):
+            # `entries` looks at this set while it runs, so each file is chosen once.
             identities.discard(hash(tuple(entry.identity)))
             chosen.append(entry)
     sampled: Sampled = {}
     for done, entry in enumerate(chosen):
-        keys = _check_file(entry, shelf)
+        keys = _check_file(entry, checked)
         if keys is not None:
             sampled.setdefault((entry.partition, entry.bucket), []).append(keys)
         progress("sample", done + 1, len(chosen))
     return sampled
 
 
-def _check_file(entry: ManifestEntry, shelf: Shelf) -> _SampledKeys | None:
+def _check_file(entry: ManifestEntry, checked: CheckedTable) -> _SampledKeys | None:
     """Reads a file. Returns None if it could not be read."""
-    table = shelf.table
-    findings = shelf.findings
+    table = checked.table
+    findings = checked.findings
     path = table.layout.file_of(entry)
     try:
         written = SchemaStore(table.storage).get(entry.file.schema_id)
@@ -155,8 +156,8 @@ class _SampledFile:
             for column in self.fields
             if column.name in chunk.columns
         }
-        self._partition(columns)
-        self._bucket(columns, chunk.rows)
+        self._check_partition(columns)
+        self._check_buckets(columns, chunk.rows)
         self._todays_types(chunk)
         for field_ in self.fields:
             column = columns.get(field_.name)
@@ -167,7 +168,8 @@ class _SampledFile:
             if bounds is not None:
                 self.bounds.setdefault(field_.name, []).append(bounds)
 
-    def _partition(self, columns: dict[str, pa.Array]) -> None:
+    def _check_partition(self, columns: dict[str, pa.Array]) -> None:
+        """Notes the partition columns in which rows have other values than the partition's."""
         values = self.table.layout.partition_values(self.entry.partition)
         for field_, value in zip(self.table.schema.partition_fields, values, strict=True):
             column = columns.get(field_.name)
@@ -194,7 +196,10 @@ class _SampledFile:
             except UnsupportedFeature as error:
                 self.not_read.setdefault(now.name, error.message)
 
-    def _bucket(self, columns: dict[str, pa.Array], rows: int) -> None:
+    def _check_buckets(self, columns: dict[str, pa.Array], rows: int) -> None:
+        """Counts the rows that belong into another bucket. For dynamic buckets, collects the hashes
+        of the keys instead, because only the index can tell their buckets.
+        """
         total = self.entry.total_buckets
         keys = self.written.bucket_keys
         dynamic = self.table.has_dynamic_buckets
@@ -251,6 +256,7 @@ class _SampledFile:
     def _check_statistics(self) -> None:
         file = self.entry.file
         fields = self.written.fields
+        # Files that lack columns, or have them in another order, are not judged.
         if file.write_cols is not None:
             fields = tracked(self.written).fields
             if file.write_cols != tuple(field_.name for field_ in fields):
@@ -305,17 +311,11 @@ def _contradiction(
         return f"say {stats.null_count} NULLs where there are {nulls}"
     if low is None or _is_nan(low) or _is_nan(high):
         return None
-    if (
-        stats.min is not None
-        and not _is_nan(stats.min)
-        and _key(type_, stats.min) > _key(type_, low)
-    ):
+    has_min = stats.min is not None and not _is_nan(stats.min)
+    if has_min and _key(type_, stats.min) > _key(type_, low):
         return f"say that nothing is below {stats.min!r}, where there is {low!r}"
-    if (
-        stats.max is not None
-        and not _is_nan(stats.max)
-        and _key(type_, stats.max) < _key(type_, high)
-    ):
+    has_max = stats.max is not None and not _is_nan(stats.max)
+    if has_max and _key(type_, stats.max) < _key(type_, high):
         return f"say that nothing is above {stats.max!r}, where there is {high!r}"
     return None
 
@@ -330,4 +330,6 @@ def _key(type_: DataType, value: Any) -> Any:
     """
     if not type_.is_string:
         return value
-    return (value.rstrip(" ") if type_.root is TypeRoot.CHAR else value).encode()
+    if type_.root is TypeRoot.CHAR:
+        value = value.rstrip(" ")
+    return value.encode()

@@ -41,7 +41,7 @@ from paimon_stream.verify.history import (
     read_numbered,
     read_roots,
 )
-from paimon_stream.verify.manifests import ManifestFacts, SamplePool, Shelf
+from paimon_stream.verify.manifests import CheckedTable, ManifestSummary, SampleCandidates
 from paimon_stream.verify.newest import (
     check_hash_index,
     check_index,
@@ -81,16 +81,16 @@ def verify(
     check_journals(table, roots, findings)
     inventory = Inventory(storage)
     findings.checked["files"] = inventory.take(table.layout, progress)
-    pool = SamplePool(sample, (runtime or system()).rng)
-    shelf = Shelf(
+    candidates = SampleCandidates(sample, (runtime or system()).rng)
+    checked = CheckedTable(
         table=table,
         findings=findings,
         inventory=inventory,
         schema_ids=schema_ids,
-        pool=pool,
+        candidates=candidates,
     )
     history = _HistoryCheck(
-        shelf=shelf,
+        checked=checked,
         tagged=frozenset(root.snapshot.nonce for root in roots if root.is_tag),
         index=next(
             (root.snapshot.index_manifest for root in reversed(roots) if not root.is_tag), None
@@ -99,9 +99,9 @@ def verify(
     live = history.check(roots, progress)
     history.check_changelogs()
     check_newest(table, sample, findings)
-    sampled = {} if live is None or not sample else check_sample(shelf, live, progress)
+    sampled = {} if live is None or not sample else check_sample(checked, live, progress)
     for newest in [root for root in roots if not root.is_tag][-1:]:
-        check_hash_index(newest, shelf, sampled)
+        check_hash_index(newest, checked, sampled)
     return findings.report(storage.location)
 
 
@@ -111,12 +111,12 @@ class _State(NamedTuple):
     Attributes:
         names: the names of its manifests, in order.
         live: the identities of its live files.
-        facts: the facts of its manifests.
+        summaries: what is kept of its manifests.
     """
 
     names: tuple[str, ...]
     live: Longs
-    facts: list[ManifestFacts]
+    summaries: list[ManifestSummary]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,14 +124,14 @@ class _HistoryCheck:
     """Goes through snapshots and tags, and follows the live files from one to the next.
 
     Attributes:
-        shelf: has the manifests.
+        checked: has the manifests.
         tagged: the nonces of the tagged snapshots.
         index: the index manifest of the newest snapshot.
         reported: the identities of files that were found to be added twice, or deleted without
             having been added.
     """
 
-    shelf: Shelf
+    checked: CheckedTable
     tagged: frozenset[str]
     index: str | None
     reported: set[int] = field(default_factory=set)
@@ -139,7 +139,7 @@ class _HistoryCheck:
     @property
     def findings(self) -> Findings:
         """Where findings go at present (`_while_there`)."""
-        return self.shelf.findings
+        return self.checked.findings
 
     def check(self, roots: Sequence[CheckedRoot], progress: Progress) -> Longs | None:
         """Checks everything. Returns the live files of the newest snapshot, None if they are
@@ -150,9 +150,9 @@ class _HistoryCheck:
         before: int | None = None
         for done, root in enumerate(roots):
             if done % AT_ONCE == 0:
-                self.shelf.ahead.forget()
+                self.checked.ahead.forget()
                 snapshots = [ahead.snapshot for ahead in roots[done : done + AT_ONCE]]
-                expect_manifests(self.shelf.ahead, snapshots, self.shelf.facts)
+                expect_manifests(self.checked.ahead, snapshots, self.checked.summaries)
             if root.is_tag or before != root.snapshot.id - 1:
                 state = None  # a merge can be judged only against the snapshot before
             state = self._while_there(root, partial(self._check_root, root, state))
@@ -163,15 +163,15 @@ class _HistoryCheck:
         if newest is None:
             return None
         line = [root for root in roots if not root.is_tag]
-        self._check_bucket_counts(line[-1], newest.facts)
-        self._check_sequences(newest.facts, newest.live)
+        self._check_bucket_counts(line[-1], newest.summaries)
+        self._check_sequences(newest.summaries, newest.live)
         return newest.live
 
     def check_changelogs(self) -> None:
         """Checks that what long-lived changelogs need exists: their changes, which may be the files
         of their delta.
         """
-        for root in read_numbered(self.shelf.storage, CHANGELOG_FOLDER, self.findings):
+        for root in read_numbered(self.checked.storage, CHANGELOG_FOLDER, self.findings):
             with_changes = self._with_changes(root)
             if with_changes is not None:
                 self._while_there(with_changes, partial(self._check_changelog, with_changes))
@@ -186,7 +186,7 @@ class _HistoryCheck:
             return changelog
         if snapshot.commit_kind is not CommitKind.APPEND:
             return None
-        if not self.shelf.storage.exists(manifest_path(snapshot.delta_manifest_list)):
+        if not self.checked.storage.exists(manifest_path(snapshot.delta_manifest_list)):
             return None
         of_delta = replace(
             snapshot,
@@ -199,15 +199,15 @@ class _HistoryCheck:
         """Runs a check of a root, and returns its result. If the root has expired meanwhile,
         returns None, and drops the findings of the check.
         """
-        known = frozenset(self.shelf.facts)
+        known = frozenset(self.checked.summaries)
         outer = self.findings
         findings_of_root = Findings()
-        self.shelf.findings = findings_of_root
+        self.checked.findings = findings_of_root
         result: _T | None = check()
-        self.shelf.findings = outer
-        if not findings_of_root.is_empty and not self.shelf.storage.exists(root.path):
+        self.checked.findings = outer
+        if not findings_of_root.is_empty and not self.checked.storage.exists(root.path):
             findings_of_root.clear()
-            self.shelf.forget(known)
+            self.checked.forget(known)
             result = None
         outer.absorb(findings_of_root)
         return result
@@ -217,7 +217,7 @@ class _HistoryCheck:
         what is known after this one, None if some of its manifests cannot be read.
         """
         snapshot = root.snapshot
-        if snapshot.schema_id not in self.shelf.schema_ids:
+        if snapshot.schema_id not in self.checked.schema_ids:
             path = f"schema/schema-{snapshot.schema_id}"
             root.broken(
                 self.findings,
@@ -226,8 +226,8 @@ class _HistoryCheck:
                 path,
                 "Restore the schema file from a backup.",
             )
-        check_statistics(root, self.shelf)
-        check_index(root, self.shelf, self.index)
+        check_statistics(root, self.checked)
+        check_index(root, self.checked, self.index)
         base_metas = self._list(root, snapshot.base_manifest_list, snapshot.base_manifest_list_size)
         delta_metas = self._list(
             root, snapshot.delta_manifest_list, snapshot.delta_manifest_list_size
@@ -235,21 +235,21 @@ class _HistoryCheck:
         self._check_changelog(root)
         if base_metas is None or delta_metas is None:
             return None
-        base = self._facts(base_metas, root)
-        delta = self._facts(delta_metas, root)
+        base = self._summaries(base_metas, root)
+        delta = self._summaries(delta_metas, root)
         if base is None or delta is None:
             return None
         self._check_counts(root, base, delta)
         names = tuple(meta.file_name for meta in base_metas)
         if state is not None and state.names == names:
-            after = follow(state.live, [(facts.ids, facts.signs) for facts in delta])
+            after = follow(state.live, [(manifest.ids, manifest.signs) for manifest in delta])
         else:
-            after = replay([(facts.ids, facts.signs) for facts in (*base, *delta)])
+            after = replay([(manifest.ids, manifest.signs) for manifest in (*base, *delta)])
             self._check_merge(root, state, base)
         self._check_replay(root, after, (*base_metas, *delta_metas))
         self._check_live(root, after.live)
         names_of_delta = tuple(meta.file_name for meta in delta_metas)
-        return _State(names=names + names_of_delta, live=after.live, facts=[*base, *delta])
+        return _State(names=names + names_of_delta, live=after.live, summaries=[*base, *delta])
 
     def _list(
         self, root: CheckedRoot, name: str, size: int | None
@@ -257,7 +257,7 @@ class _HistoryCheck:
         """The manifests in a list; None if it cannot be read."""
         path = manifest_path(name)
         try:
-            data = self.shelf.ahead.read(path)
+            data = self.checked.ahead.read(path)
             metas = tuple(decode_manifest_list(data, path))
         except NotFound:
             root.broken(
@@ -284,23 +284,23 @@ class _HistoryCheck:
             )
         return metas
 
-    def _facts(
+    def _summaries(
         self, metas: Sequence[ManifestFileMeta], root: CheckedRoot
-    ) -> list[ManifestFacts] | None:
-        """The facts of all manifests; None if one of them cannot be read."""
-        looked_up = [self.shelf.get(meta) for meta in metas]
-        for meta, manifest in zip(metas, looked_up, strict=True):
+    ) -> list[ManifestSummary] | None:
+        """What is kept of all manifests; None if one of them cannot be read."""
+        manifests = [self.checked.get(meta) for meta in metas]
+        for meta, manifest in zip(metas, manifests, strict=True):
             if manifest is None:
                 self.findings.needed(manifest_path(meta.file_name), root.snapshot.id, root.tag)
-        facts = [manifest for manifest in looked_up if manifest is not None]
-        return facts if len(facts) == len(looked_up) else None
+        summaries = [manifest for manifest in manifests if manifest is not None]
+        return summaries if len(summaries) == len(manifests) else None
 
     def _check_counts(
-        self, root: CheckedRoot, base: Sequence[ManifestFacts], delta: Sequence[ManifestFacts]
+        self, root: CheckedRoot, base: Sequence[ManifestSummary], delta: Sequence[ManifestSummary]
     ) -> None:
         snapshot = root.snapshot
-        added = sum(facts.net_rows for facts in delta)
-        total = added + sum(facts.net_rows for facts in base)
+        added = sum(manifest.net_rows for manifest in delta)
+        total = added + sum(manifest.net_rows for manifest in base)
         counts = {
             "delta": (snapshot.delta_record_count, added),
             "total": (snapshot.total_record_count, total),
@@ -318,18 +318,18 @@ class _HistoryCheck:
     def _check_changelog(self, root: CheckedRoot) -> None:
         name = root.snapshot.changelog_manifest_list
         recorded = root.snapshot.changelog_record_count
-        facts: list[ManifestFacts] | None = []
+        summaries: list[ManifestSummary] | None = []
         if name is not None:
             # A tag may lack its changelog, and so may a snapshot that a rollback restored from one
             # (semantics.md §8).
             is_tagged = root.snapshot.nonce in self.tagged
-            if is_tagged and (root.is_tag or not self.shelf.storage.exists(manifest_path(name))):
+            if is_tagged and (root.is_tag or not self.checked.storage.exists(manifest_path(name))):
                 return
             metas = self._list(root, name, root.snapshot.changelog_manifest_list_size)
-            facts = None if metas is None else self._facts(metas, root)
-        if facts is None:
+            summaries = None if metas is None else self._summaries(metas, root)
+        if summaries is None:
             return
-        counted = sum(manifest.added_rows for manifest in facts)
+        counted = sum(manifest.added_rows for manifest in summaries)
         if recorded is not None and recorded != counted:
             self.findings.error(
                 "changelog-record-count",
@@ -338,16 +338,16 @@ class _HistoryCheck:
                 root.path,
                 "Counts cannot be trusted.",
             )
-        added = [manifest.ids[manifest.signs > 0] for manifest in facts]
+        added = [manifest.ids[manifest.signs > 0] for manifest in summaries]
         self._check_live(root, np.sort(np.concatenate([NONE, *added])))
 
     def _check_merge(
-        self, root: CheckedRoot, state: _State | None, base: Sequence[ManifestFacts]
+        self, root: CheckedRoot, state: _State | None, base: Sequence[ManifestSummary]
     ) -> None:
         """Checks that merging manifests changed no live file."""
         if state is None:
             return
-        merged = replay([(facts.ids, facts.signs) for facts in base]).live
+        merged = replay([(manifest.ids, manifest.signs) for manifest in base]).live
         if not np.array_equal(merged, state.live):
             lost = len(np.setdiff1d(state.live, merged))
             gained = len(np.setdiff1d(merged, state.live))
@@ -383,67 +383,68 @@ class _HistoryCheck:
     def _unreported(
         self, ids: Longs, metas: Sequence[ManifestFileMeta], *, at_least: int
     ) -> list[str]:
-        """The first names of the files with these identities that were not reported before. They
-        occur `at_least` times in the manifests.
+        """The first few of the names not reported before, if their files occur in the manifests at
+        least `at_least` times. `ids` are the hashes of the identities of the files.
         """
         fresh = [int(identity) for identity in ids if int(identity) not in self.reported]
         self.reported.update(fresh)
-        names = self.shelf.names(fresh, metas, at_least=at_least) if fresh else []
+        names = self.checked.names(fresh, metas, at_least=at_least) if fresh else []
         return names[:_SHOWN]
 
     def _check_live(self, root: CheckedRoot, live: Longs) -> None:
         """Checks that live files exist with their sizes."""
-        suspects = self.shelf.suspects
-        if not suspects:
+        wrong_files = self.checked.wrong_files
+        if not wrong_files:
             return
-        ids = np.fromiter(suspects, dtype=np.int64, count=len(suspects))
+        ids = np.fromiter(wrong_files, dtype=np.int64, count=len(wrong_files))
         for identity in ids[np.isin(ids, live)].tolist():
-            suspect = suspects[identity]
-            if suspect.present is None:
+            wrong = wrong_files[identity]
+            if wrong.present is None:
                 root.broken(
                     self.findings,
                     "file-missing",
-                    f"File {suspect.path} does not exist.",
-                    suspect.path,
+                    f"File {wrong.path} does not exist.",
+                    wrong.path,
                     RESTORE,
                 )
             else:
                 root.broken(
                     self.findings,
                     "file-size",
-                    f"File {suspect.path} has {suspect.present} bytes; its manifest says "
-                    f"{suspect.expected}.",
-                    suspect.path,
+                    f"File {wrong.path} has {wrong.present} bytes; its manifest says "
+                    f"{wrong.expected}.",
+                    wrong.path,
                     RESTORE,
                 )
 
-    def _check_bucket_counts(self, root: CheckedRoot, facts: Sequence[ManifestFacts]) -> None:
+    def _check_bucket_counts(self, root: CheckedRoot, summaries: Sequence[ManifestSummary]) -> None:
         """Checks that all files of a partition were written for one number of buckets."""
         totals: Counter[tuple[bytes, int]] = Counter()
-        for manifest in facts:
+        for manifest in summaries:
             totals.update(manifest.totals)
         counts: dict[bytes, set[int]] = {}
         for (partition, total), files in totals.items():
-            if files > 0 and not (total == POSTPONE_BUCKET and self.shelf.table.is_postponed):
+            if files > 0 and not (total == POSTPONE_BUCKET and self.checked.table.is_postponed):
                 counts.setdefault(partition, set()).add(total)
-        for partition, several in counts.items():
-            if len(several) > 1:
-                where = self.shelf.table.layout.partition(partition) or "the table"
-                is_postponed = POSTPONE_BUCKET in several
+        for partition, bucket_counts in counts.items():
+            if len(bucket_counts) > 1:
+                where = self.checked.table.layout.partition(partition) or "the table"
+                is_postponed = POSTPONE_BUCKET in bucket_counts
                 self.findings.error(
                     "bucket-counts-differ",
-                    f"{where} has files written for {sorted(several)} buckets: a key may be "
+                    f"{where} has files written for {sorted(bucket_counts)} buckets: a key may be "
                     "in two of them.",
                     root.path,
                     "Compact the table." if is_postponed else "Overwrite the partition.",
                 )
 
-    def _check_sequences(self, facts: Sequence[ManifestFacts], live: Longs) -> None:
+    def _check_sequences(self, summaries: Sequence[ManifestSummary], live: Longs) -> None:
         """Checks that of two level-0 files of a bucket, one is entirely newer than the other
         (semantics.md R6.2).
         """
+        # The columns are identity, bucket, lowest and highest number (`ManifestSummary.ranges`).
         ranges = np.concatenate(
-            [np.empty((0, 4), np.int64), *(manifest.ranges for manifest in facts)]
+            [np.empty((0, 4), np.int64), *(manifest.ranges for manifest in summaries)]
         )
         has_numbers = ranges[:, 3] >= 0  # files that wait have no numbers
         ranges = ranges[np.isin(ranges[:, 0], live) & has_numbers]
@@ -451,7 +452,7 @@ class _HistoryCheck:
         same = ranges[1:, 1] == ranges[:-1, 1]
         overlapping = same & (ranges[1:, 2] <= ranges[:-1, 3])
         for group in np.unique(ranges[1:][overlapping][:, 1]).tolist():
-            folder = self.shelf.folders.by_hash[group]
+            folder = self.checked.folders.by_hash[group]
             self.findings.warning(
                 "sequence-overlap",
                 f"Files of {folder} have sequence numbers in common: two writers wrote it at once.",

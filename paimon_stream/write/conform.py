@@ -28,6 +28,7 @@ _WORDS: Final = {
     **dict.fromkeys(("t", "true", "y", "yes", "1"), True),
     **dict.fromkeys(("f", "false", "n", "no", "0"), False),
 }
+"""The texts of BOOLEAN defaults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class ColumnPlan:
             NumericOverflow: for numbers out of range.
             ValueTooLong: for too long text and bytes.
             NullInNotNull: for NULL in columns that do not allow it.
+            InvalidData: for text that is not UTF-8.
 
         Each error has the table, the column and the count of rows.
         """
@@ -245,6 +247,7 @@ def _spread(member: pa.Array, field: pa.Field, is_valid: npt.NDArray[np.bool_]) 
     """
     if not field.nullable and not len(member):
         return pa.repeat(pa.scalar(_zero(field.type), field.type), len(is_valid))
+    # Each row takes the member of the last row up to here that is not NULL, or else the first one.
     positions = np.maximum(np.cumsum(is_valid) - 1, 0)
     mask = ~is_valid if field.nullable else None
     return member.take(pa.array(positions, mask=mask))

@@ -42,10 +42,13 @@ _FULL_SHARE: Final = 0.92
 """The share of its target size from which on a file is full."""
 
 _PROBE_SHARE: Final = 0.5
+"""The size in memory of the first row group of a bucket, at most, as a share of the target size."""
+
 _TELLING_ROWS: Final = 1000
 """The fewest rows whose mean size tells about other rows."""
 
 _LEAST_ROW_BYTES: Final = 1 / 1024
+"""The least mean size of a row that is noted for a row group, so that it is never 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +110,7 @@ def small_below(target: int, options: Options) -> int:
     """
     if options.is_set(COMPACTION_SMALL_RATIO):
         return int(target * options.value(COMPACTION_SMALL_RATIO))
-    return target // 10 * 7
+    return target // 10 * 7  # as Java computes it
 
 
 def file_settings(
@@ -326,6 +329,7 @@ class BucketWriter:
         """Where the next file is written."""
         settings = self._settings
         name = f"{settings.prefix}{self._uuid}-{self._named_files}.{settings.format.suffix}"
+        # External paths take turns, from a start that differs between writers.
         turn = crc32(self._uuid.encode()) + self._named_files
         self._named_files += 1
         return settings.external.place(self._folder, name, turn)

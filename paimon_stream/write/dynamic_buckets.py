@@ -22,8 +22,8 @@ Numbers = npt.NDArray[np.int32]
 """Numbers of buckets, or hashes of keys."""
 
 Pairs = npt.NDArray[np.int64]
-"""Sorted numbers of 64 bits, each a hash and, in the lowest 16 bits, its bucket. Numpy sorts numbers
-ten times as fast as it sorts the places of numbers.
+"""Sorted numbers of 64 bits, each a hash and, in the lowest 16 bits, its bucket. Numpy sorts
+numbers ten times as fast as it sorts the places of numbers.
 """
 
 MOST_BUCKETS: Final = 32_767
@@ -54,16 +54,21 @@ def _find(pairs: Pairs, hashes: Hashes) -> Numbers:
     """The bucket of each hash, -1 for a hash that is not known."""
     if not len(pairs):
         return np.full(len(hashes), -1, np.int32)
+    # A hash above all pairs is looked up beyond the last one; it is compared with the last.
     positions = np.minimum(np.searchsorted(pairs, _pairs(hashes, 0)), len(pairs) - 1)
     nearest = pairs[positions]
-    return np.where(nearest >> _BITS == hashes, nearest & _BUCKET, -1).astype(np.int32)
+    nearest_hashes = nearest >> _BITS
+    nearest_buckets = nearest & _BUCKET
+    return np.where(nearest_hashes == hashes, nearest_buckets, -1).astype(np.int32)
 
 
 def _first_twice(pairs: Pairs) -> Pairs:
     """The first two pairs of a hash that is there more than once; none if there is no such hash."""
     for start in range(0, len(pairs), _LITTLE):
+        # The pair after the piece is compared, too, with the last of the piece.
         piece = pairs[start : start + _LITTLE + 1]
-        repeats = np.flatnonzero(piece[1:] >> _BITS == piece[:-1] >> _BITS)
+        hashes = piece >> _BITS
+        repeats = np.flatnonzero(hashes[1:] == hashes[:-1])
         if len(repeats):
             first = repeats[0]
             return piece[first : first + 2]
@@ -96,6 +101,7 @@ class _Partition:
         """
         yield np.maximum(_find(self.old, hashes), _find(self.recent, hashes))
         for bucket, known in self.large.items():
+            # As in `_find`: a hash above all known ones is compared with the last.
             positions = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
             is_known = known[positions] == hashes
             yield np.where(is_known, np.int32(bucket), np.int32(-1))
@@ -103,7 +109,7 @@ class _Partition:
     def learn(self, hashes: Hashes, buckets: Numbers) -> None:
         """Adds new hashes with their buckets."""
         self.recent = np.sort(np.concatenate([self.recent, _pairs(hashes, buckets)]))
-        if len(self.recent) > max(_LITTLE, len(self.old) >> 3):
+        if len(self.recent) > max(_LITTLE, len(self.old) // 8):
             self.old = np.sort(np.concatenate([self.old, self.recent]))
             self.recent = _NO_PAIRS
 
@@ -114,8 +120,9 @@ class _Partition:
 
 
 class Assigner:
-    """Gives each key its bucket, by the hash index of the table. Holds four bytes for each key of
-    the partitions that get rows, and eight for a key in a bucket that is not large.
+    """Gives each key its bucket, by the hash index of the table. Of the partitions that get rows,
+    it holds four bytes for a key in a large bucket, and eight for any other key, with four more for
+    a new one.
     """
 
     def __init__(
@@ -147,8 +154,10 @@ class Assigner:
         self._written = 0
         """How many index files were written. It is part of the next name."""
         self._target = options.value(DYNAMIC_TARGET_ROWS)
-        most = options.value(DYNAMIC_MAX_BUCKETS)
-        self._most = MOST_BUCKETS if most < 1 else min(most, MOST_BUCKETS)
+        most_by_option = options.value(DYNAMIC_MAX_BUCKETS)  # below 1: no limit
+        self._most_buckets = (
+            MOST_BUCKETS if most_by_option < 1 else min(most_by_option, MOST_BUCKETS)
+        )
         self._read = partial(read_index_file, storage, layout)
         self._partitions: dict[bytes, _Partition] = {}
 
@@ -247,8 +256,8 @@ class Assigner:
         return known
 
     def _twice(self, partition: bytes, bucket: int, other_bucket: int) -> CorruptMetadata:
-        """Raises if a hash is in two buckets, because its key would get two rows (table-kinds.md
-        D1). In large buckets, only the hashes that get rows are compared.
+        """The error for a hash that is in two buckets, because its key would get two rows
+        (table-kinds.md D1). In large buckets, only the hashes that get rows are compared.
         """
         lower = min(bucket, other_bucket)
         higher = max(bucket, other_bucket)
@@ -305,16 +314,18 @@ class Assigner:
         """
         filled = sorted(bucket for bucket in known.fill if self._is_of_task(bucket, task))
         unopened = (
-            bucket for bucket in range(task, self._most, self._tasks) if bucket not in known.fill
+            bucket
+            for bucket in range(task, self._most_buckets, self._tasks)
+            if bucket not in known.fill
         )
         for bucket in chain(filled, unopened):
             room = self._target - known.fill.get(bucket, 0)
             if room > 0:
                 count -= room
                 yield bucket, room
-        if self._most == MOST_BUCKETS:
+        if self._most_buckets == MOST_BUCKETS:
             raise UnsupportedFeature(
-                f"a partition would have more than {self._most:,} buckets. Nothing was written. "
+                f"a partition would have more than {self._most_buckets:,} buckets. Nothing was written. "
                 f"Raise {DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now).",
                 option=DYNAMIC_TARGET_ROWS.key,
             ).of_table(self._storage.location)
@@ -324,7 +335,7 @@ class Assigner:
             key=lambda bucket: known.fill[bucket],
         )
         for bucket in least_filled_first:
-            yield bucket, -(-count // len(least_filled_first))
+            yield bucket, -(-count // len(least_filled_first))  # an equal share, rounded up
 
     def _is_of_task(self, bucket: int, task: int) -> bool:
         return bucket % self._tasks == task

@@ -57,7 +57,7 @@ class StatsPlan:
             column_mode = options.get(f"fields.{field.name}.stats-mode")
             if column_mode is not None:
                 modes.append(parse_mode(column_mode))
-            elif first_n < 0 or position < first_n:
+            elif first_n < 0 or position < first_n:  # a negative number means all columns
                 modes.append(general)
             else:
                 modes.append(none)
@@ -81,7 +81,7 @@ class StatsPlan:
             cover all.
         """
         reduced = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
-        return encode_stats(self.fields, reduced, self.dense)
+        return encode_stats(self.fields, reduced, dense=self.dense)
 
 
 class RowStats:
@@ -210,13 +210,14 @@ def _decoded(encoded: bytes, longest: int | None) -> str | None:
 
 
 _INNER_IDS: Final = 536870911
+"""The field ids of elements and values are above this number, those of keys below it."""
 _IDS_PER_FIELD: Final = 1024
 
 
 def file_schema(schema: TableSchema) -> pa.Schema:
-    """The columns in table order, each with its field id; NOT NULL columns are not nullable.
-    Members of ROWs have field ids of their own. The ids of elements, keys and values are derived
-    from the field around them.
+    """The columns in table order, each with its field id and the nullability of its type. Members
+    of ROWs have field ids of their own. The ids of elements, keys and values are derived from the
+    field around them.
     """
     return pa.schema([_root_field(field) for field in schema.fields])
 

@@ -202,6 +202,7 @@ class _KeyedTask(Task):
         return pa.array(np.arange(first, bucket.next_sequence, dtype=np.int64))
 
     def _new_bucket(self, number: int) -> _Bucket:
+        """The bucket of a group, whose writers are among those of the task."""
         changelog = None if self.changelog is None else self._writer(self.changelog, number)
         data = self._writer(self.settings, number)
         self.writers.append(data)
@@ -252,11 +253,12 @@ class _KeyedTask(Task):
                 writer.end_file()
 
     def _write(self, bucket: _Bucket, rows: pa.Table) -> None:
-        checked = bool(self.kinds.not_null) and not adding(rows).all()
+        # Only rows that take something back can leave NULL in a column.
+        must_check = bool(self.kinds.not_null) and not adding(rows).all()
         merged = rows
-        if checked or not self.is_postponed:
+        if must_check or not self.is_postponed:
             merged = merge_rows(self.merge, self._in_order(rows), keep_deletes=True)
-        if checked:
+        if must_check:
             self.kinds.check_merged(merged)
         if bucket.changelog is not None:
             bucket.changelog.add_rows(sort_rows(self.merge, rows))

@@ -21,7 +21,7 @@ from paimon_stream.format.file_format import FileFormat, file_format, waiting_fo
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats, StatsMode, encode_stats, parse_mode
 from paimon_stream.format.types import DataField
-from paimon_stream.merge.key_runs import flat
+from paimon_stream.merge.merge_order import flat
 from paimon_stream.merge.spec import (
     DELETE,
     KIND,
@@ -141,6 +141,8 @@ class KeyValueSettings:
                 opt.FILE_FORMAT.key: _Choice(opt.FILE_FORMAT.key, "avro"),
                 opt.STATS_MODE.key: _Choice(opt.STATS_MODE.key, "none"),
             }
+        # Java finds the user in the name by the first "-s-". It parses the number as an INT, which
+        # has no more than 31 bits besides its sign.
         user_name = _NOT_IN_NAMES.sub("_", user).replace("-s-", "-S-")[:_LONGEST_USER]
         user_number = crc32(user.encode()) >> 1
         prefix = f"{options.value(opt.DATA_FILE_PREFIX)}-u-{user_name}-s-{user_number}-w-"
@@ -313,7 +315,7 @@ class KeyValueWriter(BucketWriter):
         self._content = _Content()
         keys = [replace(key, type=key.type.with_nullable(True)) for key in settings.keys]
         key_columns = [settings.key_mode.apply(columns[position]) for position in settings.keys_at]
-        key_stats, _ = encode_stats(keys, key_columns, False)
+        key_stats, _ = encode_stats(keys, key_columns, dense=False)
         return replace(
             super()._described(file, columns[settings.values_at :]),
             key_stats=key_stats,

@@ -176,7 +176,8 @@ def _stored_type(type_: pa.DataType) -> pa.DataType:
 
 
 _Argument = tuple[str, str, Callable[[str], int | str], int | str | None]
-"""An option, the parameter of Arrow's writer that it sets, what reads its value, and its default."""
+"""An option, the parameter of Arrow's writer that it sets, what reads its value, and its default.
+"""
 
 
 def _compression_block(value: str) -> int:
@@ -237,7 +238,7 @@ class OrcFile(FileWriter):
 
 
 def _sampled(settings: "OrcSettings", first: pa.Table) -> float:
-    """About how many bytes a row needs."""
+    """About how many bytes a row needs: a file of some of these rows, less a file without rows."""
     sample = first.slice(0, _SAMPLE_ROWS)
     sizes = []
     for rows in (sample, sample.slice(0, 0)):

@@ -38,6 +38,8 @@ _FILES_ALIKE: Final = 15
 
 _FEW_SHARE: Final = 0.1
 _NEARLY_ALL_SHARE: Final = 0.96
+"""If the share of different values is not between these two, `_GLANCE_ROWS` are enough to decide.
+"""
 
 
 class CountingStream:

@@ -107,17 +107,19 @@ class ParquetSettings(FileSettings):
         arrow_codec = "none" if codec == "uncompressed" else codec
         arrow = file_schema(schema)
         stored = pa.schema([with_leaves(field, _stored_type) for field in arrow])
-        leaves = enumerate(_leaves(stored))
+        # The option of the table comes first, then that of Parquet's writer, then the default.
         level: int | None = options.value(ZSTD_LEVEL)
         if not options.is_set(ZSTD_LEVEL):
             level = format_option(options, _LEVEL, int, "parquet-hadoop", level)
         if codec != "zstd":
-            level = None
+            level = None  # only this codec has levels
         return cls(
             arrow=arrow,
             stored=stored,
             int96_leaves=frozenset(
-                position for position, (_, type_) in leaves if type_.equals(TWELVE_BYTES)
+                position
+                for position, (_, type_) in enumerate(_leaves(stored))
+                if type_.equals(TWELVE_BYTES)
             ),
             types=tuple(field.type for field in schema.fields),
             codec=arrow_codec,

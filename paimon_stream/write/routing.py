@@ -29,7 +29,9 @@ GroupIds = npt.NDArray[np.int64]
 
 UNAWARE: Final = -1
 _FEW_CODES: Final = 2**16
+"""Up to this bound, codes are counted in an array with a place for each."""
 _MOST_CODES: Final = 2**40
+"""Above this bound, codes are renumbered before they grow, so that they fit into 64 bits."""
 _LONGEST_NUMBER: Final = 64
 _BYTES_PER_CHARACTER: Final = 4
 
@@ -98,7 +100,7 @@ class Router:
 
     def assign(self, batch: pa.RecordBatch) -> int | GroupIds:
         """The group number of each row, or one number for all rows. Raises `ValueTooLong` for
-        values that cannot name a folder.
+        values that cannot name a folder, and what `assign_buckets` and `Assigner.assign` raise.
         """
         if not self._partition_fields and not self._keys:
             return self._number(Group(EMPTY_ROW, self._bucket_without_keys))
@@ -174,6 +176,7 @@ class Router:
         distinct = _distinct(codes, below)
         if len(distinct) < below:
             codes = _replaced(codes, distinct, np.arange(len(distinct)), below)
+        # The rows are assigned from the last to the first, so the first row of each code stays.
         first_rows = np.empty(len(distinct), dtype=np.int64)
         first_rows[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
         values_of_codes = [column.take(pa.array(first_rows)) for column in columns]
@@ -209,8 +212,10 @@ class Router:
 
     def _name_bytes(self, field: DataField, value: Any) -> int:
         """The number of bytes in the folder's name; 0 if the name is certainly not too long."""
-        most = len(value) * _BYTES_PER_CHARACTER if isinstance(value, str) else _LONGEST_NUMBER
-        if most + len(field.name) * _BYTES_PER_CHARACTER < LONGEST_NAME or value is None:
+        most_bytes = _LONGEST_NUMBER + len(field.name) * _BYTES_PER_CHARACTER
+        if isinstance(value, str):
+            most_bytes = (len(value) + len(field.name)) * _BYTES_PER_CHARACTER
+        if most_bytes < LONGEST_NAME or value is None:
             return 0
         name = partition_path((field.name,), (field.type,), (value,), legacy=self._legacy_name)
         return len(name.encode())
@@ -310,6 +315,10 @@ def key_hashes(keys: pa.RecordBatch, types: Sequence[DataType]) -> Numbers:
     Args:
         keys: the columns of the key.
         types: their types.
+
+    Raises:
+        UnsupportedFeature: for nested types.
+        InvalidData: for columns that do not fit their type.
     """
     blocks = (keys.slice(start, _BLOCK) for start in range(0, keys.num_rows, _BLOCK))
     hashes = [hash_rows(encode_columns(block.columns, types)) for block in blocks]
@@ -339,7 +348,7 @@ def _hive(batch: pa.RecordBatch, types: Sequence[DataType], count: int) -> Numbe
     for column, type_ in zip(batch.columns, types, strict=True):
         hashes *= np.uint32(_FACTOR)
         hashes += _hive_hashes(column, type_)
-    hashes &= np.uint32(0x7FFFFFFF)
+    hashes &= np.uint32(0x7FFFFFFF)  # the sign is dropped
     hashes %= np.uint32(count)
     return hashes.view(np.int32)
 
@@ -379,7 +388,7 @@ def _hive_number_hashes(numbers: npt.NDArray[Any]) -> Hashes:
         numbers = np.where(np.isnan(numbers), float_(np.nan), numbers)  # Java knows one NaN
         integer = np.int64 if numbers.dtype == np.float64 else np.int32
         numbers = numbers.view(integer)
-    if numbers.dtype == np.int64:
+    if numbers.dtype == np.int64:  # as Java's `Long.hashCode`
         numbers = numbers ^ (numbers.view(np.uint64) >> np.uint64(32)).view(np.int64)
     hashes: Hashes = numbers.astype(np.int32, casting="unsafe").view(np.uint32)
     return hashes
@@ -395,6 +404,7 @@ def _hive_byte_hashes(column: pa.Array) -> Hashes:
         rows = np.flatnonzero(lengths == length)
         fixed = column.take(pa.array(rows)).cast(pa.binary(length))
         values = np.frombuffer(fixed.buffers()[1], np.int8).reshape(-1, length).astype(np.uint32)
+        # The weights of the bytes: powers of the factor, and 1 for the last byte.
         factors = np.full(length, _FACTOR, np.uint32)
         factors[0] = 1
         weights = np.cumprod(factors, dtype=np.uint32)[::-1]
@@ -408,7 +418,7 @@ def _hive_decimal_hash(value: Decimal, scale: int) -> int:
     while scale and unscaled % 10 == 0:
         unscaled //= 10
         scale -= 1
-    magnitude = 0
+    magnitude = 0  # the hash of the absolute value, by its words of 32 bits, the highest first
     for shift in (96, 64, 32, 0):
         magnitude = _FACTOR * magnitude + ((abs(unscaled) >> shift) & _MASK)
     signed = -magnitude if unscaled < 0 else magnitude

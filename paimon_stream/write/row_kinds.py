@@ -399,11 +399,14 @@ def _column_rule(
         if sequence_group.deletes
         and min(position_of[field] for field in sequence_group.ordering) < position_of[name]
     ]
+    ordering: tuple[str, ...] = ()
+    if group is not None:
+        ordering = merge.groups[group].ordering
     return _ColumnRule(
         column=name,
         reason=reason,
         only_zero=only_zero,
-        ordering=() if group is None else merge.groups[group].ordering,
+        ordering=ordering,
         deletes_remove=merge.remove_on_delete,
         removers=tuple(removers),
     )

@@ -44,8 +44,8 @@ _INCOMPLETE: Final = (
 )
 _HELD_BYTES: Final = 32 * 2**20
 PIECE_BYTES: Final = 4 * 2**10
-"""Spark passes up to 10,000 records at once, which is 40 MB. Spark 3.5 does so whatever their
-size.
+"""The most bytes of a piece. Spark passes up to 10,000 records at once, which is 40 MB. Spark 3.5
+does so whatever their size.
 """
 
 

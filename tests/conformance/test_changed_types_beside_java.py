@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import re
 from decimal import Decimal
 from itertools import product, zip_longest
 from pathlib import Path
@@ -30,6 +31,7 @@ from tests.kits.conversions import (
 )
 from tests.kits.params import few
 from tests.kits.reading import assert_rows, java_rows, wire_rows
+from tests.kits.seeds import examples
 
 FORMATS = ["parquet", "orc", "avro"]
 ONE_OF_KEYS = {"bucket": "1", "write-only": "true"}
@@ -149,9 +151,33 @@ NOT_PARSED = {
     "DOUBLE": ["abc", "", "inf"],
     "DECIMAL(5, 2)": ["abc", "", " 1.5 "],
     "BOOLEAN": ["abc", "", " true "],
-    "DATE": ["2024-02-30", "abc", "", "10000-01-01", "-0001-01-01"],
-    "TIME(3)": ["abc", "", "1:2:x", "01:02:03 .", "-", "1.5"],
-    "TIMESTAMP(3)": ["abc", "", "2024-02-29T01:02:03", "2024-02-29 01:02", "2024-02-29 01:02:03Z"],
+    "DATE": [
+        "2024-02-30",
+        "abc",
+        "",
+        "10000-01-01",
+        "-0001-01-01",
+        " 2024-02-29 01:02:03",
+        "2024-02-29t01:02:03",
+        "2024-02-29-1",
+        "\u00a02024-02-29",
+    ],
+    "TIME(3)": ["abc", "", "1:2:x", "1:2:3:4", "-", "1.5", "\u00a01:2"],
+    "TIMESTAMP(3)": [
+        "abc",
+        "",
+        "2024-02-29T01:02:03",
+        "2024-02-29t01:02:03",
+        "2024-02-29 01:02",
+        "2024-02-29 01:02:03Z",
+        " 2024-02-29 01:02:03",
+        "2024-02-29 01:02:03 ",
+        "2024-02-29\t01:02:03",
+        "2024-02-29  01:02:03",
+        "2024-02-32",
+        "2024--02",
+        "2024-02-29 24:00:01",
+    ],
     "TIMESTAMP(1)": ["0", "-1"],
     "TIMESTAMP(6)": ["0000-01-01", "0000-12-31 23:59:59"],
 }
@@ -332,7 +358,7 @@ def test_random_floats_become_the_decimals_of_java(java: Any, path: Path, old: s
 
 
 def test_text_on_which_java_fails_is_refused_by_name(java: Any, path: Path) -> None:
-    """Each text is tried alone; Java fails on the table with all of them."""
+    """Each text is tried alone, by Java, too."""
     columns = {f"c{at}": text for at, text in enumerate(NOT_PARSED)}
     java.create_table(path, [("k", "INT"), *((name, "STRING") for name in columns)])
     rows = list(zip_longest(*NOT_PARSED.values()))
@@ -348,8 +374,52 @@ def test_text_on_which_java_fails_is_refused_by_name(java: Any, path: Path) -> N
         assert refused.value.context["count"] >= 1
     for new, texts in NOT_PARSED.items():
         for text in texts:
+            with pytest.raises(Py4JJavaError):
+                java_cast(java, text, new)
             with pytest.raises(InvalidData):
                 convert(pa.array([text]), parse_type("STRING"), parse_type(new), normalize, "c")
+
+
+def java_cast(java: Any, text: str, new: str) -> Any:
+    """What Java makes of one text."""
+    cast = java._paimon.casting.CastExecutors.resolve(
+        java._java_type("STRING"), java._java_type(new)
+    )
+    return cast.cast(java._paimon.data.BinaryString.fromString(text))
+
+
+@pytest.mark.parametrize("new", ["DATE", "TIME(3)", "TIMESTAMP(3)"])
+def test_blanks_and_digits_anywhere_in_a_text_count_as_in_java(java: Any, new: str) -> None:
+    """Java takes a number with zeros in front of it in a TIMESTAMP, if its last digits say the same
+    again (`DIFFERENCES`); such texts are not drawn.
+    """
+    rng = random.Random(55)
+    drawn = ["0", " ", "\t", "t", "T", ":", "\0", "\u3000"]
+    for _ in range(examples(60, 2000)):
+        text = rng.choice(["2024-2-9", "2024-02-29 01:02:03.5", "2021-2-31", "1:2:3.4567", "9:0"])
+        for _ in range(rng.randrange(1, 4)):
+            at = rng.randrange(len(text) + 1)
+            text = text[:at] + rng.choice(drawn) + text[at + rng.randrange(2) :]
+        if new == "TIMESTAMP(3)" and re.search("[-: ][0-9]{3}", text):
+            continue
+        if new == "TIME(3)" and re.search(r"-|\..*[^0-9]", text):
+            continue
+        try:
+            of_java = java_cast(java, text, new)
+        except Py4JJavaError:
+            of_java = None
+        try:
+            values = convert(
+                pa.array([text]), parse_type("STRING"), parse_type(new), normalize, "c"
+            )
+            (ours,) = values.view(pa.int64() if "STAMP" in new else pa.int32()).to_pylist()
+        except InvalidData:
+            ours = None
+        if of_java is not None and "STAMP" in new:
+            of_java = of_java.getMillisecond()
+        if new == "TIME(3)" and of_java is not None and not 0 <= of_java < 86_400_000:
+            of_java = None  # Java prints no such time
+        assert (text, ours) == (text, of_java)
 
 
 def is_cut_by_orc(old: str, new: str) -> bool:
@@ -475,3 +545,21 @@ def test_moments_beyond_nanoseconds_are_refused_by_name_and_verify_sees_them(
     table = PaimonTable.load(str(path))
     assert_rows(table.to_arrow(), table.schema.fields, java_rows(java, table))
     assert table.verify(sample=10).findings == ()
+
+
+@pytest.mark.parametrize("file_format", few(FORMATS, lambda name: name == "parquet"))
+def test_text_of_deleted_rows_need_not_parse(kinds: Any, path: Path, file_format: str) -> None:
+    """Whoever deletes the rows that do not parse, and then changes the type, can read the table."""
+    options = {"bucket": "-1", "deletion-vectors.enabled": "true", "file.format": file_format}
+    columns = [("id", "INT"), ("n", "STRING"), ("l", "ARRAY<STRING>")]
+    kinds.create_table(path, columns, options=options)
+    kinds.write(path, [(1, "7", ["7"]), (2, "x", ["8", "y"]), (3, None, [None]), (4, "9", [])])
+    kinds.delete_rows(path, lambda row: row["id"] == 2)
+    retype(kinds, path, (("n",), "INT"), (("l", "element"), "INT"))
+    table = PaimonTable.load(str(path))
+    before = java_rows(kinds, table)
+    assert sorted(row[0] for row in before) == [1, 3, 4]
+    assert_rows(table.to_arrow(), table.schema.fields, before)
+    assert table.to_arrow(filter=pc.field("n") > 7)["id"].to_pylist() == [4]
+    assert table.compact(full=True).snapshot_id is not None
+    assert sorted(java_rows(kinds, PaimonTable.load(str(path)))) == sorted(before)

@@ -341,6 +341,7 @@ def test_java_waits_while_our_snapshot_is_under_way(on_s3: OnS3) -> None:
     assert on_s3.theirs.read("db.t") == rows(0, 1, 2)
 
 
+@pytest.mark.full
 def test_no_commit_is_lost_where_java_and_we_commit_at_once(on_s3: OnS3) -> None:
     # Between Java's look whether a snapshot is there and its copy.
     on_s3.proxy.add(

@@ -7,10 +7,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from paimon_stream import PaimonTable
+from paimon_stream.format.commit_message import CommitMessage
+from tests.kits.newer_fields import live_entries
 from tests.kits.other_engines import PYTHON, require_engines
 
 WRITE = """
@@ -66,6 +69,37 @@ print(json.dumps({
     "tags": tags,
 }))
 """
+MESSAGE = """
+import sys
+import pyarrow as pa
+from pypaimon import CatalogFactory, Schema
+from pypaimon.write.commit_message_serializer import serialize_commit_message
+catalog = CatalogFactory.create({"warehouse": sys.argv[1]})
+catalog.create_database("db", True)
+columns = pa.schema([("k", pa.int64()), ("s", pa.string())])
+catalog.create_table("db.t", Schema.from_pyarrow_schema(columns), False)
+write = catalog.get_table("db.t").new_batch_write_builder().new_write()
+write.write_arrow(pa.Table.from_pylist([{"k": 1, "s": "a"}, {"k": 2, "s": "b"}], schema=columns))
+(message,) = write.prepare_commit()
+message.new_files[0].write_cols_sequences = [5, -6, 2 ** 40]
+print(serialize_commit_message(message, []).hex())
+"""
+SEQUENCES_THERE = """
+import json, sys
+from pypaimon import CatalogFactory
+from pypaimon.manifest.manifest_file_manager import ManifestFileManager
+from pypaimon.manifest.manifest_list_manager import ManifestListManager
+from pypaimon.write.commit_message_serializer import deserialize_commit_message
+table = CatalogFactory.create({"warehouse": sys.argv[1]}).get_table("db.t")
+latest = table.snapshot_manager().get_latest_snapshot()
+(manifest,) = ManifestListManager(table).read_all(latest)
+(entry,) = ManifestFileManager(table).read(manifest.file_name)
+(file,) = deserialize_commit_message(bytes.fromhex(sys.argv[2]), []).new_files
+builder = table.new_read_builder()
+rows = builder.new_read().to_arrow(builder.new_scan().plan().splits())
+files = [entry.file.write_cols_sequences, file.write_cols_sequences]
+print(json.dumps({"files": files, "keys": sorted(rows["k"].to_pylist())}))
+"""
 SIDECARS = """
 import sys
 from pypaimon.manifest.manifest_list_manager import ManifestListManager
@@ -111,6 +145,17 @@ def test_fields_of_its_manifests_and_snapshots_stay(tmp_path: Path) -> None:
     after = json.loads(pypaimon(READ, str(tmp_path), "with the tag"))
     assert before["first"] is not None
     assert after == {**before, "manifests": 1, "tags": [before["first"]]}
+
+
+def test_sequences_of_its_message_go_into_the_manifest_and_back(tmp_path: Path) -> None:
+    written = bytes.fromhex(pypaimon(MESSAGE, str(tmp_path)))
+    message = CommitMessage.deserialize(written, 14)
+    table = PaimonTable.load(str(tmp_path / "db.db/t"))
+    table.new_commit("u").commit(1, [message])
+    (entry,) = live_entries(tmp_path / "db.db/t")
+    again = replace(message, new_files=(entry.file,)).serialize(14)
+    found = json.loads(pypaimon(SEQUENCES_THERE, str(tmp_path), again.hex()))
+    assert found == {"files": [[5, -6, 2**40]] * 2, "keys": [1, 2]}
 
 
 def test_orphan_removal_and_expiry_keep_the_sidecars_that_its_lists_name(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def _walked(ask: Ask, rows: tuple[Row, ...], decisions: frozenset[str]) -> Judge
         if not row.outcome.is_verdict:
             following = row.then
             option = _OPTIONS.get(row.outcome)
-            if row.outcome is not Outcome.REMARK and option not in decisions:
+            if row.outcome is not Outcome.WARNING and option not in decisions:
                 return Judged(row.outcome, refused=option or _START_AGAIN, why=row.why)
             if option is not None:
                 accepted.add(option)
@@ -265,7 +265,7 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
         has_expired = is_committed and facts.ask(OwnStands) is not OwnStands.THIS_BATCH
         since = None if has_expired else batch + is_committed
     else:
-        since = max(since, _standing_without_entry(state, facts, is_committed=is_committed) + 1)
+        since = max(since, _newest_without_entry(state, facts, is_committed=is_committed) + 1)
     given_up = tuple([(a, min(b, batch - 1)) for a, b in state.let_go if a < batch])
     if anew and (TABLE in judged.accepted or judged.doubts) and not is_committed:
         kept = -1 if facts.published is None else facts.published[0]
@@ -290,7 +290,7 @@ def _registered(state: State, facts: model_facts.Facts, judged: Judged) -> State
     )
 
 
-def _standing_without_entry(state: State, facts: model_facts.Facts, *, is_committed: bool) -> int:
+def _newest_without_entry(state: State, facts: model_facts.Facts, *, is_committed: bool) -> int:
     """Our newest batch up to this one, if it stands and the journal has no entry of it, else -1."""
     if is_committed:
         stands = facts.ask(OwnStands) is OwnStands.THIS_BATCH

@@ -271,7 +271,7 @@ class Facts:
         if self.ask(GapLeft) is not GapLeft.WRITTEN_AGAIN:
             noted = self._noted_in_gap()
         is_lost_again = noted is EarlierNoted.NOTHING and self._is_lost_again()
-        return EarlierNoted.MAY_BE_TAKEN if is_lost_again else noted
+        return EarlierNoted.MAY_BE_REMOVED if is_lost_again else noted
 
     @property
     def doubts_written_again(self) -> bool:
@@ -310,11 +310,11 @@ class Facts:
             if not self._is_older(note)
         ]
         if noted:
-            return EarlierNoted.TAKEN if max(noted)[1] else EarlierNoted.MAY_BE_TAKEN
+            return EarlierNoted.REMOVED if max(noted)[1] else EarlierNoted.MAY_BE_REMOVED
         done = self.state.done_millis
         for note, _ in self.state.removed:
             if note.took_expired and not is_before(note, done) and not self._is_older(note):
-                return EarlierNoted.MAY_BE_TAKEN
+                return EarlierNoted.MAY_BE_REMOVED
         return EarlierNoted.NOTHING
 
     def _is_older(self, note: Note) -> bool:

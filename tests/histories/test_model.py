@@ -114,8 +114,8 @@ class Needed:
 NEEDED = (
     Needed(Step.OWN, OwnStands.ABOVE, DOUBLED, ("checkpoint put back", "checkpoint put back")),
     Needed(Step.OWN_LAST, LastHeld.ROLLED_BACK, LOST, ("rollback by one",)),
-    Needed(Step.OWN_GAP, EarlierNoted.TAKEN, LOST, ("rollback by one",), OFF),
-    Needed(Step.OWN_GAP, EarlierNoted.MAY_BE_TAKEN, LOST, ("outage", "rollback to the tag"), OFF),
+    Needed(Step.OWN_GAP, EarlierNoted.REMOVED, LOST, ("rollback by one",), OFF),
+    Needed(Step.OWN_GAP, EarlierNoted.MAY_BE_REMOVED, LOST, ("outage", "rollback to the tag"), OFF),
     Needed(
         Step.LATER,
         LaterPrepared.PREPARED,
@@ -141,7 +141,7 @@ NEEDED = (
         ("batch, not published", "forward to the branch", "outage"),
     ),
     Needed(Step.LAST, LastHeld.ROLLED_BACK, LOST, ("forward to the branch", "expiry")),
-    Needed(Step.NOTED, EarlierNoted.TAKEN, LOST, ("rollback to the tag", "rollback by one"), OFF),
+    Needed(Step.NOTED, EarlierNoted.REMOVED, LOST, ("rollback to the tag", "rollback by one"), OFF),
     Needed(
         NextStep.REMEMBERED,
         RememberedHeld.ROLLED_BACK,
@@ -188,7 +188,7 @@ def test_a_short_history_shows_that_a_row_is_needed(
         if row.step is needed.step and needed.value in row.when.get(type(needed.value), ())
     ]
     assert len(meant) == 1
-    changed = [replace(row, outcome=Outcome.REMARK) if row in meant else row for row in rows]
+    changed = [replace(row, outcome=Outcome.WARNING) if row in meant else row for row in rows]
     if isinstance(needed.step, NextStep):  # else storage would decide after it
         changed = [row for row in rows if row not in meant]
     monkeypatch.setattr(model, name, tuple(changed))

@@ -132,10 +132,10 @@ class Driver:
         """Writes the data files of a batch: as the sink's driver does, or as its tasks do."""
         changes = self.stream.kind.changes(judged.batch.batch_id)
         numbering, first, index = numbered(judged)
-        held = judged.held() if self.stream.by_driver else None
-        table = for_driver(judged.table, held)
+        buffered = judged.buffered() if self.stream.by_driver else None
+        table = for_driver(judged.table, buffered)
         if not self.stream.kind.primary_keys:
             made = write_rows(table, [row for _, row in changes])
-            return judged.written(made, held=held)
+            return judged.written(made, buffered=buffered)
         made = write_changes(table, changes, first_sequence=first, index=index).messages
-        return judged.written(made, numbering=numbering, held=held)
+        return judged.written(made, numbering=numbering, buffered=buffered)

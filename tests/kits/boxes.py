@@ -121,7 +121,7 @@ def ends(
             if row.outcome.is_verdict:
                 yield End(box, met, row.outcome, let_in)
                 return
-            if row.outcome is not Outcome.REMARK:
+            if row.outcome is not Outcome.WARNING:
                 yield End(box, met, row.outcome, let_in)
                 if row.then is None:
                     return

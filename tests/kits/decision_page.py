@@ -47,11 +47,11 @@ def rows_in_words(rows: Sequence[Row]) -> str:
 
 
 def _then(row: Row) -> str:
-    """What follows, in words. A remark asks nobody."""
+    """What follows, in words. A warning asks nobody."""
     if row.then is None:
         return ""
     follows = row.then.value if isinstance(row.then, Outcome) else f"→ {row.then.name}"
-    return f"(always) {follows}" if row.outcome is Outcome.REMARK else follows
+    return f"(always) {follows}" if row.outcome is Outcome.WARNING else follows
 
 
 def impossible_in_words(impossible: Sequence[Impossible]) -> str:

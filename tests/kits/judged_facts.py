@@ -141,7 +141,7 @@ IMPOSSIBLE = (
         UserRegistered.ANOTHERS,
         GapLeft.WRITTEN_AGAIN,
     ),
-    _cannot("The table may have the rows of before.", GapLeft.WRITTEN_AGAIN, EarlierNoted.TAKEN),
+    _cannot("The table may have the rows of before.", GapLeft.WRITTEN_AGAIN, EarlierNoted.REMOVED),
     _cannot("The walk ends at our newest snapshot.", *FOUND, OursBeside.THIS_OR_LATER),
     _cannot(
         "The walk ends at our newest snapshot, so nothing is missing.", *FOUND, HistoryWhole.EXPIRED
@@ -166,7 +166,9 @@ IMPOSSIBLE = (
     _cannot("Batch 0 is the first.", BatchFirst.FIRST, OwnStands.BELOW),
     _cannot("Batch 0 is the first.", BatchFirst.FIRST, *_but(LastHeld.NONE)),
     _cannot("Batch 0 is the first.", BatchFirst.FIRST, *_but(EarlierNoted.NOTHING)),
-    _cannot("Batch 0 is the first.", BatchFirst.FIRST, NotesAsked.TAKEN, NotesAsked.MAY_BE_TAKEN),
+    _cannot(
+        "Batch 0 is the first.", BatchFirst.FIRST, NotesAsked.REMOVED, NotesAsked.MAY_BE_REMOVED
+    ),
     _cannot("Batch 0 is the first.", BatchFirst.FIRST, EarlierElsewhere.WRITTEN),
     _cannot("Batch 0 is the first.", BatchFirst.FIRST, OldNameWrote.UNPROVEN, *LOST_UNDER_OLD_NAME),
 )
@@ -195,7 +197,7 @@ def _goes_on(end: End) -> bool:
 
 
 def _says(end: End) -> bool:
-    return not end.goes_on or any(row.outcome is Outcome.REMARK for row in end.met)
+    return not end.goes_on or any(row.outcome is Outcome.WARNING for row in end.met)
 
 
 def _never(outcome: Outcome) -> Callable[[End], bool]:
@@ -286,7 +288,7 @@ LAWS = (
         _is_asked,
     ),
     Law("another query asks", box_of(UserRegistered.ANOTHERS), _is_asked),
-    Law("another incarnation asks", box_of(IdentityShared.ANOTHERS), _is_asked),
+    Law("another query with this identity asks", box_of(IdentityShared.ANOTHERS), _is_asked),
     # -- nothing lost
     Law("another table asks", box_of(TableSame.ANOTHER), _is_asked),
     Law("a lost batch asks", box_of(*LOST), _is_asked),
@@ -298,19 +300,19 @@ LAWS = (
     Law("a base that was rolled back asks", box_of(*NOT_FOUND, BaseHeld.ROLLED_BACK), _is_asked),
     Law(
         "what the register wants asked is asked",
-        box_of(NotesAsked.TAKEN, NotesAsked.MAY_BE_TAKEN),
+        box_of(NotesAsked.REMOVED, NotesAsked.MAY_BE_REMOVED),
         _is_asked,
     ),
     Law("a younger table asks", box_of(OwnStands.BELOW, TableCreated.LATER), _is_asked),
     Law("a younger table without us asks", box_of(*NEW_HERE, TableCreated.LATER), _is_asked),
     Law(
         "a gap with a note asks",
-        box_of(OwnStands.BELOW, GapLeft.BATCHES, EarlierNoted.TAKEN, EarlierNoted.MAY_BE_TAKEN),
+        box_of(OwnStands.BELOW, GapLeft.BATCHES, EarlierNoted.REMOVED, EarlierNoted.MAY_BE_REMOVED),
         _is_asked,
     ),
     Law(
         "what was written again, with a note, asks, also behind a batch that is here",
-        box_of(GapLeft.WRITTEN_AGAIN, EarlierNoted.MAY_BE_TAKEN),
+        box_of(GapLeft.WRITTEN_AGAIN, EarlierNoted.MAY_BE_REMOVED),
         lambda end: end.is_let_in or (_is_asked(end) and end.outcome is not Outcome.COMMITTED),
     ),
     Law(
@@ -325,7 +327,7 @@ LAWS = (
     ),
     Law(
         "a note of what no journal has asks",
-        box_of(*NEW_HERE, LastHeld.NONE, EarlierNoted.TAKEN, EarlierNoted.MAY_BE_TAKEN),
+        box_of(*NEW_HERE, LastHeld.NONE, EarlierNoted.REMOVED, EarlierNoted.MAY_BE_REMOVED),
         _is_asked,
     ),
     Law("what is elsewhere asks", box_of(*NEW_HERE, EarlierElsewhere.WRITTEN), _is_asked),

@@ -16,6 +16,10 @@ from typing import Any, Final
 import fastavro
 
 from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.live import snapshot_files
+from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.table import load_table
 from tests.kits.avro_files import read_file
 
 Node = dict[str, Any]
@@ -137,6 +141,13 @@ def add_sequences(data: bytes) -> bytes:
     for record in records:
         record["_FILE"]["_WRITE_COLS_SEQUENCES"] = [7, 8]
     return written(schema, records)
+
+
+def add_sequences_everywhere(location: Path) -> None:
+    """Adds that field to all entries of the manifests of a local table."""
+    for path in (location / "manifest").glob("manifest-*"):
+        if not path.name.startswith("manifest-list"):
+            path.write_bytes(add_sequences(path.read_bytes()))
 
 
 def add_names(data: bytes, place: tuple[str, ...], name: str, files: Sequence[str]) -> bytes:
@@ -284,6 +295,12 @@ def members_with_values(node: Any, name: str, path: Place = ()) -> dict[Place, A
         elif isinstance(value, dict | list):
             found |= members_with_values(value, name, (*path, key))
     return found
+
+
+def live_entries(location: Path) -> list[ManifestEntry]:
+    """The entries of the live files of a local table."""
+    table = load_table(LocalStorage(str(location)))
+    return snapshot_files(table, SnapshotStore(table.storage).latest())
 
 
 def without_unknown(entry: ManifestEntry) -> ManifestEntry:

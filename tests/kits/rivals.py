@@ -195,7 +195,7 @@ def _append(case: Case, storage: Storage) -> object:
 
 def _orphans(case: Case, storage: Storage) -> object:
     return remove_orphan_files(
-        case.bench.on(storage), dt.timedelta(days=1), False, runtime=case.bench.runtime
+        case.bench.on(storage), dt.timedelta(days=1), dry_run=False, runtime=case.bench.runtime
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,7 +22,7 @@ def table(tallies: Sequence[tuple[Setting, Tally]]) -> str:
     faulty = sum(one.orders_with_fault for _, one in tallies)
     how = "make orders PAGE=--page" if faulty else "python -m tests.orders.run --faults 0 --page"
     lines = [
-        f"Written on {time.strftime('%Y-%m-%d')} by `{how}`: {orders:,} orders without a "
+        f"{_run_on(tallies)} by `{how}`: {orders:,} orders without a "
         f"fault and {faulty:,} with one, in {minutes:.0f} minutes of processors.",
         "",
         "| world | operations | orders | bound | faults | orders with one fault | bound | planted bugs |",
@@ -46,7 +45,7 @@ def table_of_pairs(tallies: Sequence[tuple[Setting, Tally]], few: int, bounds: s
     pairs_run = sum(tally.plans_run for _, tally in tallies)
     orders = sum(tally.orders_with_fault for _, tally in tallies)
     lines = [
-        f"Written on {time.strftime('%Y-%m-%d')} by `python -m tests.orders.run --faults 2{bounds} --page`: "
+        f"{_run_on(tallies)} by `python -m tests.orders.run --faults 2{bounds} --page`: "
         f"{pairs_run:,} of {pairs:,} pairs of faults and {orders:,} orders with one or two, "
         f"in {minutes:.0f} minutes of processors.",
         "",
@@ -59,6 +58,12 @@ def table_of_pairs(tallies: Sequence[tuple[Setting, Tally]], few: int, bounds: s
         ),
     ]
     return "\n".join(lines)
+
+
+def _run_on(tallies: Sequence[tuple[Setting, Tally]]) -> str:
+    """The days on which the parts were run, some of which may have been kept."""
+    days = sorted({day for _, tally in tallies for day in tally.days})
+    return f"Run on {days[0]}" if len(days) == 1 else f"Run from {days[0]} to {days[-1]}"
 
 
 def _row(setting: Setting, tally: Tally) -> str:

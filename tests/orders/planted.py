@@ -65,9 +65,28 @@ def the_newest_is_read_again(patch: Patch) -> None:
     patch.setattr(SnapshotStore, "walk_down", from_its_file)
 
 
+def the_listing_is_not_repeated(patch: Patch) -> None:
+    """Whoever sees a hint and no snapshot believes a listing that may be older than the hint."""
+    ids, listed = SnapshotStore.ids, SnapshotStore._listed
+    first: dict[SnapshotStore, list[int]] = {}
+
+    def once(self: SnapshotStore) -> list[int]:
+        if self not in first:
+            first[self] = ids(self)
+        return first[self]
+
+    def from_one_listing(self: SnapshotStore) -> Snapshot | None:
+        first.pop(self, None)
+        return listed(self)
+
+    patch.setattr(SnapshotStore, "ids", once)
+    patch.setattr(SnapshotStore, "_listed", from_one_listing)
+
+
 PLANTS = {one.name: one.plant for one in OF_SIMULATION}
 PLANTS["a put looks and then writes"] = a_put_looks_and_then_writes
 PLANTS["the newest is read again"] = the_newest_is_read_again
+PLANTS["the listing is not repeated"] = the_listing_is_not_repeated
 
 BATCHES = "batch writer × batch writer"
 
@@ -83,6 +102,12 @@ BUGS = [
         "batch writers with requests in flight",
         rules.WHOLE,
         switches=15,
+    ),
+    Bug(
+        "the listing is not repeated",
+        "batch writers of an empty table, requests in flight",
+        rules.NO_FALSE_ALARM,
+        often=True,
     ),
     Bug("a tag without a second look", "expiry × tag", rules.WHOLE, often=True),
     Bug("expiry keeps nothing", "expiry × reader", rules.WHOLE, switches=0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
 from collections import Counter
@@ -39,6 +40,7 @@ class Tally:
         bounded: the plans with too many orders, of which those with few preemptions were run.
         cut: the searches that did not end in time.
         seconds: of the processor.
+        days: the first and the last day on which a part was run, as ISO dates; empty before.
         limits: how often an order ended at what the pages exclude, by the limit.
         found: the orders that break a rule, for people.
     """
@@ -52,6 +54,7 @@ class Tally:
     bounded: int = 0
     cut: int = 0
     seconds: float = 0.0
+    days: tuple[str, ...] = ()
     limits: Counter[str] = field(default_factory=Counter)
     found: list[str] = field(default_factory=list)
 
@@ -65,6 +68,8 @@ class Tally:
         self.bounded += other.bounded
         self.cut += other.cut
         self.seconds += other.seconds
+        both = sorted({*self.days, *other.days})
+        self.days = tuple(dict.fromkeys((both[0], both[-1]))) if both else ()
         self.limits += other.limits
         self.found += other.found
 
@@ -81,7 +86,7 @@ class Tally:
     def decoded(cls, line: str) -> Tally:
         """What `encoded` gave."""
         values = json.loads(line)
-        return cls(**{**values, "limits": Counter(values["limits"])})
+        return cls(**{**values, "days": tuple(values["days"]), "limits": Counter(values["limits"])})
 
 
 def evenly(plans: Sequence[Plan], most: int | None) -> Sequence[Plan]:
@@ -131,6 +136,7 @@ class Part:
         if self.faults > 0:
             self._run_plans([plan for base in bases for plan in self._plans(*base, self.faults)])
         self._tally.seconds = time.process_time() - begun
+        self._tally.days = (dt.date.today().isoformat(),)
         return self._tally
 
     def _bases(self) -> Sequence[tuple[Plan, Changes]]:

@@ -102,7 +102,7 @@ def test_a_late_snapshot_that_is_replaced_while_a_run_builds_on_it() -> None:
 
 def test_a_fault_with_too_many_orders_is_searched_with_few_preemptions() -> None:
     setting = replace(BY_NAME["batch writer × expiry"], faults=(LOST,))
-    tally = Part(setting, 0, 4, seconds=0.03).run()
+    tally = Part(setting, 0, 12, seconds=0.03).run()
     assert tally.bounded and not tally.found
     assert f"but {tally.bounded} faults with 2 preemptions" in _row(setting, tally)
 

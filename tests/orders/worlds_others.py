@@ -28,6 +28,14 @@ OTHERS = [
         flags={"on_store": True, "in_flight": True},
     ),
     Setting(
+        "batch writers of an empty table, requests in flight",
+        "Two batch commits at once make the first two snapshots of a table on a store.",
+        others(BatchWriter, BatchWriter),
+        commits(0),
+        flags={"on_store": True, "in_flight": True},
+        quick=True,
+    ),
+    Setting(
         "batch writer × expiry",
         "A batch commit while all other snapshots expire.",
         others(BatchWriter, OneLeft),

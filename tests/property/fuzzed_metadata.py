@@ -25,9 +25,9 @@ from paimon_stream.errors import (
     CorruptMetadata,
     FormatError,
     PaimonStreamError,
-    UnsupportedFeature,
 )
 from paimon_stream.format import avro_file, file_rows, raw_bytes
+from paimon_stream.format.avro_unknown import field_of_longs
 from paimon_stream.format.binary_row import (
     decode_row,
     deserialize,
@@ -559,6 +559,7 @@ _LAYOUT: Final = Layout(
     external=None,
 )
 _FILES: Final = [one.file for data in _MANIFESTS for one in decode_manifest(data, PATH)][:40:4]
+_SEQUENCES: Final = field_of_longs(("_FILE", "_WRITE_COLS_SEQUENCES"), [7, -8, 2**40])
 _MESSAGE: Final = CommitMessage(
     partition=PARTITION,
     bucket=3,
@@ -633,10 +634,11 @@ _ROWS: Final[dict[str, Decoder]] = {
     "commit message, version 14": Decoder(
         good=[
             replace(_MESSAGE, check_from_snapshot=7).serialize(14),
+            replace(_MESSAGE, new_files=(replace(_FILES[0], unknown=(_SEQUENCES,)),)).serialize(14),
             *(CommitMessage.deserialize(one).serialize(14) for one in _MESSAGES[:4]),
         ],
         decode=partial(CommitMessage.deserialize, version=14),
-        raises=(FormatError, UnsupportedFeature),
+        raises=(FormatError,),
     ),
     "commit messages": of_bytes(CommitMessage.deserialize_all, [_NUMBER + b"".join(_MESSAGES[:4])]),
     "task result": of_bytes(

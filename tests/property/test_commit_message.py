@@ -14,7 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paimon_stream.errors import FormatError, UnknownVersion
+from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
+from paimon_stream.format.avro_unknown import field_of_longs, longs_of
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import (
@@ -126,15 +127,27 @@ def test_what_is_written_is_read_back(message: CommitMessage) -> None:
     assert CommitMessage.deserialize(message.serialize(), 11) == message
 
 
-@given(MESSAGES, SOURCED, st.none() | LONG)
+@given(MESSAGES, SOURCED, st.none() | LONG, FILES, st.lists(LONG, max_size=70))
 @settings(SLOW, max_examples=examples(20, 600))
 def test_version_14_holds_what_version_11_lacks(
-    message: CommitMessage, index: IndexFileMeta, check: int | None
+    message: CommitMessage,
+    index: IndexFileMeta,
+    check: int | None,
+    file: DataFileMeta,
+    numbers: list[int],
 ) -> None:
-    message = replace(message, new_index_files=(index,), check_from_snapshot=check)
+    sequences = field_of_longs(("_FILE", "_WRITE_COLS_SEQUENCES"), numbers)
+    assert longs_of(sequences) == tuple(numbers)
+    newer = replace(file, unknown=(sequences,))
+    message = replace(
+        message, new_index_files=(index,), check_from_snapshot=check, deleted_files=(newer,)
+    )
     data = message.serialize(14)
     assert replace(CommitMessage.deserialize(data, 14)) == message
     assert CommitMessage.deserialize(data, 14).serialize(14) == data
+    for version in (11, 12):
+        with pytest.raises(InvalidData, match=f"_WRITE_COLS_SEQUENCES.* version {version} "):
+            replace(message, new_index_files=(), check_from_snapshot=None).serialize(version)
 
 
 @given(MESSAGES, SOURCED)

@@ -19,8 +19,16 @@ from hypothesis import strategies as st
 from paimon_stream.errors import InvalidData, NumericOverflow
 from paimon_stream.format.types import arrow_type, parse_type
 from paimon_stream.merge.folds import folded
-from paimon_stream.merge.key_runs import ADD, OUT_OF_ORDER, RETRACT, SET, SKIP, KeyRuns, RowActions
 from paimon_stream.merge.lists import equality_numbers
+from paimon_stream.merge.merge_order import (
+    ADD,
+    OUT_OF_ORDER,
+    RETRACT,
+    SET,
+    SKIP,
+    OrderedRows,
+    RowActions,
+)
 from paimon_stream.merge.spec import FUNCTIONS, RETRACTABLE, ColumnRule
 from tests.kits.merging import WIDE, Refused, fold_steps
 from tests.kits.seeds import examples
@@ -118,7 +126,7 @@ def as_actions(random: Random, type_: str, keys: Keys) -> tuple[pa.Array, RowAct
     starts = np.cumsum([0, *map(len, keys[:-1])])
     does = np.array([DOES[what] for what, _ in rows], np.int8)
     return column_of(type_, values), RowActions(
-        KeyRuns(np.array(order), starts, np.zeros_like(does)), does
+        OrderedRows(np.array(order), starts, np.zeros_like(does)), does
     )
 
 

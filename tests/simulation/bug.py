@@ -10,6 +10,7 @@ import pytest
 
 from tests.simulation.cast import COMPACTORS, NEWCOMERS, world_of
 from tests.simulation.choices import Script
+from tests.simulation.real_files import forget_files
 from tests.simulation.report import Outcome, run
 from tests.simulation.rules import PYTHON_ERROR, RULES
 from tests.simulation.world import World
@@ -71,10 +72,16 @@ class Bug:
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """The code with this change."""
+        """The code with this change. Files with rows are written anew, and not kept: the change may
+        be one of their content.
+        """
         with pytest.MonkeyPatch.context() as patch:
             self.plant(patch)
-            yield
+            forget_files()
+            try:
+                yield
+            finally:
+                forget_files()
 
 
 BUGS: list[Bug] = []

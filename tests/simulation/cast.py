@@ -63,6 +63,7 @@ from tests.simulation.row_ids import OPTIONS as TRACKED_OPTIONS
 from tests.simulation.vectors import KIND as VECTORS
 from tests.simulation.vectors import OPTIONS as VECTORS_OPTIONS
 from tests.simulation.world import World
+from tests.simulation.written import Written
 
 OTHERS: dict[type[Actor], int] = {
     Expirer: 2,
@@ -177,6 +178,9 @@ def world_of(
     world = World(seed, script)
     choices = world.choices
     everybody = newcomers and compactors and dynamic and upkeep
+    if everybody and not only:
+        compared = random.Random(f"compared {seed}").randrange(4) == 0
+        world.written = Written.COMPARED if compared else Written.TAKEN
     if HISTORY in only or (
         not only and everybody and random.Random(f"history {seed}").randrange(8) == 0
     ):

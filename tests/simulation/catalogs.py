@@ -42,6 +42,7 @@ OLD_REST: Final = "REST catalog of 1.4"
 JDBC: Final = "JDBC catalog"
 KINDS: Final = (REST, OLD_REST, JDBC)
 
+_TABLE_URL: Final = f"/v1/p/{path_of('db', 't')}/"
 LOCK: Final = "jdbc.db.t"
 LOCK_SECONDS: Final = 480
 TAKEN = rules.HOLDERS_LOCK
@@ -141,7 +142,7 @@ class Server:
         process = next(one for one in self.world.processes if one.number == number)
         if not process.dead:
             wait_until_chosen()
-        rest_of = url.partition(f"/v1/p/{path_of('db', 't')}/")[2].split("/")
+        rest_of = url.partition(_TABLE_URL)[2].split("/")
         if rest_of == ["commit"]:
             assert verb == "POST" and body is not None
             node = json.loads(body)
@@ -210,22 +211,26 @@ class Server:
         return given[-1] if given else (200, {})
 
     def _shown(self, version: str, wrapped: bool) -> Status:
-        ids = self._ids()
-        wanted = {"LATEST": max(ids, default=0), "EARLIEST": min(ids, default=0)}.get(
-            version
-        ) or version
-        if int(wanted) not in ids if str(wanted).isdigit() else True:
+        path = self._path_of(version)
+        if path is None or not self.world.disk.exists(path):
             return 404, {
                 "resourceType": "SNAPSHOT",
                 "resourceName": "db",
                 "message": "no snapshot",
                 "code": 404,
             }
-        node = self.world.disk.read(snapshot_path(int(wanted)))
+        node = self.world.disk.read(path)
         return (
             200,
             b'{"snapshot": {"snapshot": %b}}' % node if wrapped else b'{"snapshot": %b}' % node,
         )
+
+    def _path_of(self, version: str) -> str | None:
+        """The file of a snapshot by its id, LATEST or EARLIEST; None if there is none."""
+        if version.isdigit():
+            return snapshot_path(int(version))
+        ids = self._ids() if version in ("LATEST", "EARLIEST") else set()
+        return snapshot_path(max(ids) if version == "LATEST" else min(ids)) if ids else None
 
     def _commit(self, node: dict[str, Any]) -> Status:
         if node["tableId"] != _table_id(self.world):

@@ -39,6 +39,8 @@ _BLOCK: Final = fastavro.parse_schema(
     }
 )
 _REMEMBERED: Final = 8192
+_MARK: Final = 16
+"""The bytes of the mark at the end of the header and of each block, so also of the file."""
 
 
 @lru_cache(8)
@@ -51,24 +53,36 @@ def _schema(text: bytes) -> Any:
     return fastavro.parse_schema(whole)
 
 
+@lru_cache(8)
+def _header(before_mark: bytes) -> tuple[Any, bytes]:
+    """The schema, as `_schema` gives it, and the codec in a header, of which only the mark at its
+    end differs from file to file.
+    """
+    file = io.BytesIO(before_mark + bytes(_MARK))
+    header: Any = fastavro.schemaless_reader(file, _HEADER, None)
+    assert header["magic"] == b"Obj\1" and not file.read()
+    return _schema(header["meta"]["avro.schema"]), header["meta"]["avro.codec"]
+
+
 @lru_cache(_REMEMBERED)
 def records_of(data: bytes) -> tuple[Record, ...]:
     """The records of an Avro file. fastavro's own reader of files needs a library for zstd, and
     parses the schema each time. A block is read as an array: its count is there, and the mark of
-    the end is not.
+    the end is not. The mark of the file is found at its end.
     """
     file = io.BytesIO(data)
-    header: Any = fastavro.schemaless_reader(file, _HEADER, None)
-    schema = _schema(header["meta"]["avro.schema"])
-    assert header["magic"] == b"Obj\1"
+    mark = data[-_MARK:]
+    begin = data.index(mark)
+    schema, codec = _header(data[:begin])
+    file.seek(begin + _MARK)
     records: list[Record] = []
     while file.tell() < len(data):
         start = file.tell()
         count: Any = fastavro.schemaless_reader(file, _COUNT, None)
         array = data[start : file.tell()]
         block: Any = fastavro.schemaless_reader(file, _BLOCK, None)
-        assert block["sync"] == header["sync"]
-        array += _plain(block["data"], header["meta"]["avro.codec"]) + b"\0"
+        assert block["sync"] == mark
+        array += _plain(block["data"], codec) + b"\0"
         plain = io.BytesIO(array)
         whole: Any = fastavro.schemaless_reader(plain, schema, None)
         some = whole["records"]

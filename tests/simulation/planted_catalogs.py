@@ -170,7 +170,7 @@ def the_lock_is_released_too_early(patch: Patch) -> None:
                     lock=self.lock_name,
                     at=taken,
                 )
-        return self.base.put_if_absent(path, data)
+        return self.wrapped.put_if_absent(path, data)
 
     patch.setattr(LockedStorage, "put_if_absent", put)
 

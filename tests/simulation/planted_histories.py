@@ -153,7 +153,7 @@ def a_checkpoint_ahead_of_a_branch_is_accepted(patch: Patch) -> None:
 )
 def a_renamed_sink_begins_anew(patch: Patch) -> None:
     patch.setattr(old_names, "_may_have_published", lambda *given: False)
-    patch.setattr(own_history, "_is_sibling", lambda *given: False)
+    patch.setattr(own_history, "_is_published_as_another", lambda *given: False)
 
 
 @bug(

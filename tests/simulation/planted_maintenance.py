@@ -13,6 +13,7 @@ from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.kept_files import KeptFiles
 from paimon_stream.maintenance.needed import OtherBranches
+from paimon_stream.maintenance.own_files import OwnFiles
 from paimon_stream.stream import reuse
 from paimon_stream.table import references
 from paimon_stream.table.references import References
@@ -34,13 +35,13 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
     newcomers=True,
 )
 def what_is_gone_has_expired(patch: Patch) -> None:
-    real = Cleaner._look
+    real = OwnFiles._look
 
-    def look(self: Cleaner, *given: Any) -> Any:
+    def look(self: OwnFiles, *given: Any) -> Any:
         found = real(self, *given)
         return found if found.is_there else found._replace(is_history=True)
 
-    patch.setattr(Cleaner, "_look", look)
+    patch.setattr(OwnFiles, "_look", look)
 
 
 @bug(
@@ -107,7 +108,7 @@ def expiry_keeps_nothing(patch: Patch) -> None:
     ],
 )
 def an_id_created_again_passes_for_the_newest(patch: Patch) -> None:
-    patch.setattr(Cleaner, "_was_newest", lambda self, last: not self.snapshots.ids())
+    patch.setattr(OwnFiles, "_was_newest", lambda self, last: not self._snapshots.ids())
 
 
 # -- rollback and tags

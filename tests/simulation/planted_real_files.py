@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from paimon_stream.maintenance import expire
 from paimon_stream.merge import rows as merging
-from paimon_stream.merge.key_runs import flat
+from paimon_stream.merge.merge_order import flat
 from paimon_stream.read import rows
 from paimon_stream.write import data_file
 from paimon_stream.write.key_value import KeyValueSettings

@@ -11,6 +11,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,23 +63,63 @@ def written(
     """A new file with so many rows of a partition, and its entry. With a primary key, these have
     the sequence numbers from `first` on. The world remembers the rows.
     """
-    aside = MemoryStorage(clock=world)  # type: ignore[arg-type]
     beginning = APART * world.files
     if world.keyed:
         keys = sorted({world.source.randrange(6) for _ in range(rows)})
         world.rows[name] = [(key, dt) for key in keys]
         world.values[name] = dict.fromkeys(keys, beginning)
-        some = [{"id": key, "dt": dt, "v": beginning} for key in keys]
+        some = [(("id", key), ("dt", dt), ("v", beginning)) for key in keys]
+    else:
+        world.rows[name] = [(beginning + one, dt) for one in range(rows)]
+        some = [(("id", id_), ("dt", dt)) for id_, dt in world.rows[name]]
+    content, file = _written(_Kind(table), tuple(some), first)
+    return content, replace(file, file_name=name)
+
+
+class _Kind:
+    """A table as far as the files depend on it that are written to it. Tables of many schedules are
+    equal.
+    """
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        schema = table.schema
+        names = schema.partition_keys, schema.primary_keys
+        others = ("manifest.", "snapshot.")  # what these say is of no file with rows
+        options = [one for one in table.options.items() if not one[0].startswith(others)]
+        self._key = schema.id, schema.fields, names, tuple(options)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Kind) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@lru_cache(4096)
+def _written(
+    kind: _Kind, rows: tuple[tuple[tuple[str, Any], ...], ...], first: int
+) -> tuple[bytes, DataFileMeta]:
+    """A file with these rows, each of which has its values by their columns, and its entry. With a
+    primary key, these have the sequence numbers from `first` on. The same rows are written once:
+    that takes a hundred times as long as the other work of an operation.
+    """
+    table, aside = kind.table, MemoryStorage()
+    some = [dict(row) for row in rows]
+    if table.schema.primary_keys:
         spec = WriteSpec(storage=aside, schema=table.schema, options=table.options)
         batch = batch_of(table.schema, some)
         (message,) = write_keyed_task(spec, [batch], first_sequence=first).messages
     else:
-        world.rows[name] = [(beginning + one, dt) for one in range(rows)]
-        some = [{"id": id_, "dt": dt} for id_, dt in world.rows[name]]
         (message,) = write_rows(replace(table, storage=aside), some)
     (file,) = message.new_files
     path = table.layout.data_file(message.partition, message.bucket, file.file_name)
-    return aside.read(path), replace(file, file_name=name)
+    return aside.read(path), file
+
+
+def forget_files() -> None:
+    """Files are written anew from now on."""
+    _written.cache_clear()
 
 
 def columns_of(world: World) -> tuple[str, ...]:

@@ -51,7 +51,7 @@ def run(
     """
     world = make(seed, script)
     try:
-        with _silence(), remembered(), rewriting(), answering(world):
+        with _silence(), remembered(world.written), rewriting(), answering(world):
             world.run()
     except Limit as limit:
         return Outcome(seed, world, limit=str(limit))

@@ -254,8 +254,8 @@ def section_changes(
             _read(scan, entry)
             found = [at for at, key in enumerate(keys_of(world, entry)) if key in keys]
             (before,) = deleted_rows(scan, [entry])
-            if how.marks and found:
-                scan.marked[entry.file.file_name] = np.union1d(before, found)
+            if how.deletes_older and found:
+                scan.deletions[entry.file.file_name] = np.union1d(before, found)
         scan.table.storage.given = pieces  # type: ignore[attr-defined]
         yield pa.Table.from_batches([_batch(scan, len(keys))]), None
 

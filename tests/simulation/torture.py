@@ -26,6 +26,7 @@ from tests.simulation.limits import DOCUMENTED
 from tests.simulation.page import PART, figures
 from tests.simulation.planted import BUGS
 from tests.simulation.real_files import columns_of, counted, stored
+from tests.simulation.remembered import forget
 from tests.simulation.report import Outcome, run, shortest
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -78,6 +79,7 @@ def chunk(first: int) -> Tally:
     begun = time.process_time()
     for seed in range(first, first + CHUNK):
         _tell_of(seed, tally)
+        forget()
         gc.collect()  # a world has cycles; memory that is soon used again is still in the caches
         gc.freeze()  # what the decoders remember stays, and need not be looked at again
     tally.seconds = time.process_time() - begun

@@ -24,6 +24,7 @@ from tests.simulation.real_files import FIELDS_WITH_VALUE
 from tests.simulation.scheduler import BURSTS, JUMPS, LONGEST_MILLIS, MINUTE, WAITS, Process
 from tests.simulation.state import State
 from tests.simulation.truth import Truth
+from tests.simulation.written import Written
 
 STEPS = 60
 TO_THE_END_RARELY = 3
@@ -60,7 +61,8 @@ class World:
     partitions expire by the age of their files. In a `history` nothing fails, and what the actors
     do to the table's history is whole. Once it is `at_rest`, no driver dies any more. `catalog` is
     the kind of catalog that the table is
-    in. With `data_tokens`, its store is opened by a token. A schedule `to_the_end` goes on until
+    in. With `data_tokens`, its store is opened by a token. `written` says how metadata is read
+    that the schedule has encoded itself. A schedule `to_the_end` goes on until
     every stream has come to its end.
     """
 
@@ -102,6 +104,7 @@ class World:
     history: bool = False
     catalog: str = ""
     data_tokens: bool = False
+    written: Written = Written.DECODED
     to_the_end: bool = field(init=False)
     verdict: Exception | None = None
     actors: list[Actor] = field(default_factory=list)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream.errors import IdentityUnknown, InvalidOption
 from paimon_stream.spark.checkpoint import open_checkpoint
-from paimon_stream.spark.identity import QueryFacts, commit_user, keeps_state, observe_query
+from paimon_stream.spark.identity import ObservedQuery, commit_user, keeps_state, observe_query
 
 
 @pytest.fixture(scope="module")
@@ -52,33 +52,33 @@ def test_a_batch_knows_its_query_run_name_mode_checkpoint_and_that_it_keeps_no_s
 ) -> None:
     checkpoint = tmp_path / "c k%20ä"
 
-    def body(df: DataFrame, _: int) -> tuple[QueryFacts, bool | None]:
-        facts = observe_query(df, None)
-        return facts, keeps_state(df, facts)
+    def body(df: DataFrame, _: int) -> tuple[ObservedQuery, bool | None]:
+        observed = observe_query(df, None)
+        return observed, keeps_state(df, observed)
 
-    query, ((facts, state),) = run(spark_session, source, str(checkpoint), body)
-    assert (facts.query_id, facts.run_id, facts.name) == (
+    query, ((observed, state),) = run(spark_session, source, str(checkpoint), body)
+    assert (observed.query_id, observed.run_id, observed.name) == (
         str(query.id),
         str(query.runId),
         "the_query",
     )
-    assert (facts.output_mode, state) == ("append", False)
-    assert facts.checkpoint.root == str(checkpoint)
-    assert facts.checkpoint.query_id() == str(query.id)
-    assert len(facts.checkpoint.offsets_hash(0)) == 64
-    assert facts.checkpoint.done_millis(0) > 1_600_000_000_000
-    assert facts.checkpoint.has_state() is False
+    assert (observed.output_mode, state) == ("append", False)
+    assert observed.checkpoint.root == str(checkpoint)
+    assert observed.checkpoint.query_id() == str(query.id)
+    assert len(observed.checkpoint.offsets_hash(0)) == 64
+    assert observed.checkpoint.done_millis(0) > 1_600_000_000_000
+    assert observed.checkpoint.has_state() is False
 
 
 @pytest.mark.spark35
 def test_an_aggregation_is_seen_to_keep_state_by_its_plan_and_by_its_checkpoint(
     spark_session: SparkSession, source: str, tmp_path: Path
 ) -> None:
-    def body(df: DataFrame, _: int) -> tuple[QueryFacts, bool | None, bool | None]:
-        facts = observe_query(df, None)
-        planned = keeps_state(df, replace(facts, checkpoint=None))
+    def body(df: DataFrame, _: int) -> tuple[ObservedQuery, bool | None, bool | None]:
+        observed = observe_query(df, None)
+        planned = keeps_state(df, replace(observed, checkpoint=None))
         df.collect()
-        return facts, planned, keeps_state(df, replace(facts, query_id=None))
+        return observed, planned, keeps_state(df, replace(observed, query_id=None))
 
     cut = "spark.sql.maxPlanStringLength"
     spark_session.conf.set(cut, "60")
@@ -96,8 +96,8 @@ def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(
 ) -> None:
     def in_thread(
         kind: type[threading.Thread], df: DataFrame, checkpoint: str | None
-    ) -> QueryFacts:
-        found: list[QueryFacts] = []
+    ) -> ObservedQuery:
+        found: list[ObservedQuery] = []
         thread = kind(target=lambda: found.append(observe_query(df, checkpoint)))
         thread.start()
         thread.join()
@@ -106,7 +106,7 @@ def test_a_plain_thread_does_not_know_its_query_but_an_inheritable_one_does(
     pool = ThreadPoolExecutor(1)
     pool.submit(int).result()  # its thread began before the query
 
-    def body(df: DataFrame, _: int) -> list[QueryFacts]:
+    def body(df: DataFrame, _: int) -> list[ObservedQuery]:
         wrapped = inheritable_thread_target(df.sparkSession)(partial(observe_query, df, None))
         return [
             in_thread(threading.Thread, df, None),
@@ -157,16 +157,16 @@ def test_a_checkpoint_of_another_query_is_no_checkpoint_of_this_one(
 @pytest.mark.spark35
 def test_a_plain_dataframe_belongs_to_no_query(spark_session: SparkSession) -> None:
     frame = spark_session.range(1)
-    assert observe_query(frame, None) == QueryFacts()
-    assert keeps_state(frame, QueryFacts()) is None
+    assert observe_query(frame, None) == ObservedQuery()
+    assert keeps_state(frame, ObservedQuery()) is None
 
 
 def test_the_commit_user_is_the_given_one_or_made_of_query_and_name() -> None:
-    facts = QueryFacts(query_id="q")
-    assert commit_user(facts, None, None, None) == "paimon-stream_q"
-    assert commit_user(facts, None, "second", None) == "paimon-stream_q_second"
-    assert commit_user(facts, None, "second", "etl") == "etl_q_second"
-    assert commit_user(QueryFacts(), "mine", None, None) == "mine"
+    observed = ObservedQuery(query_id="q")
+    assert commit_user(observed, None, None, None) == "paimon-stream_q"
+    assert commit_user(observed, None, "second", None) == "paimon-stream_q_second"
+    assert commit_user(observed, None, "second", "etl") == "etl_q_second"
+    assert commit_user(ObservedQuery(), "mine", None, None) == "mine"
 
 
 def test_a_checkpoint_is_read_as_spark_wrote_it(tmp_path: Path) -> None:

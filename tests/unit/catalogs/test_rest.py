@@ -833,7 +833,7 @@ def a_minute_later(storage: Any) -> None:
 
 def key_of(storage: Any) -> str:
     storage._place("x")
-    return str(storage.base.settings.config["access_key_id"])
+    return str(storage.wrapped.settings.config["access_key_id"])
 
 
 def test_a_store_is_opened_with_the_token_of_the_server(server: RestDouble, tokens: Any) -> None:
@@ -842,7 +842,7 @@ def test_a_store_is_opened_with_the_token_of_the_server(server: RestDouble, toke
     assert [
         path for _, path, _ in server.log if path.endswith("/token")
     ] == []  # not before it is used
-    config = (key_of(storage), storage.base.settings.config)[1]
+    config = (key_of(storage), storage.wrapped.settings.config)[1]
     assert (config["access_key_id"], config["secret_access_key"]) == ("first", "first-never-shown")
     assert config["region"] == "r"
     assert key_of(storage) == "first"
@@ -879,7 +879,7 @@ def test_a_token_that_the_store_refuses_is_renewed_at_once(server: RestDouble, t
             raise errors.PermissionDenied("ExpiredToken")
 
     assert key_of(storage) == "first"
-    storage.base = Refusing()
+    storage.wrapped = Refusing()
     for _ in range(2):
         with pytest.raises(errors.PermissionDenied):
             storage.read("manifest/x")  # asked less than a minute ago
@@ -917,7 +917,7 @@ def test_threads_whose_token_is_refused_all_go_on(server: RestDouble, tokens: An
             raise errors.PermissionDenied("ExpiredToken")
 
     assert key_of(storage) == "first"
-    storage.base = Refusing()
+    storage.wrapped = Refusing()
     a_minute_later(storage)
     storage._opened = lambda *_: MemoryStorage("renewed")
     MemoryStorage("renewed").write("manifest/x", b"there")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from paimon_stream.commit.attempts import Patience
+from paimon_stream.commit.attempts import RetryBudget
 from paimon_stream.commit.committer import Nothing, Outcome, Published
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import (
@@ -429,11 +429,11 @@ def test_ten_retries_are_the_default() -> None:
 def test_waits_double_up_to_the_longest_with_a_fifth_of_jitter() -> None:
     clock = SimulatedClock()
     options = Options({"commit.min-retry-wait": "10 ms", "commit.max-retry-wait": "1 s"})
-    patience = Patience.of(options, simulated(1, clock))
+    retry_budget = RetryBudget.of(options, simulated(1, clock))
     waits = []
     for _ in range(9):
         before = clock.millis
-        patience.wait()
+        retry_budget.wait()
         waits.append(clock.millis - before)
     for wait, least in zip(waits, [10, 20, 40, 80, 160, 320, 640, 1000, 1000], strict=True):
         assert least <= wait < least * 1.2 + 1

@@ -657,7 +657,22 @@ def test_a_commit_superseded_between_staging_and_put_publishes_nothing_and_leave
 
     outcome, _, _ = paused(bench, Phase.STAGED, twin, seen=None)
     assert isinstance(outcome, Superseded)
+    assert not outcome.is_open
     bench.audit(["twin"], orphans=True)
+
+
+def test_a_commit_superseded_by_who_replaced_its_snapshot_is_open() -> None:
+    """Somebody may still build on the replaced snapshot."""
+    bench = Bench()
+    others(bench, 1)
+
+    def replace_ours() -> None:
+        bench.storage.delete("snapshot/snapshot-2")
+        bench.committer().commit(bench.request(0, [bench.message("twin")]))
+
+    outcome, _, _ = paused(bench, Phase.PUBLISHED, replace_ours)
+    assert isinstance(outcome, Superseded)
+    assert outcome.is_open
 
 
 def test_an_earlier_identifier_or_another_user_supersedes_nothing() -> None:

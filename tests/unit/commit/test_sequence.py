@@ -200,10 +200,10 @@ def test_nobody_asks_where_numbers_may_be_shared() -> None:
 def test_a_window_with_a_gap_is_a_conflict() -> None:
     bench = keyed()
     commit(bench, bench.committer(), 0, numbered(bench, "a", 0))
-    base = SnapshotRef.of(bench.latest())
+    numbered_on = SnapshotRef.of(bench.latest())
     for number in range(2):
         as_java(bench, number, numbered(bench, f"j{number}", 0, bucket=1))
-    numbering = Numbering(base=base, first=10)
+    numbering = Numbering(numbered_on=numbered_on, first=10)
     bench.expire(2)
     with pytest.raises(SequenceConflict, match="later snapshots are gone"):
         commit(bench, bench.committer(), 1, numbered(bench, "b", 10), numbering=numbering)

@@ -9,14 +9,25 @@ from typing import Any
 
 import pytest
 
-from paimon_stream.errors import CorruptMetadata, InvalidData, UnsupportedFeature
-from paimon_stream.format.avro_file import AvroBlock, encode_file
-from paimon_stream.format.entries import EMPTY_STATS, ManifestFileMeta
+from paimon_stream.errors import CorruptMetadata, FormatError, InvalidData, UnsupportedFeature
+from paimon_stream.format.avro_file import AvroBlock, compressor, encode_file
+from paimon_stream.format.avro_unknown import field_of_longs
+from paimon_stream.format.entries import (
+    EMPTY_ROW,
+    EMPTY_STATS,
+    FileKind,
+    ManifestEntry,
+    ManifestFileMeta,
+)
 from paimon_stream.format.file_rows import decode_data_file, encode_data_file
 from paimon_stream.format.manifest_avro import (
     MANIFEST_LIST_SCHEMA,
+    decode_manifest,
     decode_manifest_list,
+    divided,
+    encode_entries,
     encode_manifest_list,
+    manifest_of_blocks,
     meta_bytes,
 )
 from paimon_stream.format.schema_json import decode_schema, encode_schema
@@ -24,6 +35,7 @@ from paimon_stream.format.snapshot_json import decode_snapshot, encode_snapshot
 from paimon_stream.format.unknown_fields import UnknownField
 from tests.kits.avro_files import read_file
 from tests.kits.commits import data_file
+from tests.kits.newer_fields import add_sequences, read
 
 pytestmark = pytest.mark.lowest
 
@@ -89,10 +101,44 @@ def test_they_make_no_other_type() -> None:
 
 def test_a_commit_message_has_no_room_for_them() -> None:
     new = UnknownField(("_FILE", "_NEW"), '["null", "int"]', b"\2\2")
-    file = replace(data_file("data-a.parquet"), unknown=(new,))
-    with pytest.raises(InvalidData, match=r"_FILE\._NEW"):
-        encode_data_file(file)
-    assert decode_data_file(encode_data_file(file.known)) == file.known
+    sequences = field_of_longs(("_FILE", "_WRITE_COLS_SEQUENCES"), [7])
+    for unknown in ((new,), (sequences, new), (new, sequences)):
+        file = replace(data_file("data-a.parquet"), unknown=unknown)
+        for version in (11, 14):
+            with pytest.raises(InvalidData, match=r"_FILE\._NEW"):
+                encode_data_file(file, version)
+        assert decode_data_file(encode_data_file(file.known)) == file.known
+
+
+def test_the_sequences_of_columns_go_from_a_manifest_into_a_message_and_back() -> None:
+    entry = ManifestEntry(
+        kind=FileKind.ADD,
+        partition=EMPTY_ROW,
+        bucket=0,
+        total_buckets=1,
+        file=data_file("data-a.parquet"),
+    )
+    codec = compressor("null", 1)
+    plain = manifest_of_blocks(encode_entries([entry], codec), codec)
+    (newer,) = decode_manifest(add_sequences(plain), "x")
+    message = encode_data_file(newer.file, 13)
+    assert decode_data_file(message, 13) == newer.file != entry.file
+    [(_, types)] = divided([newer])
+    again = manifest_of_blocks(encode_entries([newer], codec, types), codec, types)
+    assert read(again) == read(add_sequences(plain))
+
+
+def test_sequences_of_columns_are_no_nulls_and_of_no_other_type() -> None:
+    sequences = field_of_longs(("_FILE", "_WRITE_COLS_SEQUENCES"), [7])
+    file = replace(data_file("data-a.parquet"), unknown=(sequences,))
+    row = encode_data_file(file, 14)
+    array = b"\1\0\0\0\0\0\0\0\7"
+    assert row.count(array) == 1
+    with pytest.raises(FormatError, match="sequence numbers has NULL"):
+        decode_data_file(row.replace(array, b"\1\0\0\0\1\0\0\0\7"), 14)
+    nullable = json.dumps(["null", {"type": "array", "items": ["null", "long"]}], sort_keys=True)
+    with pytest.raises(InvalidData, match=r"_FILE\._WRITE_COLS_SEQUENCES.* version 14 "):
+        encode_data_file(replace(file, unknown=(sequences._replace(type=nullable),)), 14)
 
 
 def test_the_logical_type_of_a_field_stays() -> None:

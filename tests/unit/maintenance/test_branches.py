@@ -278,7 +278,7 @@ def test_files_of_a_deleted_branch_are_orphans() -> None:
     delete_branch(case.bench.table, "x")
     case.bench.clock.sleep(7200)
     report = remove_orphan_files(
-        case.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime
+        case.bench.table, dt.timedelta(hours=1), dry_run=False, runtime=case.bench.runtime
     )
     assert report.files["data"] == 2
     audit(case)
@@ -298,7 +298,7 @@ def test_orphans_of_main_and_of_all_branches_are_found_from_each_branch() -> Non
         case.bench.clock.sleep(7200)
         opened = case if name is None else on(case, name)
         remove_orphan_files(
-            opened.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime
+            opened.bench.table, dt.timedelta(hours=1), dry_run=False, runtime=case.bench.runtime
         )
         assert not [path for path in strays if case.bench.storage.exists(path)]
         audit(case)
@@ -325,7 +325,7 @@ def test_no_side_deletes_files_of_the_other() -> None:
         assert (case.bench.live_names(), branch.bench.live_names()) == (live, theirs)
         case.bench.clock.sleep(7200)
         remove_orphan_files(
-            branch.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime
+            branch.bench.table, dt.timedelta(hours=1), dry_run=False, runtime=case.bench.runtime
         )
         audit(case)
         assert (case.bench.live_names(), branch.bench.live_names()) == (live, theirs)
@@ -433,7 +433,9 @@ def test_main_becomes_what_the_branch_is() -> None:
     delete_branch(case.bench.table, "x")
     case.expire()
     case.bench.clock.sleep(7200)
-    remove_orphan_files(case.bench.table, dt.timedelta(hours=1), False, runtime=case.bench.runtime)
+    remove_orphan_files(
+        case.bench.table, dt.timedelta(hours=1), dry_run=False, runtime=case.bench.runtime
+    )
     assert case.bench.live_names() == theirs
     audit(case)
 

@@ -304,7 +304,7 @@ def test_expiry_after_commits_is_counted() -> None:
 
 
 def test_a_histogram_keeps_the_newest_values_and_estimates_quantiles_as_java() -> None:
-    histogram = Histogram(window=100)
+    histogram = Histogram(most_values=100)
     assert histogram.distribution() == dict.fromkeys(PARTS, 0)
     histogram.update(5.0)
     assert histogram.distribution() == {**dict.fromkeys(PARTS, 5), "count": 1}

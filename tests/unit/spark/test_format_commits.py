@@ -26,7 +26,7 @@ from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.spark import datasource_commit as driver
 from paimon_stream.spark.batch import QueryRun, Runs
 from paimon_stream.spark.datasource_task import Plan, TaskAnswer
-from paimon_stream.spark.identity import QueryFacts
+from paimon_stream.spark.identity import ObservedQuery
 from paimon_stream.stream import compacting
 from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.verdicts import Batch
@@ -71,7 +71,7 @@ def answers(
     user = plan.user.replace("{}", query)
     task = replace(plan.task, spec=replace(plan.task.spec, user=user))
     made = (task.answer(plan.rows(iter([part])), number, 0) for number, part in enumerate(parts))
-    return [TaskAnswer(encode_result(one), plan.basis, query, run) for one in made]
+    return [TaskAnswer(encode_result(one), plan.for_commit, query, run) for one in made]
 
 
 def commit(
@@ -114,7 +114,7 @@ def test_a_batch_that_is_in_the_table_leaves_no_file_behind(tmp_path: Path) -> N
     assert planned(made).recent == {("paimon-stream_q", "q"): 0}
     commit(made, answers(second, rows(1), run="later"))
     assert ids(made) == [1] and data_files(made) == 1 and len(made.snapshots()) == 1
-    skipped = [TaskAnswer(None, second.basis, "q", "last")]
+    skipped = [TaskAnswer(None, second.for_commit, "q", "last")]
     commit(made, skipped)
     assert len(made.snapshots()) == 1
 
@@ -123,7 +123,7 @@ def test_a_skipped_batch_that_was_rolled_back_since_is_an_error(tmp_path: Path) 
     made = table(tmp_path)
     commit(made, answers(planned(made), rows(0)), 0)
     commit(made, answers(planned(made), rows(1), batch=1), 1)
-    late = [TaskAnswer(None, planned(made).basis, "q", "later")]
+    late = [TaskAnswer(None, planned(made).for_commit, "q", "later")]
     made.rollback_to(1)
     with pytest.raises(errors.TableRolledBack):
         commit(made, late, 1)
@@ -300,16 +300,16 @@ def observed(
     """Commits a batch in a new process, whose steps are told to an observer."""
     settings, _, _ = driver.settings_of({"path": of.location}, **STREAM)
     settings = replace(settings, observer=observer)
-    runs, facts = Runs(), QueryFacts(query_id="q", run_id="r", name=None, checkpoint=None)
+    runs, observed = Runs(), ObservedQuery(query_id="q", run_id="r", name=None, checkpoint=None)
 
     def rows_of(run: QueryRun) -> Rows:
         task_rows = driver.TaskRows(
-            sink=settings, answers=given, basis=given[0].basis, run=run, keep=keep
+            sink=settings, answers=given, for_commit=given[0].for_commit, run=run, keep=keep
         )
         return Rows(write=task_rows.write, again=False)
 
     with runs.reporting_failures(of.location, batch):
-        runs.run_batch(Batch(batch_id=batch), facts, settings, "paimon-stream_q", rows_of)
+        runs.run_batch(Batch(batch_id=batch), observed, settings, "paimon-stream_q", rows_of)
     return runs
 
 
@@ -375,9 +375,11 @@ def test_complete_results_are_refused_by_a_sink_that_upserts(tmp_path: Path) -> 
     sink, *_ = driver.settings_of(
         {"path": table(tmp_path, keyed=True).location}, overwrite=False, is_stream=True
     )
-    facts = QueryFacts(query_id="q", output_mode="complete")
+    observed = ObservedQuery(query_id="q", output_mode="complete")
     with pytest.raises(errors.UnsupportedFeature, match=r"the sink upserts.*mode='complete'"):
-        Runs().run_batch(Batch(batch_id=0), facts, sink, "me", lambda run: pytest.fail(repr(run)))
+        Runs().run_batch(
+            Batch(batch_id=0), observed, sink, "me", lambda run: pytest.fail(repr(run))
+        )
 
 
 # -- batch writes

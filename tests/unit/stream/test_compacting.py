@@ -31,6 +31,7 @@ from tests.kits.compacted_stream import CompactedStream, Held
 from tests.kits.compaction import data_files, live, problems
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.keyed import Change
+from tests.kits.newer_fields import add_sequences_everywhere
 from tests.kits.params import few
 from tests.kits.seeds import examples
 
@@ -486,6 +487,34 @@ def test_a_damaged_bucket_rests_and_the_batches_go_on(
     ]
     assert 3 <= len(told) <= 5, "after 2, 4, 8 and 16 batches"
     assert "bucket-0" in told[0].message
+
+
+@pytest.mark.parametrize("make", [keyed, plain])
+def test_files_of_a_newer_engine_are_left_as_they_are_and_the_log_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, make: Callable[..., PaimonTable]
+) -> None:
+    def batch(stream: CompactedStream, number: int) -> None:
+        of_keys = changes(number, f"d{number % 2}")
+        stream.batch(of_keys if make is keyed else [row for _, row in of_keys])
+
+    table = make(tmp_path, **{"compaction.min.file-num": "2"})
+    before = CompactedStream(table, options={"paimon-stream.compact": "off"})
+    for number in range(4):
+        batch(before, number)
+    add_sequences_everywhere(Path(table.location))
+    newer = live(table)
+    stream = CompactedStream(table, options={"paimon-stream.compact": "minor"}, user="other")
+    with caplog.at_level(logging.WARNING):
+        for number in range(4, 12):
+            batch(stream, number)
+    (told,) = caplog.records
+    assert "_FILE._WRITE_COLS_SEQUENCES" in told.message and "bucketsLeftAsIs" in told.message
+    assert told.message.startswith(f"{table.location}: the stream leaves files of ")
+    assert newer <= live(table) and not stream.counts["failedCompactions"]
+    if make is keyed:
+        assert stream.counts["bucketsLeftAsIs"] == 2 and not compactions(table)
+    else:
+        assert stream.counts["bucketsLeftAsIs"] == 1 and compactions(table)
 
 
 def test_a_bucket_that_stays_too_deep_is_reported_once(

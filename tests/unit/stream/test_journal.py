@@ -131,7 +131,7 @@ def test_a_new_run_ends_the_claims_of_older_ones() -> None:
     old, new = Claims(storage, ME), Claims(storage, replace(ME, run_id="run-3", token="t3"))
     assert old.acquire() == frozenset()
     assert new.acquire() == {old.run}
-    assert new.standing() == {new.run}
+    assert new.runs() == {new.run}
     assert (old.holds(), new.holds()) == (False, True)
 
 

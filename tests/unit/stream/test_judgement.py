@@ -15,6 +15,7 @@ from paimon_stream.stream.facts import FIRST_BATCH, LATER_BATCH, LastHeld, OwnSt
 from paimon_stream.stream.judgement import NEXT_ROWS, ROWS, NextStep, Outcome, Row, Step, decide
 from tests.kits.boxes import any_left, common, ends, every, size
 from tests.kits.judged_facts import IMPOSSIBLE, IMPOSSIBLE_NEXT, LAWS, NEXT_LAWS, Impossible, Law
+from tests.kits.params import few
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,8 @@ PLANTED = {
     "a later batch of ours is overlooked": without(ROWS, row_of(Step.OWN, OwnStands.ABOVE)),
     "a lost batch is overlooked": without(ROWS, row_of(Step.LAST, LastHeld.ROLLED_BACK)),
     "the last row is missing": ROWS[:-1],
-    "a lost batch is only remarked": with_outcome(
-        ROWS, row_of(Step.OWN_LAST, LastHeld.ROLLED_BACK), Outcome.REMARK
+    "a lost batch is only warned of": with_outcome(
+        ROWS, row_of(Step.OWN_LAST, LastHeld.ROLLED_BACK), Outcome.WARNING
     ),
     "a younger table counts as committed": with_outcome(
         ROWS, row_of(Step.AGE, TableCreated.LATER), Outcome.COMMITTED
@@ -169,7 +170,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize("what", PLANTED)
+@pytest.mark.parametrize("what", few(PLANTED, lambda what: "impossible" not in what))
 def test_a_planted_defect_is_found(what: str) -> None:
     rows = PLANTED[what]
     assert next(defects_of_order(replace(FIRST, rows=rows)), None) or next(
@@ -179,16 +180,16 @@ def test_a_planted_defect_is_found(what: str) -> None:
 
 @pytest.mark.full
 @BOTH
-@pytest.mark.parametrize("change", ["without it", "only remarked", "refused"])
+@pytest.mark.parametrize("change", ["without it", "only warned of", "refused"])
 def test_no_row_can_be_changed_unnoticed(judged: Judged, change: str) -> None:
     """Each row in turn."""
     unnoticed = []
     for row in judged.rows:
         rows = without(judged.rows, row)
-        if change == "only remarked":
-            if row.outcome.is_verdict or row.outcome is Outcome.REMARK or row.then is None:
+        if change == "only warned of":
+            if row.outcome.is_verdict or row.outcome is Outcome.WARNING or row.then is None:
                 continue
-            rows = with_outcome(judged.rows, row, Outcome.REMARK)
+            rows = with_outcome(judged.rows, row, Outcome.WARNING)
         if change == "refused":
             if not row.outcome.is_verdict:
                 continue

@@ -335,6 +335,51 @@ def test_files_of_a_dead_attempt_stay_where_the_batch_was_rolled_back_before_the
         stream.batch()
 
 
+# -- the files of a run that was overtaken
+# -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("phase", "options"),
+    [(Phase.WRITTEN, {}), (Phase.WRITTEN, NO_JOURNAL), (Phase.STAGED, NO_JOURNAL)],
+    ids=["before its journal entry", "without a journal", "without a journal, at its put"],
+)
+def test_files_of_an_overtaken_run_that_no_journal_names_are_removed_at_once(
+    phase: Phase, options: dict[str, str]
+) -> None:
+    bench = Bench()
+    Stream(bench, options=options).batch()
+    later = Stream(bench, next_batch=1, runs=20, written=1, options=options)
+    overtaken = Stream(bench, next_batch=1, runs=10, options=options)
+
+    def overtake() -> None:
+        later.batch()
+        bench.clock.advance(5_000)  # so that the commit looks at the table before it stages
+
+    overtaken.start(At(phase, overtake))
+    with pytest.raises(SharedCheckpoint, match="published batch 1"):
+        overtaken.batch()
+    assert readable(bench) == ["me-0-1", "me-1-2"]
+    assert not bench.storage.exists("bucket-0/me-1-1")
+
+
+def test_files_of_an_overtaken_run_stay_while_its_own_put_may_still_count() -> None:
+    """A writer that replaces snapshots does not prove that nobody has built on ours."""
+    bench = Bench()
+    Stream(bench).batch()
+    overtaken = Stream(bench, next_batch=1, runs=10, options=NO_JOURNAL)
+
+    def replace_ours() -> None:
+        bench.storage.delete("snapshot/snapshot-2")
+        bench.committer().commit(bench.request(1, [bench.message("twin")], user="me"))
+
+    overtaken.start(At(Phase.PUBLISHED, replace_ours))
+    with pytest.raises(SharedCheckpoint):
+        overtaken.batch()
+    assert readable(bench) == ["me-0-1", "twin"]
+    assert bench.storage.exists("bucket-0/me-1-1")
+
+
 # -- the journal
 # ---------------------------------------------------------------------------------------
 

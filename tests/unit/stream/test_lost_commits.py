@@ -440,6 +440,21 @@ def test_files_that_are_gone_are_not_committed_again() -> None:
     refused(bench, DeletedFiles, "bucket-0/me-1-2")
 
 
+def test_columns_of_rows_that_were_there_are_not_committed_again_as_other_rows() -> None:
+    bench = Bench(options={"row-tracking.enabled": "true", "data-evolution.enabled": "true"})
+    TableCommit(bench.table, "me", runtime=bench.runtime).commit(1, [bench.message("rows")])
+    message = bench.message("columns")
+    columns = replace(message.new_files[0], first_row_id=0, write_cols=("id",))
+    update = bench.request(2, [replace(message, new_files=(columns,))], user="pypaimon")
+    bench.committer().commit(update)
+    lost = bench.latest()
+    lose(bench)
+    for yes in (False, True):
+        with pytest.raises(UnsupportedFeature, match=r"columns of rows.*Nothing was published"):
+            again(bench, "pypaimon", 2, snapshot=2, delta_list=lost.nonce, yes=yes)
+    assert bench.snapshots.ids() == [1, 2]
+
+
 def test_a_stream_that_went_on_has_its_batches_in_order() -> None:
     bench = Bench()
     stream = started(bench, 2)

@@ -52,8 +52,8 @@ def written(stream: Stream, storage: TripStorage, wait_minutes: int = 0) -> Trip
     with storage.counted() as found:
         judged = steps.judge(writer, batch)
         assert isinstance(judged.verdict, Fresh)
-        held = judged.held()
-        target = for_driver(judged.table, held).storage
+        buffered = judged.buffered()
+        target = for_driver(judged.table, buffered).storage
         for message in messages:
             path = bench.table.layout.data_file(
                 message.partition, message.bucket, message.new_files[0].file_name
@@ -62,7 +62,7 @@ def written(stream: Stream, storage: TripStorage, wait_minutes: int = 0) -> Trip
             with target.open_output(path) as out:
                 out.write(b"data")
         bench.clock.advance(wait_minutes * 60_000)
-        report = steps.commit(writer, judged.written(messages, held=held))
+        report = steps.commit(writer, judged.written(messages, buffered=buffered))
     assert (report.trips, report.requests) == (found.trips, found.kinds)
     return found
 

@@ -401,7 +401,7 @@ def test_what_another_engine_rolled_back_and_let_expire_is_warned_of(
 ) -> None:
     stream = stream_of(5)
     removed_by_another_engine(stream.bench, 5, 4)
-    stream.bench.snapshots.doubt()
+    stream.bench.snapshots.look_at_hint()
     outage(stream.bench)
     stream.start()
     with caplog.at_level(logging.WARNING):

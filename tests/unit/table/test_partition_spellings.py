@@ -34,7 +34,7 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def bare(table: PaimonTable) -> Any:
     """The storage that shows each folder under its own name."""
     storage: Any = table._table.storage
-    return storage.base
+    return storage.wrapped
 
 
 def append(table: PaimonTable, *numbers: int, value: float = VALUE) -> None:
@@ -164,7 +164,7 @@ def test_it_travels_and_branches_have_it(tmp_path: Path) -> None:
     assert len(storage.list_files(f"q=x/{OURS}/bucket-0")) == 1
     again = load_table(load_table(storage).storage).storage
     assert isinstance(again, SpelledStorage)
-    assert isinstance(again.base, LocalStorage)
+    assert isinstance(again.wrapped, LocalStorage)
     table.create_tag("first")
     table.create_branch("dev", tag="first")
     assert PaimonTable.load(table.location, branch="dev").to_arrow()["v"].to_pylist() == [1]

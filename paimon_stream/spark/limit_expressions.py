@@ -19,7 +19,7 @@ _PLACE_BITS: Final = 2**33 - 1
 
 
 @dataclass(slots=True)
-class Cuts:
+class LimitExpressions:
     """Spark's expressions for the limits used so far. Spark takes half the time for an expression
     that exists already. `partitions` is the number of partitions of the newest batch that the
     driver wrote.
@@ -30,10 +30,10 @@ class Cuts:
     _rows: dict[tuple[Share, int, str | None], Column] = field(default_factory=dict)
     _guarded: dict[tuple[int, int, str | None], list[Column]] = field(default_factory=dict)
 
-    def cut(
+    def within_share(
         self, frame: DataFrame, share: Share, schema: TableSchema, operation: str | None
     ) -> Any:
-        """The frame, cut to the share of each partition."""
+        """The rows of the frame that are in the share of each partition."""
         shortened = frame.where(self.places(share))
         rows = self.narrow_rows(share, schema, operation)
         return shortened if rows is None else shortened.select(rows)

@@ -30,6 +30,7 @@ SortColumn = npt.NDArray[Any]
 """
 
 _SMALL_DECIMAL = 18
+"""Decimals of at most this many digits fit into 64 bits."""
 
 
 def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
@@ -87,16 +88,16 @@ def dense_ranks(columns: Sequence[SortColumn]) -> Ints:
     """One number per row, from 0, that orders rows by these columns. Rows that are equal in all
     columns have equal numbers.
     """
-    order = np.lexsort(columns[::-1])
+    order = np.lexsort(columns[::-1])  # the last of its arrays counts first
     dense = np.empty(len(order), np.int64)
     steps = np.zeros(len(order), np.int64)
-    steps[run_starts([column[order] for column in columns])[1:]] = 1
+    steps[starts_of_equal([column[order] for column in columns])[1:]] = 1
     dense[order] = np.cumsum(steps)
     return dense
 
 
-def run_starts(columns: Sequence[SortColumn]) -> Ints:
-    """The places where runs of equal rows begin, in one or more sorted columns."""
+def starts_of_equal(columns: Sequence[SortColumn]) -> Ints:
+    """The places where equal rows begin, in one or more sorted columns."""
     rows = len(columns[0])
     if not rows:
         return np.zeros(0, np.int64)
@@ -139,7 +140,9 @@ def _float_bits(column: pa.Array, *, exact: bool) -> SortColumn:
     integer = np.int64 if pa.types.is_float64(column.type) else np.int32
     bits = floats.view(integer)
     if np.isnan(floats).any():
-        bits = np.where(np.isnan(floats), np.iinfo(bits.dtype).max, bits)
+        bits = np.where(np.isnan(floats), np.iinfo(bits.dtype).max, bits)  # above all numbers
+    # The bits of negative numbers ascend as the numbers descend, so all of them but the sign are
+    # inverted.
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
@@ -190,7 +193,7 @@ RETRACT: Final = np.int8(4)
 
 
 @dataclass(frozen=True)
-class KeyRuns:
+class OrderedRows:
     """Rows of a table in merge order. The rows of a key stand together, oldest first. A *place* is
     an index into `order`.
 
@@ -239,35 +242,37 @@ class KeyRuns:
         places: Ints = np.minimum.reduceat(np.where(wanted, np.arange(rows), rows), self.starts)
         return np.where(places == rows, -1, places)
 
-    def select(self, wanted: Flags) -> "KeyRuns":
+    def select(self, wanted: Flags) -> "OrderedRows":
         """The rows for which `wanted`, along `order`, is true. Keys without such a row are left
         out.
         """
-        return KeyRuns(self.order[wanted], run_starts([self.key_of[wanted]]), self.kinds[wanted])
+        return OrderedRows(
+            self.order[wanted], starts_of_equal([self.key_of[wanted]]), self.kinds[wanted]
+        )
 
-    def of_lowest_levels(self, levels: Ints) -> "KeyRuns":
+    def of_lowest_levels(self, levels: Ints) -> "OrderedRows":
         """All rows on level 0. Of a key's rows on levels from 1 on, only those on the lowest of its
         levels. `levels` has the level of each row of the table.
         """
-        wanted = (levels[self.order] <= 0) | self._on_lowest(levels, 1)
+        wanted = (levels[self.order] <= 0) | self._on_lowest(levels, from_level=1)
         return self if wanted.all() else self.select(wanted)
 
-    def of_level(self, levels: Ints, least: int) -> Ints:
-        """For each key, the position of one of its rows in the table: the row on the lowest level
-        that is at least `least`. -1 if the key has no such row. `levels` has the level of each row
-        of the table.
+    def of_level(self, levels: Ints, from_level: int) -> Ints:
+        """For each key, the position of one of its rows in the table: of its rows on `from_level`
+        and higher levels, the row on the lowest level. -1 if the key has no such row. `levels` has
+        the level of each row of the table.
         """
-        places = self.last(self._on_lowest(levels, least))
+        places = self.last(self._on_lowest(levels, from_level))
         return np.where(places < 0, -1, self.order[places])
 
-    def _on_lowest(self, levels: Ints, least: int) -> Flags:
-        """For each row along `order`, whether it is on the lowest level of its key that is at least
-        `least`.
+    def _on_lowest(self, levels: Ints, from_level: int) -> Flags:
+        """For each row along `order`, whether it is on the lowest level of its key, if only
+        `from_level` and higher levels count.
         """
         level_of = levels[self.order]
-        counted = np.where(level_of >= least, level_of, np.iinfo(level_of.dtype).max)
+        counted = np.where(level_of >= from_level, level_of, np.iinfo(level_of.dtype).max)
         lowest = np.minimum.reduceat(counted, self.starts)
-        is_lowest: Flags = (level_of >= least) & (level_of == lowest[self.key_of])
+        is_lowest: Flags = (level_of >= from_level) & (level_of == lowest[self.key_of])
         return is_lowest
 
     def any(self, wanted: Flags) -> Flags:
@@ -275,7 +280,7 @@ class KeyRuns:
         return np.logical_or.reduceat(wanted, self.starts)
 
 
-def sorted_runs(spec: MergeSpec, table: pa.Table) -> "KeyRuns":
+def in_merge_order(spec: MergeSpec, table: pa.Table) -> OrderedRows:
     """The rows of a table, all of one bucket, in merge order."""
     keys = _key_columns(spec, table)
     sequence_fields = [
@@ -285,10 +290,14 @@ def sorted_runs(spec: MergeSpec, table: pa.Table) -> "KeyRuns":
     ]
     sequence = flat(table.column(SEQUENCE)).to_numpy(zero_copy_only=False)
     order = _order([*keys, *sequence_fields], sequence)
-    starts = run_starts([key[order] for key in keys])
-    if len(starts) < len(order) and not (sequence[1:] > sequence[:-1]).all():
+    starts = starts_of_equal([key[order] for key in keys])
+    # Rows can be equal only if a key has several and numbers do not all ascend.
+    has_several = len(starts) < len(order)
+    if has_several and not (sequence[1:] > sequence[:-1]).all():
         order = _first_given_last(order, [*keys, *sequence_fields, sequence])
-    return KeyRuns(order, starts, flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order])
+    return OrderedRows(
+        order, starts, flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order]
+    )
 
 
 def in_key_order(spec: MergeSpec, table: pa.Table) -> tuple[pa.Table, Ints]:
@@ -299,7 +308,7 @@ def in_key_order(spec: MergeSpec, table: pa.Table) -> tuple[pa.Table, Ints]:
     """
     keys = _key_columns(spec, table)
     order = np.lexsort(keys[::-1])
-    return table.take(pa.array(order)), run_starts([key[order] for key in keys])
+    return table.take(pa.array(order)), starts_of_equal([key[order] for key in keys])
 
 
 def _key_columns(spec: MergeSpec, table: pa.Table) -> list[SortColumn]:
@@ -338,11 +347,11 @@ class RowActions:
     """What each row of a table does to one column.
 
     Attributes:
-        runs: the rows in merge order.
+        ordered: the rows in merge order.
         codes: the action of each row along this order.
     """
 
-    runs: KeyRuns
+    ordered: OrderedRows
     codes: ActionCodes
 
     @cached_property
@@ -351,8 +360,8 @@ class RowActions:
         is_set = self.codes == SET
         if not is_set.any():
             return self
-        is_live = np.arange(len(is_set)) >= self.runs.last(is_set)[self.runs.key_of]
-        return RowActions(self.runs, np.where(is_live, self.codes, SKIP))
+        is_live = np.arange(len(is_set)) >= self.ordered.last(is_set)[self.ordered.key_of]
+        return RowActions(self.ordered, np.where(is_live, self.codes, SKIP))
 
     @cached_property
     def adds(self) -> Flags:
@@ -375,21 +384,23 @@ class RowActions:
         is_null = nulls(column)
         is_valid: Flags = self.codes != SKIP
         if is_null is not None:
-            is_valid &= ~is_null[self.runs.order]
+            is_valid &= ~is_null[self.ordered.order]
         return is_valid
 
     def previous(self, wanted: Flags) -> Ints:
         """For each row along the order, the last earlier place of its key where `wanted` is true,
         or -1.
         """
+        # The running maximum of the wanted places, moved by one row, so that a row does not find
+        # itself. It may come from an earlier key.
         places = np.full(len(wanted), -1)
         np.maximum.accumulate(np.where(wanted, np.arange(len(wanted)), -1)[:-1], out=places[1:])
-        return np.where(places < self.runs.starts[self.runs.key_of], -1, places)
+        return np.where(places < self.ordered.starts[self.ordered.key_of], -1, places)
 
 
-def picked(column: pa.Array, runs: KeyRuns, places: Ints) -> pa.Array:
+def picked(column: pa.Array, ordered: OrderedRows, places: Ints) -> pa.Array:
     """The values at these places along the order; NULL for -1."""
     is_missing = places < 0
-    rows = runs.order[places]
+    rows = ordered.order[places]
     mask = is_missing if is_missing.any() else None
     return column.take(pa.array(rows, mask=mask))
