@@ -79,10 +79,10 @@ def source(
         "maps": "map_from_arrays(array('a', 'b', 'c', 'd'), "
         f"array_repeat(rpad({digits}, {max(1, part - 1)}, 'x'), {ELEMENTS}))",
     }[kind]
-    made = [f"id + {place} n{place}" for place in range(numbers)]
-    made += [f"{value} v{place}" for place in range(texts)]
+    expressions = [f"id + {place} n{place}" for place in range(numbers)]
+    expressions += [f"{value} v{place}" for place in range(texts)]
     path = str(folder / f"{kind}-{columns}-{width}")
-    spark.range(0, rows, 1, 2).selectExpr(*made).write.parquet(path)
+    spark.range(0, rows, 1, 2).selectExpr(*expressions).write.parquet(path)
     return spark.read.parquet(path)
 
 
@@ -142,24 +142,24 @@ def main() -> None:
     parser.add_argument("--columns", default="8", help="columns of a row")
     parser.add_argument("--widths", default="200,1000", help="bytes of a row")
     parser.add_argument("--driver-memory", default="2g", help="heap of the JVM")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     if os.getsid(0) != os.getpid():  # the processes that are measured are those of a session
         os.execvp("setsid", ["setsid", "-w", sys.executable, *sys.argv])
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    records = [int(number) for number in given.records.split(",")]
-    limits = given.limits.split(",")
+    records = [int(number) for number in arguments.records.split(",")]
+    limits = arguments.limits.split(",")
     cases = [Case(number, limit) for number in records for limit in limits]
     folder = Path(tempfile.mkdtemp(prefix="bench-arrow-"))
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    spark = builder.config("spark.driver.memory", given.driver_memory).getOrCreate()
+    spark = builder.config("spark.driver.memory", arguments.driver_memory).getOrCreate()
     try:
         print(f"CPU seconds for a million rows, Spark {spark.version}, {os.cpu_count()} cores")
-        for kind in given.kinds.split(","):
-            for columns in map(int, given.columns.split(",")):
-                for width in map(int, given.widths.split(",")):
-                    frame = source(spark, folder, given.rows, kind, columns, width)
-                    figures = sweep(frame, cases, given.rows, given.rounds)
+        for kind in arguments.kinds.split(","):
+            for columns in map(int, arguments.columns.split(",")):
+                for width in map(int, arguments.widths.split(",")):
+                    frame = source(spark, folder, arguments.rows, kind, columns, width)
+                    figures = sweep(frame, cases, arguments.rows, arguments.rounds)
                     report(f"{columns} columns, {kind}, {width} bytes", figures, records, limits)
     finally:
         spark.stop()
