@@ -10,12 +10,19 @@ rows in a batch is limited instead. Rows whose width is not fixed are guarded th
 In a `foreachBatch` on classic Spark, the session is a clone that belongs to the stream. A batch
 write changes the user's own session and then restores it; on Spark 4 it does so only if rows are
 known to be narrow. On Connect nothing is changed, because the session may be the user's, with other
-work in it. Nor is anything changed where the user has set one of these values.
+work in it. Nor is anything changed where the user has set one of these values. The values hold for
+the whole action. So if Python functions of the user make the rows in it, the size of the sink's
+rows says nothing of theirs, and batches stay as small as for rows of unknown width.
+
+Threads of one program may write to several tables in one session at once. Then each of them gets
+the smallest size of all, because Spark reads the values at some time while the action runs.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
+from threading import Lock
 from typing import Any, Final
 
 import pyspark
@@ -26,16 +33,24 @@ from pyspark.sql import types as st
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.spark.hadoop_options import unlogged
-from paimon_stream.spark.identity import is_connect
+from paimon_stream.spark.identity import NOT_AS_KNOWN, is_connect
 from paimon_stream.spark.tasks import ArrowTask, with_names
 from paimon_stream.spark.types import named
 from paimon_stream.spark.write_plan import ArrowBatches
 from paimon_stream.write.arrow_batches import NULL_BYTES, OFFSET_BYTES, fixed_width
 
+_LOG: Final = logging.getLogger(__name__)
+
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)
 _RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _SPARK_LIMITS_BYTES: Final = int(pyspark.__version__.split(".", 1)[0]) >= 4
+_LOCK: Final = Lock()
+_SIZES: Final[dict[Any, list[ArrowBatches]]] = {}
+"""The sizes for the actions that run now, by the JVM's session. `_LOCK` guards it, and the values
+in the sessions.
+"""
+
 _ROW: Final = "row"
 _TOO_WIDE: Final = "_paimon_stream_too_wide"
 
@@ -57,23 +72,27 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
 
 @contextmanager
 def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
-    """A context in which Spark makes Arrow batches of that size for one action, if the sink may
-    choose it. The module's text says what that costs, and whose session is changed.
+    """A context in which Spark makes Arrow batches of at most that size for one action, if the sink
+    may choose it. The module's text says what that costs, and whose session is changed.
     """
-    if not may_choose(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
+    if not may_choose(frame):
         yield
         return
-    wanted = {_RECORDS: str(size.records)}
-    if _SPARK_LIMITS_BYTES:
-        wanted[_BYTES] = _NO_LIMIT
-    conf = frame.sparkSession.conf
-    for key, value in wanted.items():
-        conf.set(key, value)
+    session = _session_of(frame)
+    with _LOCK:
+        sizes = _SIZES.get(session, [])
+        _change(frame, _limits(sizes), _limits([*sizes, size]))
+        _SIZES[session] = [*sizes, size]
     try:
         yield
     finally:
-        for key in wanted:
-            conf.unset(key)
+        with _LOCK:
+            sizes = _SIZES.pop(session)
+            others = [*sizes]
+            others.remove(size)
+            if others:
+                _SIZES[session] = others
+            _change(frame, _limits(sizes), _limits(others))
 
 
 def may_choose(frame: DataFrame) -> bool:
@@ -82,9 +101,59 @@ def may_choose(frame: DataFrame) -> bool:
     """
     if is_connect(frame):
         return False
+    with _LOCK:
+        if _SIZES.get(_session_of(frame)):
+            return True  # the values are the sink's own, for another thread
+        conf = frame.sparkSession.conf
+        keys = (_RECORDS, _BYTES) if _SPARK_LIMITS_BYTES else (_RECORDS,)
+        return all(conf.get(key, None) is None for key in keys)
+
+
+def runs_python(frame: DataFrame) -> bool:
+    """Whether Spark runs Python functions of the user to make these rows, or that cannot be known.
+    Arrow batches for them have the same size as those for the sink, and their rows may be wider.
+    """
+    if is_connect(frame):
+        return True
+    try:
+        plan = frame._jdf.queryExecution().analyzed()
+        session: Any = frame.sparkSession
+        of_python = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+        return bool(plan.containsPattern(of_python))
+    except NOT_AS_KNOWN:
+        _LOG.debug("The plan of a batch cannot be read.", exc_info=True)
+        return True
+
+
+def _session_of(frame: DataFrame) -> Any:
+    """The JVM's session. Python may have several objects for it; these are equal."""
+    return frame.sparkSession._jsparkSession
+
+
+def _limits(sizes: Sequence[ArrowBatches]) -> dict[str, str]:
+    """The values for actions of all these sizes at once. Without some value, Spark's default holds,
+    which limits bytes on Spark 4.
+    """
+    without_limit = [size for size in sizes if not (_SPARK_LIMITS_BYTES and size.bytes_limited)]
+    if not without_limit:
+        return {}
+    limits = {_RECORDS: str(min(size.records for size in without_limit))}
+    if _SPARK_LIMITS_BYTES and len(without_limit) == len(sizes):
+        limits[_BYTES] = _NO_LIMIT
+    return limits
+
+
+def _change(frame: DataFrame, before: dict[str, str], after: dict[str, str]) -> None:
+    """Changes the values in the session. The limit of bytes is back before more rows are allowed,
+    and goes after their number is set.
+    """
     conf = frame.sparkSession.conf
-    keys = (_RECORDS, _BYTES) if _SPARK_LIMITS_BYTES else (_RECORDS,)
-    return all(conf.get(key, None) is None for key in keys)
+    for key in reversed(before):
+        if key not in after:
+            conf.unset(key)
+    for key, value in after.items():
+        if before.get(key) != value:
+            conf.set(key, value)
 
 
 def narrow_row(fields: Sequence[DataField], most: int | Column) -> Column:

@@ -35,6 +35,7 @@ from paimon_stream.spark.map_arrow import (
     map_arrow,
     may_choose,
     may_guard,
+    runs_python,
 )
 from paimon_stream.spark.schema_fit import fit_rows, is_case_sensitive
 from paimon_stream.spark.shuffle import assigners, check_shuffle, gather_keys, gather_packets
@@ -119,10 +120,11 @@ def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
     plan = order.plan
     tasks = partitions_of(frame) if table.schema.primary_keys else None
     way = plan.way_of_tasks(table, tasks)
-    fixed = fixed_row_bytes(table.schema) if order.operations is None else None
-    guardable = (
-        order.limit_expressions is not None and may_guard(table.schema) and may_choose(frame)
-    )
+    fixed = None
+    guardable = False
+    if may_choose(frame) and not runs_python(frame):
+        fixed = fixed_row_bytes(table.schema) if order.operations is None else None
+        guardable = order.limit_expressions is not None and may_guard(table.schema)
     size = plan.arrow_batches(way, fixed, guardable=guardable)
     try:
         written = _write(frame, table, order, way, tasks, size)

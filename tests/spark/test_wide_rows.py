@@ -15,14 +15,24 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyspark
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as st
+from pyspark.sql.functions import udtf
 
 from paimon_stream.spark import write_job
-from paimon_stream.spark.map_arrow import map_arrow, row_bytes
+from paimon_stream.spark.map_arrow import (
+    arrow_batches_of,
+    map_arrow,
+    may_choose,
+    row_bytes,
+    runs_python,
+)
 from paimon_stream.spark.types import to_data_fields
+from paimon_stream.spark.write_plan import ArrowBatches
 from tests.kits.spark_jobs import Job
 from tests.spark.test_write_job import ROWS, one_struct
 
@@ -227,3 +237,116 @@ def test_rows_are_not_guarded_where_spark_must_not_read_them_twice_or_the_guard_
     assert len(arrow_batches) == 3
     assert {limits[1] for _, limits in arrow_batches} <= {None, "128"}
     assert job.ids() == list(range(3 * ROWS_OF_BATCH))
+
+
+def lengths(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """A function of the user, which gets wide rows and gives narrow ones."""
+    for batch in batches:
+        texts = pc.cast(pc.binary_length(batch["text"]), pa.int64())
+        yield pa.record_batch({"id": texts})
+
+
+@udtf(returnType="id bigint")
+class OneMore:
+    """A table function of the user."""
+
+    def eval(self, number: int) -> Iterator[tuple[int]]:
+        yield (number + 1,)
+
+
+@pytest.mark.spark35
+@pytest.mark.spark4
+@pytest.mark.parametrize("streaming", [False, True])
+def test_python_functions_of_the_user_may_get_wide_rows_in_the_same_action(
+    job: Job, arrow_batches: list[tuple[Path, Any]], streaming: bool
+) -> None:
+    table = job.create([("id", "BIGINT")])
+    if streaming:
+        sink = job.sink(options=OFF)
+        frame = narrow_batches(job, 2).selectExpr("day text")
+        job.run(
+            lambda rows, number: sink(rows.mapInArrow(lengths, "id bigint"), number), frame=frame
+        )
+    else:
+        wide = job.spark.range(0, 2, 1, 1).selectExpr("repeat('x', 1000000) text")
+        table.append(wide.mapInArrow(lengths, "id bigint"))
+        assert job.ids() == [1_000_000, 1_000_000]
+    records = {limits[1] for _, limits in arrow_batches}
+    assert records <= {None, "128"}
+    assert len(arrow_batches) == (2 if streaming else 1)
+
+
+@pytest.mark.spark35
+@pytest.mark.spark4
+def test_the_plan_says_whether_python_functions_make_the_rows(job: Job) -> None:
+    plain = job.spark.range(3)
+    as_text = f.udf(str)
+    assert not runs_python(plain)
+    assert not runs_python(plain.selectExpr("id + 1 id").where("id > 1").repartition(2))
+    assert runs_python(plain.select(as_text("id")).where("true"))
+    assert runs_python(plain.withColumn("text", as_text("id")).join(plain, "id"))
+    assert runs_python(plain.selectExpr("'x' text").mapInArrow(lengths, "id bigint"))
+    assert runs_python(OneMore(f.lit(1)).union(plain))
+
+
+# -- several writes in one session
+# ---------------------------------------------------------------------------------
+
+NARROW = ArrowBatches(records=8_192, bytes_limited=False)
+FEW = ArrowBatches(records=128, bytes_limited=False)
+LIMITED = ArrowBatches(records=128, bytes_limited=True)
+SPARK_LIMITS_BYTES = int(pyspark.__version__.split(".", 1)[0]) >= 4
+
+
+def limits_of(frame: DataFrame) -> tuple[bool, str | None]:
+    """Whether Spark limits the bytes of Arrow batches, and the number of their rows that is set."""
+    in_bytes, records = (frame.sparkSession.conf.get(key, None) for key in LIMITS)
+    return in_bytes is None, records
+
+
+@pytest.mark.spark35
+@pytest.mark.spark4
+@pytest.mark.parametrize("ends_first", [0, 1])
+@pytest.mark.parametrize("order", [(NARROW, FEW), (FEW, NARROW), (NARROW, NARROW)])
+def test_of_writes_at_once_in_one_session_each_has_the_fewest_rows(
+    job: Job, order: tuple[ArrowBatches, ...], ends_first: int
+) -> None:
+    frame = job.spark.range(1)
+    unset = limits_of(frame)
+    writes = [arrow_batches_of(size, frame) for size in order]
+    for write in writes:
+        assert may_choose(frame), "the other write has set the values, not the user"
+        write.__enter__()
+    _, records = limits_of(frame)
+    assert records == str(min(size.records for size in order))
+    writes.pop(ends_first).__exit__(None, None, None)
+    _, records = limits_of(frame)
+    assert records == str(order[1 - ends_first].records)
+    writes.pop().__exit__(None, None, None)
+    assert limits_of(frame) == unset == (True, None)
+
+
+@pytest.mark.spark35
+@pytest.mark.spark4
+@pytest.mark.parametrize("order", [(NARROW, LIMITED), (LIMITED, NARROW)])
+def test_a_write_of_narrow_rows_does_not_lift_the_limit_of_another_one_in_its_session(
+    job: Job, order: tuple[ArrowBatches, ...]
+) -> None:
+    frame = job.spark.range(1)
+    with arrow_batches_of(order[0], frame), arrow_batches_of(order[1], frame):
+        is_limited, records = limits_of(frame)
+        assert is_limited
+        assert records == ("8192" if SPARK_LIMITS_BYTES else "128")
+    assert limits_of(frame) == (True, None)
+
+
+def test_values_that_the_user_has_set_stay(job: Job) -> None:
+    frame = job.spark.range(1)
+    frame.sparkSession.conf.set(LIMITS[1], "500")
+    try:
+        assert not may_choose(frame)
+        with arrow_batches_of(NARROW, frame):
+            assert limits_of(frame) == (True, "500")
+        assert limits_of(frame) == (True, "500")
+    finally:
+        frame.sparkSession.conf.unset(LIMITS[1])
