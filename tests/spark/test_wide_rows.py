@@ -9,7 +9,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,11 +23,14 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as st
 from pyspark.sql.functions import udtf
 
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.spark import write_job
 from paimon_stream.spark.map_arrow import (
     arrow_batches_of,
     map_arrow,
     may_choose,
+    may_guard,
     row_bytes,
     runs_python,
 )
@@ -287,6 +290,32 @@ def test_the_plan_says_whether_python_functions_make_the_rows(job: Job) -> None:
     assert runs_python(plain.withColumn("text", as_text("id")).join(plain, "id"))
     assert runs_python(plain.selectExpr("'x' text").mapInArrow(lengths, "id bigint"))
     assert runs_python(OneMore(f.lit(1)).union(plain))
+    assert not runs_python(plain.selectExpr("explode(array(id, id)) id"))
+
+
+@pytest.mark.parametrize(
+    ("columns", "guards"),
+    [
+        ({"text": "STRING", "n": "BIGINT"}, True),
+        ({f"t{place}": "STRING" for place in range(16)}, True),
+        ({f"t{place}": "STRING" for place in range(17)}, False),
+        ({f"n{place}": "BIGINT" for place in range(90)} | {"t": "BYTES"}, True),
+        ({f"r{place}": "ROW<a STRING, b INT, c STRING>" for place in range(8)}, True),
+        ({f"r{place}": "ROW<a STRING, b INT, c STRING>" for place in range(9)}, False),
+        ({"list": "ARRAY<BIGINT>", "map": "MAP<INT, DATE>"}, True),
+        ({"list": "ARRAY<STRING>"}, False),
+        ({"row": "ROW<map MAP<STRING, INT>>"}, False),
+    ],
+)
+def test_rows_are_guarded_only_where_that_costs_little(
+    columns: Mapping[str, str], guards: bool
+) -> None:
+    fields = tuple(
+        DataField(id=place, name=name, type=parse_type(type_))
+        for place, (name, type_) in enumerate(columns.items())
+    )
+    schema = TableSchema(id=0, fields=fields, highest_field_id=len(fields))
+    assert may_guard(schema) is guards
 
 
 # -- several writes in one session
