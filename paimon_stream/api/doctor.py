@@ -647,7 +647,7 @@ def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:
     if planned is not None:
         batch_id = planned if is_replay else planned + 1
     offsets = checkpoint.offsets_hash(batch_id) if is_replay else _NOT_PLANNED
-    done_millis = checkpoint.done_millis(batch_id - 1)
+    done_millis = checkpoint.last_done_millis(batch_id)
     batch = Batch(batch_id=batch_id, offsets_hash=offsets, previous_done_millis=done_millis)
     return batch, is_replay
 

@@ -30,7 +30,7 @@ from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Sna
 from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.options import DATA_EVOLUTION, DELETION_VECTORS
 from paimon_stream.read.predicate import Predicate
-from paimon_stream.read.rows import deleted_rows, read_batches
+from paimon_stream.read.rows import RowsOf, deleted_rows, rows_with_positions
 from paimon_stream.read.scan import Scan, plan_scan
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
@@ -148,20 +148,17 @@ class _DeletionPlan:
         """
         predicate = Predicate.of(where, table.schema, table.location)
         _refuse_other_tables(table)
-        # The filter leaves out files. Then all rows of the others are read, so that positions count.
-        scan = replace(plan_scan(table, filter=where), where=None)
+        scan = plan_scan(table, filter=where)  # the filter leaves out files
+        rows_of = rows_with_positions(replace(scan, columns=predicate.columns))
         bytes_in_all = sum(entry.file.file_size for entry in scan.files)
         bytes_read = 0
         deletions = {}
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="paimon-stream-delete") as pool:
             try:
-                matches = pool.map(partial(_matching_rows, scan, predicate), scan.files)
-                for entry, rows, old in zip(
-                    scan.files, matches, deleted_rows(scan, scan.files), strict=True
-                ):
-                    new = np.setdiff1d(rows, old, assume_unique=True)
-                    if len(new):
-                        deletions[entry.partition, entry.bucket, entry.file.file_name] = new
+                matches = pool.map(partial(_matching_rows, scan, predicate, rows_of), scan.files)
+                for entry, rows in zip(scan.files, matches, strict=True):
+                    if len(rows):
+                        deletions[entry.partition, entry.bucket, entry.file.file_name] = rows
                     bytes_read += entry.file.file_size
                     progress("bytes", bytes_read, bytes_in_all)
             except BaseException:
@@ -172,15 +169,16 @@ class _DeletionPlan:
         )
 
 
-def _matching_rows(scan: Scan, predicate: Predicate, entry: ManifestEntry) -> Positions:
-    """The positions of the rows in a file that fulfil the condition, deleted or not."""
-    positions = [np.empty(0, np.int64)]
-    rows_before = 0
-    scan_of_file = replace(scan, columns=predicate.columns, files=(entry,), vectors={})
+def _matching_rows(
+    scan: Scan, predicate: Predicate, rows_of: RowsOf, entry: ManifestEntry
+) -> Positions:
+    """The positions of the rows in a file that fulfil the condition and are not deleted, ascending.
+    A deleted row is not looked at: its values may not be ones of today's types.
+    """
+    matching = [np.empty(0, np.int64)]
     try:
-        for batch in read_batches(scan_of_file):
-            positions.append(predicate.positions(batch) + rows_before)
-            rows_before += batch.num_rows
+        for batch, positions in rows_of(entry):
+            matching.append(positions[predicate.positions(batch)])
     except pa.ArrowException as error:
         raise InvalidData(
             f"the condition {predicate.where} cannot be computed for a row of "
@@ -188,7 +186,7 @@ def _matching_rows(scan: Scan, predicate: Predicate, entry: ManifestEntry) -> Po
             "deleted.",
             file=entry.file.file_name,
         ).of_table(scan.table.location) from None
-    return np.concatenate(positions)
+    return np.concatenate(matching)
 
 
 class _DeleteSource:

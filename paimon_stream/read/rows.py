@@ -117,6 +117,25 @@ Kept = Callable[[pa.RecordBatch], pa.RecordBatch]
 _POSITION: Final = DataField(id=-1, name="_POSITION_IN_FILE", type=parse_type("BIGINT NOT NULL"))
 
 
+RowsOf = Callable[[ManifestEntry], Iterator[tuple[pa.RecordBatch, Positions]]]
+"""Reads rows of a file, with their positions there."""
+
+
+def rows_with_positions(scan: Scan) -> RowsOf:
+    """What reads a file of an append table whose files each have all columns: its rows that are not
+    deleted, with their positions in the file. Several threads may use it at once. It raises what
+    `read_batches` raises.
+    """
+    columns = list(range(len(scan.columns)))
+    reader = _Reader(scan, (*scan.columns, _POSITION))
+
+    def rows_of(entry: ManifestEntry) -> Iterator[tuple[pa.RecordBatch, Positions]]:
+        for batch in reader.file(entry, BATCH_ROWS):
+            yield batch.select(columns), batch.columns[-1].to_numpy()
+
+    return rows_of
+
+
 def section_batches(
     scan: Scan, wanted: Iterable[merging.Section], *, keep_deletes: bool, kept: Kept | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -304,7 +323,7 @@ def _age(entry: ManifestEntry) -> tuple[int, str]:
     return entry.file.max_sequence_number, entry.file.file_name
 
 
-def _left(chunk: Chunk, deleted: Positions, start: int) -> tuple[Chunk, Positions]:
+def without_deleted(chunk: Chunk, deleted: Positions, start: int) -> tuple[Chunk, Positions]:
     """The rows of a chunk that are not deleted, and their positions in the file. The chunk begins
     at position `start`. A deleted row is never converted: its values may not be ones of today's
     type.
@@ -369,7 +388,7 @@ class _Reader:
             if chunk.skipped:
                 rows += chunk.rows
                 continue
-            left, positions = _left(chunk, deleted, rows)
+            left, positions = without_deleted(chunk, deleted, rows)
             rows += chunk.rows
             if not left.rows:
                 continue

@@ -366,7 +366,7 @@ def batch_of(query: ObservedQuery, batch_id: int) -> Batch:
         batch_id=batch_id,
         offsets_hash=checkpoint.offsets_hash(batch_id),
         watermark=checkpoint.watermark(batch_id),
-        previous_done_millis=checkpoint.done_millis(batch_id - 1),
+        previous_done_millis=checkpoint.last_done_millis(batch_id),
     )
 
 

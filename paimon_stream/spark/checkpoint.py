@@ -174,16 +174,30 @@ class Checkpoint:
         lines = (self._read(f"offsets/{batch_id}") or b"").splitlines()
         return len(lines) > 1 and not lines[1].strip()
 
-    def done_millis(self, batch_id: int) -> int | None:
-        """The time when Spark noted the batch as done, in epoch milliseconds; None if it cannot be
-        read. Object stores give whole seconds, so the end of the second is used.
+    def last_done_millis(self, batch_id: int) -> int | None:
+        """The time when Spark noted the newest batch before this one as done, in epoch
+        milliseconds; None if there is none, or if it cannot be read. Object stores give whole
+        seconds, so the end of the second is used.
+
+        That is the batch before this one. But a run that was alive while somebody put an older
+        copy of the checkpoint back may have planned this batch in it. Then Spark goes on with this
+        batch, and only the time of an earlier one is left.
         """
-        if batch_id < 0:
+        if batch_id <= 0:
             return None
-        cut_off = 0 if self._is_local else 999
-        return self._ask(
-            lambda storage: storage.stat(f"commits/{batch_id}").modified_millis + cut_off
-        )
+
+        def look(storage: Storage) -> int | None:
+            try:
+                return storage.stat(f"commits/{batch_id - 1}").modified_millis
+            except NotFound:
+                done = _numbered(storage, "commits")
+            earlier = [number for number in done if number < batch_id]
+            return done[max(earlier)].modified_millis if earlier else None
+
+        millis = self._ask(look)
+        if millis is None or self._is_local:
+            return millis
+        return millis + 999
 
     def planned_millis(self, batch_id: int) -> int | None:
         """The time when Spark planned the batch, in epoch milliseconds; None if it cannot be
@@ -203,8 +217,7 @@ class Checkpoint:
         return self._ask(look)
 
     def _newest(self, folder: str) -> int | None:
-        names = [stat.name for stat in self._ask(lambda storage: storage.list_files(folder)) or ()]
-        return max((int(name) for name in names if name.isascii() and name.isdigit()), default=None)
+        return max(self._ask(lambda storage: _numbered(storage, folder)) or (), default=None)
 
     def _read(self, path: str) -> bytes | None:
         return self._ask(lambda storage: storage.read(path, MOST_JSON))
@@ -226,6 +239,15 @@ class Checkpoint:
         except ValueError:
             return None
         return node if isinstance(node, dict) else None
+
+
+def _numbered(storage: Storage, folder: str) -> dict[int, FileStat]:
+    """The files of a log of Spark by their batch. Raises `StorageError`."""
+    return {
+        int(stat.name): stat
+        for stat in storage.list_files(folder)
+        if stat.name.isascii() and stat.name.isdigit()
+    }
 
 
 def open_checkpoint(

@@ -77,8 +77,9 @@ def _another(query_id: str | None, where: str) -> Finding[IdentityShared]:
 
 
 def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCreated]:
-    """Is the table, or the branch, younger than the previous batch of this checkpoint? If it is
-    younger, then our register or snapshot here comes from a run on a copy of the checkpoint.
+    """Is the table, or the branch, younger than the newest earlier batch that this checkpoint notes
+    as done? If it is younger, then our register or snapshot here comes from a run on a copy of the
+    checkpoint.
 
     Clocks differ by up to five minutes, so a snapshot that is not five minutes younger than the
     batch shows nothing. A table that is not five minutes younger shows nothing either, if our query

@@ -112,7 +112,7 @@ class NotesAsked(Enum):
 
 
 class TableCreated(Enum):
-    """Is the table, or the branch, younger than the batch that the checkpoint has done?
+    """Is the table, or the branch, younger than the newest earlier batch that the checkpoint has done?
 
     If it is, this is another table or branch, although its schema has the same digest. Two clocks
     are compared, which may differ by five minutes. The checkpoint may not show the time. What the

@@ -82,7 +82,7 @@ class StreamRefusals(CommitRefusals):
         """
         seconds = (created_millis - done_millis) / 1000
         self.table_replaced(
-            "the table or branch was created after this stream had finished its previous batch, "
+            "the table or branch was created after this stream had finished an earlier batch, "
             f"{seconds:.3f} s later (it was made at {_utc(created_millis)} by the clock of the machine "
             f"that created it, and the checkpoint notes the batch at {_utc(done_millis)} by the clock of its "
             "file system; if these clocks differ by more than that, set them, and restart)"

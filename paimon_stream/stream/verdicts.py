@@ -15,7 +15,8 @@ class Batch:
         batch_id: its id.
         offsets_hash: distinguishes plans of the same batch id.
         watermark: the watermark of the query (epoch milliseconds).
-        previous_done_millis: when the previous batch was done (epoch milliseconds).
+        previous_done_millis: when the newest earlier batch was done that the checkpoint notes as
+            done (epoch milliseconds).
     """
 
     batch_id: int

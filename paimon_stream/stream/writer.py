@@ -2,8 +2,9 @@
 becomes of one batch is told in one_batch.py.
 
 Invariant: what a failed batch leaves is never in the table by mistake, and never removed while it
-may be published. Files that its journal entry names are committed or removed by the next run. Files
-without an entry, of a process that died or was overtaken, stay until `remove_orphan_files`.
+may be published. Files that its journal entry names are committed or removed by the next run. A run
+that is overtaken removes files without an entry itself (publishing.py). Those of a process that died
+stay until `remove_orphan_files`.
 
 What lies on the storage for a stream is described where it is written: the journal
 (table/journal.py), claims.py, register.py, and in the snapshots' properties marks (identity.py) and

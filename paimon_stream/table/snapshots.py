@@ -39,7 +39,7 @@ _HINT_ATTEMPTS: Final = 5
 _LISTED_EVERY: Final = 256
 """After this many trusted hints in a row, the snapshots are listed anyway."""
 _SAMPLES: Final = 8
-"""How many snapshots `survey` reads at most."""
+"""How many snapshots `read_samples` reads at most."""
 _REMEMBERED: Final = 1024
 """How many snapshots a store remembers by their nonces."""
 

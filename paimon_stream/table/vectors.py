@@ -75,7 +75,7 @@ class VectorIndex:
 
 class IndexFiles:
     """Reads a table's index files. Keeps the last file in memory, because vectors that are needed
-    one after the other are mostly in the same file.
+    one after the other are mostly in the same file. Safe for several threads.
     """
 
     def __init__(self, table: Table) -> None:
@@ -89,9 +89,11 @@ class IndexFiles:
     def read(self, entry: IndexManifestEntry) -> bytes:
         """All bytes. Raises `NotFound`, `StorageError`."""
         path = self._relative(entry)
-        if self._last[0] != path:
-            self._last = path, self._table.storage.read(path)
-        return self._last[1]
+        last = self._last  # another thread may replace it meanwhile
+        if last[0] != path:
+            last = path, self._table.storage.read(path)
+            self._last = last
+        return last[1]
 
     def _relative(self, entry: IndexManifestEntry) -> str:
         return self._table.layout.index_file(entry.partition, entry.bucket, entry.file)

@@ -33,8 +33,8 @@ from paimon_stream.table.table import Table
 from paimon_stream.verify.files import Inventory, Longs
 from paimon_stream.verify.findings import RESTORE, Findings
 
-_POOL: Final = 64
-"""How many files the pool of a sample may have for each that is drawn."""
+_CANDIDATES: Final = 64
+"""How many candidates a sample may have for each file that is drawn."""
 _AT_ONCE: Final = 4096
 """How many entries are checked together."""
 _WHOLE_BLOCK: Final = 100
@@ -128,7 +128,7 @@ class SampleCandidates:
         if len(ids) > self.most_files:
             ids = [ids[self.rng.below(len(ids))] for _ in range(self.most_files)]
         self._files += [(identity, manifest) for identity in ids]
-        if len(self._files) > _POOL * self.most_files:
+        if len(self._files) > _CANDIDATES * self.most_files:
             self._files = [
                 self._files[self.rng.below(len(self._files))] for _ in range(len(self._files) // 2)
             ]

@@ -4,6 +4,8 @@ key, the sequence numbers.
 """
 
 import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -13,19 +15,23 @@ import pyarrow.compute as pc
 
 from paimon_stream.errors import FormatError, InvalidData, NotFound, UnsupportedFeature
 from paimon_stream.format.binary_columns import column_values
+from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.stats import ColumnStats, decode_stats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
 from paimon_stream.merge.spec import SEQUENCE_COLUMN
 from paimon_stream.options import BUCKET_FUNCTION
 from paimon_stream.read.convert import Chunk, check_evolution, convert
-from paimon_stream.read.rows import BROKEN_FILE, file_chunks
+from paimon_stream.read.rows import BROKEN_FILE, deleted_rows, file_chunks, without_deleted
+from paimon_stream.read.scan import Scan
 from paimon_stream.reports import Progress
 from paimon_stream.table.hash_index import NO_HASHES, Hashes
 from paimon_stream.table.row_ids import tracked
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
+from paimon_stream.table.vectors import Vector, VectorIndex
 from paimon_stream.verify.files import Longs
 from paimon_stream.verify.findings import RESTORE, Findings
 from paimon_stream.verify.manifests import CheckedTable
@@ -49,9 +55,17 @@ Sampled: TypeAlias = dict[tuple[bytes, int], list[_SampledKeys]]
 """The files that were read in full, by partition and bucket."""
 
 
-def check_sample(checked: CheckedTable, live: Longs, progress: Progress) -> Sampled:
+def check_sample(
+    checked: CheckedTable, newest: Snapshot, live: Longs, progress: Progress
+) -> Sampled:
     """Reads files that are drawn from the live candidates. Returns those that could be read. Raises
     `StorageError`.
+
+    Args:
+        checked: has the candidates, and where findings go.
+        newest: the newest snapshot.
+        live: the hashes of the identities of its files.
+        progress: is called with the number of files done.
     """
     drawn = checked.candidates.draw(live, checked.wrong_files)
     chosen: list[ManifestEntry] = []
@@ -60,24 +74,58 @@ def check_sample(checked: CheckedTable, live: Longs, progress: Progress) -> Samp
             # `entries` looks at this set while it runs, so each file is chosen once.
             identities.discard(hash(tuple(entry.identity)))
             chosen.append(entry)
+    scan = _with_vectors(checked.table, newest, chosen)
     sampled: Sampled = {}
     for done, entry in enumerate(chosen):
-        keys = _check_file(entry, checked)
+        keys = _check_file(entry, checked, _deleted(scan, entry))
         if keys is not None:
             sampled.setdefault((entry.partition, entry.bucket), []).append(keys)
         progress("sample", done + 1, len(chosen))
     return sampled
 
 
-def _check_file(entry: ManifestEntry, checked: CheckedTable) -> _SampledKeys | None:
-    """Reads a file. Returns None if it could not be read."""
+def _with_vectors(table: Table, newest: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
+    """A scan that knows the deletion vectors of these files. It knows none if the index of the
+    snapshot is broken, which is a finding of its own.
+    """
+    vectors: Mapping[str, Vector] = {}
+    with suppress(FormatError, NotFound, UnsupportedFeature):
+        names = {entry.file.file_name for entry in files}
+        vectors = VectorIndex.of(table, newest).vectors(names)
+    return Scan(
+        table=table, schema=table.schema, columns=(), snapshot=newest, files=(), vectors=vectors
+    )
+
+
+def _deleted(scan: Scan, entry: ManifestEntry) -> Positions:
+    """The positions of the deleted rows of a file. None if its vector is broken, which is a finding
+    of its own.
+    """
+    try:
+        (positions,) = deleted_rows(scan, [entry])
+    except (FormatError, NotFound):
+        return np.empty(0, np.int64)
+    return positions
+
+
+def _check_file(
+    entry: ManifestEntry, checked: CheckedTable, deleted: Positions
+) -> _SampledKeys | None:
+    """Reads a file, in which the rows at some positions are `deleted`. Returns None if it could not
+    be read.
+    """
     table = checked.table
     findings = checked.findings
     path = table.layout.file_of(entry)
     try:
         written = SchemaStore(table.storage).get(entry.file.schema_id)
         checker = _SampledFile(
-            table=table, entry=entry, path=path, written=written, findings=findings
+            table=table,
+            entry=entry,
+            path=path,
+            written=written,
+            findings=findings,
+            deleted=deleted,
         )
         with table.storage.open_input(path) as source:
             for chunk in file_chunks(source, path, checker.fields, written):
@@ -116,6 +164,7 @@ class _SampledFile:
         path: where the file is.
         written: the schema that it was written with.
         findings: where findings go.
+        deleted: the positions of the rows that are deleted.
         rows: how many rows were read.
         nulls: how many NULLs each column has, by name.
         bounds: the least and greatest values of each chunk, by column.
@@ -130,6 +179,7 @@ class _SampledFile:
     path: str
     written: TableSchema
     findings: Findings
+    deleted: Positions
     rows: int = 0
     nulls: dict[str, int] = field(default_factory=dict)
     bounds: dict[str, list[tuple[Any, Any]]] = field(default_factory=dict)
@@ -148,6 +198,7 @@ class _SampledFile:
 
     def take(self, chunk: Chunk) -> None:
         """Adds some rows."""
+        left, _ = without_deleted(chunk, self.deleted, self.rows)
         self.rows += chunk.rows
         columns = {
             column.name: convert(
@@ -158,7 +209,7 @@ class _SampledFile:
         }
         self._check_partition(columns)
         self._check_buckets(columns, chunk.rows)
-        self._todays_types(chunk)
+        self._todays_types(left)
         for field_ in self.fields:
             column = columns.get(field_.name)
             if column is None or field_.type.is_nested:
@@ -183,7 +234,10 @@ class _SampledFile:
                 self.elsewhere.add(field_.name)
 
     def _todays_types(self, chunk: Chunk) -> None:
-        """Notes the columns that cannot be read since their type was changed, and why."""
+        """Notes the columns that cannot be read since their type was changed, and why. Readers do
+        not convert deleted rows, so the chunk is without them. Raises `InvalidData` for values that
+        readers cannot convert.
+        """
         today = {field_.id: field_ for field_ in self.table.schema.fields}
         for field_ in self.written.fields:
             now = today.get(field_.id)
@@ -191,7 +245,6 @@ class _SampledFile:
                 continue
             try:
                 check_evolution(now.name, field_.type, now.type)
-                # Raises for values that readers cannot convert.
                 convert(chunk.columns[field_.name], field_.type, now.type, chunk.leaf, now.name)
             except UnsupportedFeature as error:
                 self.not_read.setdefault(now.name, error.message)

@@ -48,7 +48,7 @@ from paimon_stream.verify.newest import (
     check_newest,
     check_statistics,
 )
-from paimon_stream.verify.sample import check_sample
+from paimon_stream.verify.sample import Sampled, check_sample
 
 DEFAULT_SAMPLE: Final = 10
 """The number of data files that are read by default."""
@@ -99,8 +99,10 @@ def verify(
     live = history.check(roots, progress)
     history.check_changelogs()
     check_newest(table, sample, findings)
-    sampled = {} if live is None or not sample else check_sample(checked, live, progress)
     for newest in [root for root in roots if not root.is_tag][-1:]:
+        sampled: Sampled = {}
+        if live is not None and sample:
+            sampled = check_sample(checked, newest.snapshot, live, progress)
         check_hash_index(newest, checked, sampled)
     return findings.report(storage.location)
 

@@ -121,7 +121,7 @@ class Driver:
         batch = Batch(
             batch_id=batch_id,
             offsets_hash=self.checkpoint.offsets_hash(batch_id),
-            previous_done_millis=self.checkpoint.done_millis(batch_id - 1),
+            previous_done_millis=self.checkpoint.last_done_millis(batch_id),
         )
         settled = writer.write(batch, rows(self.write))
         writer.compact(self.compaction, settled)

@@ -84,7 +84,7 @@ class Restart:
             batch_id=number,
             offsets_hash=self.checkpoint.offsets_hash(number) or f"planned anew: {number}",
             watermark=self.checkpoint.watermark(number),
-            previous_done_millis=self.checkpoint.done_millis(number - 1),
+            previous_done_millis=self.checkpoint.last_done_millis(number),
         )
         rows = self.stream.batch(number, sink)
         return run_batch(writer, batch, lambda judged: self._write(judged, rows))

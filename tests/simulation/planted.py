@@ -412,7 +412,7 @@ def what_lies_below_is_never_a_rollback(patch: Patch) -> None:
     seed=19,
 )
 def no_answer_means_lost(patch: Patch) -> None:
-    def put(self: Publisher, staged: Any, patience: Any, usable: Any) -> Any:
+    def put(self: Publisher, staged: Any, retry_budget: Any, usable: Any) -> Any:
         try:
             created = self._snapshots.publish(staged.snapshot, staged.content) is PutResult.CREATED
         except Unavailable:
@@ -430,7 +430,7 @@ def no_answer_means_lost(patch: Patch) -> None:
     seed=8,
 )
 def the_own_snapshot_is_not_recognised(patch: Patch) -> None:
-    def put(self: Publisher, staged: Any, patience: Any, usable: Any) -> Any:
+    def put(self: Publisher, staged: Any, retry_budget: Any, usable: Any) -> Any:
         for _ in range(3):
             try:
                 created = (
@@ -439,7 +439,7 @@ def the_own_snapshot_is_not_recognised(patch: Patch) -> None:
             except Unavailable:
                 continue
             return publish.Placed(doubted=False) if created else Lost(proven=True)
-        return real(self, staged, patience, usable)
+        return real(self, staged, retry_budget, usable)
 
     real = Publisher.put
     patch.setattr(Publisher, "put", put)

@@ -28,11 +28,11 @@ OTHERS = ("batch writer", "twin")
     seed=4,
 )
 def false_is_lost_without_a_look(patch: Patch) -> None:
-    def put(self: Publisher, staged: Any, patience: Any, usable: Any) -> Any:
+    def put(self: Publisher, staged: Any, retry_budget: Any, usable: Any) -> Any:
         try:
             created = self._snapshots.publish(staged.snapshot, staged.content) is PutResult.CREATED
         except errors.Unavailable:
-            return real(self, staged, patience, usable)
+            return real(self, staged, retry_budget, usable)
         return Placed(doubted=False) if created else Lost(proven=True)
 
     real = Publisher.put

@@ -260,14 +260,17 @@ def section_changes(
         yield pa.Table.from_batches([_batch(scan, len(keys))]), None
 
 
-def found_rows(scan: Scan, predicate: object, entry: ManifestEntry) -> Positions:
-    """In place of the search for rows to delete: the position that the deleter means."""
+def found_rows(scan: Scan, predicate: object, rows_of: object, entry: ManifestEntry) -> Positions:
+    """In place of the search for rows to delete: the position that the deleter means, unless its
+    row is deleted already.
+    """
     storage: Any = scan.table.storage
     storage.read(scan.table.layout.file_of(entry))
     deleter, name = storage._process.actor, entry.file.file_name
     deleter.planned.add(name)
     storage.world.asked.setdefault(name, set()).add(deleter.position)
-    return np.array([deleter.position], np.int64)
+    (old,) = deleted_rows(scan, [entry])
+    return np.setdiff1d(np.array([deleter.position], np.int64), old)
 
 
 def _read(scan: Scan, entry: ManifestEntry) -> tuple[Piece, ...]:

@@ -138,6 +138,16 @@ NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
             *([0], [0], [7], [0], [6], [3, 15], [6, 0, 11], [0, 0, 0, 0, 1], [7, 15], [3]),
         ],
     ),
+    "a twin plans a batch in a checkpoint that was put back, and the table is created again": (
+        7125,
+        (),
+        [
+            [*([0] * 5), 1, *([0] * 5), 2, *([0] * 9), 9, 5, *([0] * 4), 1, *([0] * 3)],
+            *([], [0, 0, 0, 0, 0, 0, 0], [5, 0, 0, 0], [0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0]),
+            *([2, 0, 0, 0, 0, 0, 0, 0, 0], [5, 0, 1], [2, 0, 0, 17], [4, 0, 3, 0]),
+            *([0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0]),
+        ],
+    ),
 }
 """Seeds, and shrunk schedules of theirs, that found something since all take part who do now, and
 what it was.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -66,7 +67,7 @@ def test_a_batch_knows_its_query_run_name_mode_checkpoint_and_that_it_keeps_no_s
     assert observed.checkpoint.root == str(checkpoint)
     assert observed.checkpoint.query_id() == str(query.id)
     assert len(observed.checkpoint.offsets_hash(0)) == 64
-    assert observed.checkpoint.done_millis(0) > 1_600_000_000_000
+    assert observed.checkpoint.last_done_millis(1) > 1_600_000_000_000
     assert observed.checkpoint.has_state() is False
 
 
@@ -186,7 +187,27 @@ def test_a_checkpoint_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
     )
     assert checkpoint.offsets_hash(3) != checkpoint.offsets_hash(4)
     assert checkpoint.offsets_hash(5) is None
-    assert checkpoint.done_millis(3) is None
+    assert checkpoint.last_done_millis(4) is None
+
+
+def test_a_batch_comes_after_the_newest_earlier_one_that_the_checkpoint_notes_as_done(
+    tmp_path: Path,
+) -> None:
+    commits = tmp_path / "commits"
+    commits.mkdir()
+    for batch in (0, 2, 9):
+        (commits / str(batch)).write_text("v1\n{}")
+        os.utime(commits / str(batch), (1_700_000_000 + batch,) * 2)
+    (commits / ".8.crc").write_text("no batch")
+    checkpoint = open_checkpoint(str(tmp_path))
+    assert [checkpoint.last_done_millis(batch) for batch in (0, 1, 2, 3, 5, 10)] == [
+        None,
+        1_700_000_000_000,
+        1_700_000_000_000,
+        1_700_000_002_000,
+        1_700_000_002_000,
+        1_700_000_009_000,
+    ]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b'{"id":7}'])

@@ -53,10 +53,11 @@ def test_it_says_what_a_local_one_says(storage: ObjectStorage, options: Mapping[
     assert (checkpoint.watermark(3), checkpoint.watermark(4)) == (1500, None)
     assert None is not checkpoint.offsets_hash(3) != checkpoint.offsets_hash(4) is not None
     assert checkpoint.has_state() is False
-    done = checkpoint.done_millis(3)
+    done = checkpoint.last_done_millis(4)
     assert done is not None
     assert done % 1000 == 999
-    assert checkpoint.done_millis(4) is None
+    assert checkpoint.last_done_millis(9) == done
+    assert checkpoint.last_done_millis(3) is None
 
 
 def test_its_kinds_are_those_of_a_local_one(

@@ -89,10 +89,6 @@ class Checkpoint:
         if saved is not None and (saved.query != self.query or self.next_batch > saved.planned):
             self.saved = None  # the table has admitted the stream as it is
 
-    def done_before(self, batch: int) -> int | None:
-        """When Spark recorded the batch before this one as done; None if it did not."""
-        return self.done_millis if batch <= self.next_batch else None
-
     def take(self, other: Checkpoint) -> None:
         """Becomes what the other one is. What the operator knows he does not forget."""
         self.user, self.query = other.user, other.query

@@ -239,7 +239,7 @@ class Stream(Actor):
         self.owed = self.tellable()
         self.upsets = self.truth.upsets
         heard = self.truth.drops <= self.checkpoint.heard_drops
-        done = self.checkpoint.done_before(self.at) is not None
+        done = self.checkpoint.done_millis is not None
         self.dropped = not heard and done and not self._has_all_rows()
         self.dies = self.loses_answers and not self.world.at_rest and self.world.choices.once_in(4)
         asks = self.world.asks_doctor and self.names == ("",)
@@ -359,7 +359,7 @@ class Stream(Actor):
         batch = Batch(
             batch_id=self.at,
             offsets_hash=self.checkpoint.plan(self.at, self.world.operations),
-            previous_done_millis=self.checkpoint.done_before(self.at),
+            previous_done_millis=self.checkpoint.done_millis,
         )
 
         def written(judged: JudgedBatch) -> WrittenBatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,8 +21,10 @@ from paimon_stream.errors import (
     InvalidOption,
     UnsupportedFeature,
 )
+from paimon_stream.format.types import parse_type
 from paimon_stream.maintenance.delete_rows import delete_rows
 from paimon_stream.storage.base import Storage
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.vectors import VectorIndex
 from tests.kits.faults import FAULTS, OFTEN_FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.params import few
@@ -101,6 +104,34 @@ def test_rows_go_and_earlier_snapshots_keep_them(
     ]
     table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")
     assert ids(table) == [1, 3, 4, 5, 7, 9, 11]
+
+
+@pytest.mark.parametrize(
+    "file_format", few(["parquet", "orc", "avro"], lambda one: one == "parquet")
+)
+def test_rows_that_are_deleted_are_not_looked_at(tmp_path: Path, file_format: str) -> None:
+    """Neither a text that does not parse as today's type nor a division by zero is in the way."""
+    table = PaimonTable.create(
+        str(tmp_path / "t"),
+        [("id", "INT"), ("n", "STRING")],
+        options={**VECTORS, "file.format": file_format},
+    )
+    numbers = pa.array([0, 1, 2, 3, 4], pa.int32())
+    table.append(pa.table({"id": numbers, "n": ["5", "6", "x", None, "9"]}))
+    assert table.delete(pc.field("id").isin([0, 2])).rows == 2
+    schemas = SchemaStore(table._table.storage)
+    first = schemas.latest()
+    columns = [
+        replace(first.field("n"), type=parse_type("INT")) if one.name == "n" else one
+        for one in first.fields
+    ]
+    schemas.create(replace(first, id=1, fields=tuple(columns)))
+    table = PaimonTable.load(table.location)
+    assert ids(table) == [1, 3, 4]
+    assert table.delete(pc.field("n") > 6).rows == 1
+    assert ids(table) == [1, 3]
+    assert table.delete(pc.divide(pc.scalar(6), pc.field("id")) == 6).rows == 1
+    assert table.to_arrow().to_pylist() == [{"id": 3, "n": None}]
 
 
 def test_only_partitions_that_may_have_such_rows_are_read() -> None:

@@ -19,6 +19,7 @@ from paimon_stream.api.doctor import Diagnosis, examine
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError
 from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.identity import WriterIdentity
@@ -92,11 +93,11 @@ class Query:
         if not offsets.exists():
             self.plans += 1
             offsets.write_text(f"v1\n{json.dumps({'batchTimestampMs': self.plans})}\n{{}}")
-        before = self.checkpoint / "commits" / str(number - 1)
+        checkpoint = open_checkpoint(str(self.checkpoint))
         return Batch(
             batch_id=number,
             offsets_hash=hashlib.sha256(offsets.read_bytes()).hexdigest(),
-            previous_done_millis=int(before.stat().st_mtime * 1000) if before.exists() else None,
+            previous_done_millis=checkpoint.last_done_millis(number),
         )
 
     def writer(self, observer: BatchObserver = NO_OBSERVER) -> StreamWriter:
@@ -319,6 +320,17 @@ def replaced_table(q: Query) -> None:
     q.bench.storage.write("schema/schema-0", later(q.bench.storage.read("schema/schema-0")))
 
 
+def replaced_table_and_only_an_old_batch_noted(q: Query) -> None:
+    """The same, and an older copy of the checkpoint was put back, in which a run that was alive has
+    planned the newest batch.
+    """
+    q.run(4)
+    for _ in range(3):
+        q.forget("commits")
+    q.replace_table()
+    q.bench.storage.write("schema/schema-0", later(q.bench.storage.read("schema/schema-0")))
+
+
 def later(schema: bytes) -> bytes:
     return json.dumps({**json.loads(schema), "timeMillis": 4_000_000_000_000}).encode()
 
@@ -441,6 +453,7 @@ SCENES: Mapping[Callable[[Query], None], str] = {
     rewound_by_two: "CheckpointRewound",
     the_offsets_of_the_last_batch_changed: "CheckpointRewound",
     replaced_table: "TableReplaced",
+    replaced_table_and_only_an_old_batch_noted: "TableReplaced",
     rolled_back: "TableRolledBack",
     rolled_back_by_the_batch_that_comes_again: "reuse",
     rolled_back_to_before_the_stream: "TableRolledBack",
