@@ -27,9 +27,10 @@ from paimon_stream.spark.identity import (
     keeps_state,
     observe_query,
 )
+from paimon_stream.spark.limit_expressions import LimitExpressions
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.sink_settings import SinkSettings
-from paimon_stream.spark.small_batch import ShareExpressions, write_small
+from paimon_stream.spark.small_batch import write_small
 from paimon_stream.spark.write_job import WriteOrder, run_write_job
 from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.stream.compacting import StreamCompaction
@@ -58,7 +59,7 @@ class QueryRun:
         after_commit: what follows a commit, such as the expiry of snapshots.
         compaction: the compaction of the stream; None if each batch replaces the table.
         plan: how the next batch is written.
-        share_expressions: Spark's expressions for batches that the driver writes.
+        limit_expressions: Spark's expressions for rows that are left out.
         stateless: whether the query is known to keep no state; None before Spark was asked.
     """
 
@@ -68,7 +69,7 @@ class QueryRun:
     after_commit: AfterCommit
     compaction: StreamCompaction | None
     plan: WritePlan = field(default_factory=WritePlan)
-    share_expressions: ShareExpressions = field(default_factory=ShareExpressions)
+    limit_expressions: LimitExpressions = field(default_factory=LimitExpressions)
     stateless: bool | None = None
 
     @property
@@ -79,9 +80,15 @@ class QueryRun:
 
     def is_for_driver(self, frame: DataFrame, table: Table, query: ObservedQuery) -> bool:
         """Whether the driver may try to write this batch itself."""
-        if table.options.value(SMALL_BATCH) == "off" or is_connect(frame):
+        if table.options.value(SMALL_BATCH) == "off" or self.plan.most_rows(table) is None:
             return False
-        if self.plan.most_rows(table) is None:
+        return self.may_repeat(frame, query)
+
+    def may_repeat(self, frame: DataFrame, query: ObservedQuery) -> bool:
+        """Whether Spark may evaluate a batch twice: the query is known to keep no state. On Connect
+        that is not asked.
+        """
+        if is_connect(frame):
             return False
         if self.stateless is None:
             self.stateless = keeps_state(frame, query) is False
@@ -312,14 +319,21 @@ class FrameRows:
         table, rows = fit_rows(self.frame, judged.table, judged.evolve, judged.run.runtime)
         judged = judged.on(table)
         numbering = judged.numbers()
-        order = WriteOrder(plan=run.plan, user=run.user, numbering=numbering, operations=operations)
+        may_repeat = run.may_repeat(self.frame, self.query)
+        order = WriteOrder(
+            plan=run.plan,
+            user=run.user,
+            numbering=numbering,
+            operations=operations,
+            limit_expressions=run.limit_expressions if may_repeat else None,
+        )
         if run.is_for_driver(self.frame, judged.table, self.query):
             buffered = judged.buffered()
             small = write_small(
                 rows,
                 judged.table,
                 order,
-                share_expressions=run.share_expressions,
+                limit_expressions=run.limit_expressions,
                 target=for_driver(judged.table, buffered),
             )
             if small is not None:

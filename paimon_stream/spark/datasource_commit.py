@@ -62,7 +62,7 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table, load_table
 from paimon_stream.write.row_kinds import Operations
-from paimon_stream.write.task import TaskFailure, TaskResult, decode_result
+from paimon_stream.write.task import Answer, TaskResult, decode_result
 
 _LOG = logging.getLogger(__name__)
 
@@ -463,7 +463,7 @@ def abort(
         _remove(sink, answers)
 
 
-def _results(answers: Answers) -> list[TaskResult | TaskFailure]:
+def _results(answers: Answers) -> list[Answer]:
     return [
         decode_result(answer.result)
         for answer in answers

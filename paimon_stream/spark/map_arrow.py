@@ -5,20 +5,26 @@ expression.
 To keep its limit of bytes, Spark 4 asks each column for its size after each row. That takes a tenth
 to a third of the time to move rows to Python, and only the largest possible value switches it off
 (docs/performance.md). Without the limit, and on Spark 3.5, which does not have it, the number of
-rows in a batch is limited instead.
+rows in a batch is limited instead. Rows whose width is not fixed are guarded then (`guarded`).
 
 In a `foreachBatch` on classic Spark, the session is a clone that belongs to the stream. A batch
 write changes the user's own session and then restores it; on Spark 4 it does so only if rows are
 known to be narrow. On Connect nothing is changed, because the session may be the user's, with other
-work in it.
+work in it. Nor is anything changed where the user has set one of these values. The values hold for
+the whole action. So if Python functions of the user make the rows in it, the size of the sink's
+rows says nothing of theirs, and batches stay as small as for rows of unknown width.
+
+Threads of one program may write to several tables in one session at once. Then each of them gets
+the smallest size of all, because Spark reads the values at some time while the action runs.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
+from threading import Lock
 from typing import Any, Final
 
-import pyarrow as pa
 import pyspark
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -27,19 +33,31 @@ from pyspark.sql import types as st
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.spark.hadoop_options import unlogged
-from paimon_stream.spark.identity import is_connect
+from paimon_stream.spark.identity import NOT_AS_KNOWN, is_connect
 from paimon_stream.spark.tasks import ArrowTask, with_names
 from paimon_stream.spark.types import named
 from paimon_stream.spark.write_plan import ArrowBatches
+from paimon_stream.write.arrow_batches import NULL_BYTES, OFFSET_BYTES, fixed_width
+
+_LOG: Final = logging.getLogger(__name__)
 
 _BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str(2**31 - 1)
 _RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _SPARK_LIMITS_BYTES: Final = int(pyspark.__version__.split(".", 1)[0]) >= 4
-_NULL: Final = 1
-"""Bytes for the bit that says whether a value is NULL. Arrow rounds the vectors of bits up."""
+_LOCK: Final = Lock()
+_SIZES: Final[dict[Any, list[ArrowBatches]]] = {}
+"""The sizes for the actions that run now, by the JVM's session. `_LOCK` guards it, and the values
+in the sessions.
+"""
 
-_OFFSET: Final = 4
+_MOST_GUARDED: Final = 16
+"""The most values of a row that the guard adds up. With 20 texts it still saves more than it costs,
+with 32 it takes half as much again as batches of 128 rows without it.
+"""
+
+_ROW: Final = "row"
+_TOO_WIDE: Final = "_paimon_stream_too_wide"
 
 
 def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) -> DataFrame:
@@ -59,26 +77,135 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
 
 @contextmanager
 def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
-    """A context in which Spark makes Arrow batches of that size for one action. Values that the
-    user has set stay. The module's text says what that costs, and whose session is changed.
+    """A context in which Spark makes Arrow batches of at most that size for one action, if the sink
+    may choose it. The module's text says what that costs, and whose session is changed.
     """
-    if is_connect(frame) or (_SPARK_LIMITS_BYTES and size.bytes_limited):
+    if not may_choose(frame):
         yield
         return
-    wanted = {_RECORDS: str(size.records)}
-    if _SPARK_LIMITS_BYTES:
-        wanted[_BYTES] = _NO_LIMIT
-    conf = frame.sparkSession.conf
-    changed = [key for key in wanted if conf.get(key, None) is None]
-    if _SPARK_LIMITS_BYTES and _BYTES not in changed:
-        changed = []  # the user has set a limit of bytes, and Spark applies it
-    for key in changed:
-        conf.set(key, wanted[key])
+    session = _session_of(frame)
+    with _LOCK:
+        sizes = _SIZES.get(session, [])
+        _change(frame, _limits(sizes), _limits([*sizes, size]))
+        _SIZES[session] = [*sizes, size]
     try:
         yield
     finally:
-        for key in changed:
+        with _LOCK:
+            sizes = _SIZES.pop(session)
+            others = [*sizes]
+            others.remove(size)
+            if others:
+                _SIZES[session] = others
+            _change(frame, _limits(sizes), _limits(others))
+
+
+def may_choose(frame: DataFrame) -> bool:
+    """Whether the sink may choose the size of Arrow batches: not on Connect, and not if the user
+    has set one of the values.
+    """
+    if is_connect(frame):
+        return False
+    with _LOCK:
+        if _SIZES.get(_session_of(frame)):
+            return True  # the values are the sink's own, for another thread
+        conf = frame.sparkSession.conf
+        keys = (_RECORDS, _BYTES) if _SPARK_LIMITS_BYTES else (_RECORDS,)
+        return all(conf.get(key, None) is None for key in keys)
+
+
+def runs_python(frame: DataFrame) -> bool:
+    """Whether Spark runs Python functions of the user to make these rows, or that cannot be known.
+    Arrow batches for them have the same size as those for the sink, and their rows may be wider.
+    """
+    if is_connect(frame):
+        return True
+    try:
+        plan = frame._jdf.queryExecution().analyzed()
+        session: Any = frame.sparkSession
+        patterns = session._jvm.org.apache.spark.sql.catalyst.trees.TreePattern
+        if plan.containsPattern(patterns.PYTHON_UDF()):
+            return True
+        if not plan.containsPattern(patterns.GENERATOR()):
+            return False
+        # Only the optimized plan tells table functions in Python from others.
+        optimized = frame._jdf.queryExecution().optimizedPlan()
+        return bool(optimized.containsPattern(patterns.EVAL_PYTHON_UDTF()))
+    except NOT_AS_KNOWN:
+        _LOG.debug("The plan of a batch cannot be read.", exc_info=True)
+        return True
+
+
+def _session_of(frame: DataFrame) -> Any:
+    """The JVM's session. Python may have several objects for it; these are equal."""
+    return frame.sparkSession._jsparkSession
+
+
+def _limits(sizes: Sequence[ArrowBatches]) -> dict[str, str]:
+    """The values for actions of all these sizes at once. Without some value, Spark's default holds,
+    which limits bytes on Spark 4.
+    """
+    without_limit = [size for size in sizes if not (_SPARK_LIMITS_BYTES and size.bytes_limited)]
+    if not without_limit:
+        return {}
+    limits = {_RECORDS: str(min(size.records for size in without_limit))}
+    if _SPARK_LIMITS_BYTES and len(without_limit) == len(sizes):
+        limits[_BYTES] = _NO_LIMIT
+    return limits
+
+
+def _change(frame: DataFrame, before: dict[str, str], after: dict[str, str]) -> None:
+    """Changes the values in the session. The limit of bytes is back before more rows are allowed,
+    and goes after their number is set.
+    """
+    conf = frame.sparkSession.conf
+    for key in reversed(before):
+        if key not in after:
             conf.unset(key)
+    for key, value in after.items():
+        if before.get(key) != value:
+            conf.set(key, value)
+
+
+def narrow_row(fields: Sequence[DataField], most: int | Column) -> Column:
+    """The row with these columns as a struct, which is NULL if the row has more bytes than
+    `most`.
+    """
+    row = F.struct(*(named(field.name) for field in fields))
+    return F.when(row_bytes(fields) <= most, row).alias(_ROW)
+
+
+def may_guard(schema: TableSchema) -> bool:
+    """Whether rows of the table may be guarded (`guarded`). To add up the elements of arrays and maps
+    costs more than Spark's own limit of bytes, unless all of them have the same size. And the cost
+    of each value grows with the number of values whose size differs (docs/performance.md).
+    """
+    if any(_adds_up_elements(field.type) for field in schema.fields):
+        return False
+    return sum(_varying_values(field.type) for field in schema.fields) <= _MOST_GUARDED
+
+
+def _varying_values(type_: DataType) -> int:
+    """How many values that differ in size a value of the type has; an array or a map counts as
+    one.
+    """
+    if type_.root is TypeRoot.ROW:
+        return sum(_varying_values(member.type) for member in type_.fields)
+    return 1 if _varies(type_) else 0
+
+
+def guarded(fields: Sequence[DataField], most: int) -> list[Column]:
+    """These columns without what is too wide for an Arrow batch: of a row of more than `most`
+    bytes, the columns whose values differ in size are NULL. One more column, the last one, says
+    whether a row is too wide (`tasks.unguarded`). Structs as of `narrow_row` would cost
+    more, because Spark makes an object of each value in them (docs/performance.md).
+    """
+    is_wide = row_bytes(fields) > most
+    columns = []
+    for field in fields:
+        value = named(field.name)
+        columns.append(F.when(~is_wide, value).alias(field.name) if _varies(field.type) else value)
+    return [*columns, is_wide.alias(_TOO_WIDE)]
 
 
 def fixed_row_bytes(schema: TableSchema) -> int | None:
@@ -104,18 +231,28 @@ def _varies(type_: DataType) -> bool:
     return _width(type_) is None
 
 
+def _adds_up_elements(type_: DataType) -> bool:
+    """Whether the size of a value is known only from its elements, one by one."""
+    match type_:
+        case DataType(root=TypeRoot.ROW):
+            return any(_adds_up_elements(member.type) for member in type_.fields)
+        case DataType(root=TypeRoot.ARRAY, element=DataType() as element):
+            return _varies(element)
+        case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
+            return any(map(_varies, type_.entry))
+    return False
+
+
 def _fixed(type_: DataType) -> int:
     """The bytes that each value takes, even if it is NULL."""
     if type_.root is TypeRoot.ROW:
-        return _NULL + sum(_fixed(member.type) for member in type_.fields)
-    return _NULL + (_width(type_) or _OFFSET)
+        return NULL_BYTES + sum(_fixed(member.type) for member in type_.fields)
+    return NULL_BYTES + (_width(type_) or OFFSET_BYTES)
 
 
 def _width(type_: DataType) -> int | None:
     """The bytes that Arrow takes for each value; None if that depends on the value."""
-    arrow = arrow_type(type_)
-    is_fixed = pa.types.is_primitive(arrow) or pa.types.is_decimal(arrow)
-    return max(1, arrow.bit_width // 8) if is_fixed else None
+    return fixed_width(arrow_type(type_))
 
 
 def _varying(value: Any, type_: DataType) -> Column:

@@ -116,11 +116,11 @@ def assigners(frame: DataFrame, table: Table) -> int:
     return max(1, min(tasks, MOST_BUCKETS, most))
 
 
-def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
+def gather_packets(frame: DataFrame, spec: WriteSpec, *, guarded: bool = False) -> DataFrame:
     """The rows as shuffle packets (write/shuffle_packets.py): few of them instead of many rows. All
     rows of a (partition, bucket), or with dynamic buckets of the keys of one assigner, are in one
     partition, in their original order. They are not sorted by key, so the task that writes them
-    sorts them in its own memory.
+    sorts them in its own memory. `guarded` is as for `WriteTask`.
     """
     if spec.is_dynamic:
         fixed = {
@@ -134,7 +134,8 @@ def gather_packets(frame: DataFrame, spec: WriteSpec) -> DataFrame:
         # Buckets are spread evenly. A task for each bucket would wait for a core, and each start
         # has a cost.
         count = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
-    packets = map_arrow(frame, partial(pack_task, spec, _keys_of_tasks(count)), PACKETS)
+    pack = partial(pack_task, spec, _keys_of_tasks(count), guarded=guarded)
+    packets = map_arrow(frame, pack, PACKETS)
     return packets.repartition(count, F.col("shuffle_key")).sortWithinPartitions("task", "number")
 
 

@@ -24,23 +24,18 @@ import ctypes
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import monotonically_increasing_id, struct, when
+from pyspark.sql import DataFrame
 
 from paimon_stream.commit.sequence import first_number
 from paimon_stream.errors import Unavailable
-from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 from paimon_stream.spark.align import with_key_defaults
-from paimon_stream.spark.map_arrow import fixed_row_bytes, row_bytes
+from paimon_stream.spark.limit_expressions import LimitExpressions
 from paimon_stream.spark.shuffle import check_shuffle
 from paimon_stream.spark.tasks import WriteTask
-from paimon_stream.spark.types import named
 from paimon_stream.spark.write_job import (
     WriteOrder,
     partitions_of,
@@ -48,73 +43,14 @@ from paimon_stream.spark.write_job import (
     task_attempts,
     written_by,
 )
-from paimon_stream.spark.write_plan import Share, Way, Written
+from paimon_stream.spark.write_plan import Way, Written
 from paimon_stream.table.table import Table
-from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
+from paimon_stream.write.task import Answer, TaskResult, decode_result, encode_result
 
 _LOG = logging.getLogger(__name__)
 
-_ROW: Final = "row"
-_TEXT: Final = DataType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
-_PLACE_BITS: Final = 2**33 - 1
-"""The bits of `monotonically_increasing_id` that count the earlier rows of the partition."""
-
 _TOO_MUCH: Final = "spark.driver.maxResultSize"
 _WORTH_IT: Final = 2**20
-
-
-@dataclass(slots=True)
-class ShareExpressions:
-    """Spark's expressions for the shares used so far. Spark takes half the time for an expression
-    that exists already. `partitions` is the number of partitions of the newest batch.
-    """
-
-    partitions: int = 1
-    _places: dict[int, Column] = field(default_factory=dict)
-    _rows: dict[tuple[Share, int, str | None], Column] = field(default_factory=dict)
-
-    def within_share(
-        self, frame: DataFrame, share: Share, schema: TableSchema, operation: str | None
-    ) -> Any:
-        """The rows of the frame that are in the share of each partition."""
-        shortened = frame.where(self.places(share))
-        rows = self.narrow_rows(share, schema, operation)
-        return shortened if rows is None else shortened.select(rows)
-
-    def places(self, share: Share) -> Column:
-        """Whether a row is in the share, or is the first row after it."""
-        if share.rows not in self._places:
-            self._places[share.rows] = _place() <= share.rows
-        return self._places[share.rows]
-
-    def narrow_rows(
-        self, share: Share, schema: TableSchema, operation: str | None
-    ) -> Column | None:
-        """The row as a struct, which is NULL if the row is too wide. None if no row of the table
-        can be too wide. `operation` names the text column that says what a row does. That column is
-        added to the table's columns.
-        """
-        fixed = fixed_row_bytes(schema)
-        if (
-            operation is None
-            and fixed is not None
-            and fixed <= min(share.usual_bytes, share.other_bytes)
-        ):
-            return None
-        key = (share, schema.id, operation)
-        if key not in self._rows:
-            fields = [*schema.fields]
-            if operation is not None:
-                fields.append(DataField(id=-1, name=operation, type=_TEXT))
-            most = when(_place() < share.usual, share.usual_bytes).otherwise(share.other_bytes)
-            row = struct(*(named(field.name) for field in fields))
-            self._rows[key] = when(row_bytes(fields) <= most, row).alias(_ROW)
-        return self._rows[key]
-
-
-def _place() -> Column:
-    """The number of earlier rows in the row's partition."""
-    return monotonically_increasing_id().bitwiseAND(_PLACE_BITS)
 
 
 def write_small(
@@ -122,7 +58,7 @@ def write_small(
     table: Table,
     order: WriteOrder,
     *,
-    share_expressions: ShareExpressions,
+    limit_expressions: LimitExpressions,
     target: Table | None = None,
 ) -> Written | None:
     """Does in the driver what `run_write_job` does, and raises the same errors.
@@ -131,7 +67,7 @@ def write_small(
         frame: the rows, in exactly the table's columns.
         table: the table.
         order: how they are written.
-        share_expressions: Spark's expressions that earlier batches of the run have used.
+        limit_expressions: Spark's expressions that earlier batches of the run have used.
         target: the table with the storage to write to, if that is another one.
 
     Returns:
@@ -139,7 +75,7 @@ def write_small(
         report partitions or cannot return Arrow. In these cases the plan has learnt that.
     """
     check_shuffle(table)
-    rows = _collected(frame, table, order, share_expressions)
+    rows = _collected(frame, table, order, limit_expressions)
     if rows is None:
         order.plan.refused()
         return None
@@ -159,7 +95,7 @@ def write_small(
 
 
 def _collected(
-    frame: DataFrame, table: Table, order: WriteOrder, share_expressions: ShareExpressions
+    frame: DataFrame, table: Table, order: WriteOrder, limit_expressions: LimitExpressions
 ) -> Sequence[pa.RecordBatch] | None:
     """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be
     collected.
@@ -168,21 +104,21 @@ def _collected(
         frame = with_key_defaults(frame, table)
     plan = order.plan
     operation = None if order.operations is None else order.operations.column
-    expected = plan.share(table, share_expressions.partitions) or plan.share(table, 1)
+    expected = plan.share(table, limit_expressions.partitions) or plan.share(table, 1)
     if expected is None:
         return None
-    within_share = share_expressions.within_share(frame, expected, table.schema, operation)
+    within_share = limit_expressions.within_share(frame, expected, table.schema, operation)
     partitions = partitions_of(frame, within_share)
     share = None if partitions is None else plan.share(table, partitions)
     if share is None or partitions is None:
         return None
     if share != expected:
-        share_expressions.partitions = partitions
-        within_share = share_expressions.within_share(frame, share, table.schema, operation)
+        limit_expressions.partitions = partitions
+        within_share = limit_expressions.within_share(frame, share, table.schema, operation)
     batches = _as_arrow(within_share)
     if batches is None:
         return None
-    if share_expressions.narrow_rows(share, table.schema, operation) is not None:
+    if limit_expressions.narrow_rows(share, table.schema, operation) is not None:
         if any(batch.column(0).null_count for batch in batches):
             return None
         batches = [pa.RecordBatch.from_struct_array(batch.column(0)) for batch in batches]
@@ -205,7 +141,7 @@ def _as_arrow(frame: Any) -> Sequence[pa.RecordBatch] | None:
         raise
 
 
-def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> TaskResult | TaskFailure:
+def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> Answer:
     """The task's answer. It is tried as often as Spark would try it, and an error is the same as
     from an executor.
     """

@@ -29,10 +29,24 @@ import pyspark
 from pyspark import TaskContext
 
 from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
+from paimon_stream.write.arrow_batches import (
+    JOINED_BYTES,
+    JOINED_ROWS,
+    RowTooWide,
+    widest_row,
+)
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.row_kinds import Operations
 from paimon_stream.write.shuffle_packets import pack, unpack
-from paimon_stream.write.task import TaskFailure, TaskResult, WriteSpec, encode_result, write_task
+from paimon_stream.write.task import (
+    Answer,
+    TaskFailure,
+    TaskResult,
+    TaskTooWide,
+    WriteSpec,
+    encode_result,
+    write_task,
+)
 
 ANSWER: Final = "result"
 """The name of the column with a task's answer."""
@@ -46,8 +60,6 @@ NUMBERS: Final = 2**26
 years.
 """
 
-_FEW_ROWS: Final = 8_192
-_FEW_BYTES: Final = 4 * 2**20
 _FREEZES_AT: Final = 2
 _READS_ARCHIVES: Final = pyspark.__version__.startswith("3.") and sys.version_info < (3, 13)
 """Other versions gain nothing: a task takes 40 ms of CPU either way (Spark 4.3)."""
@@ -66,7 +78,7 @@ def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting.append(batch)
         rows += batch.num_rows
         size += batch.nbytes
-        if rows >= _FEW_ROWS or size >= _FEW_BYTES:
+        if rows >= JOINED_ROWS or size >= JOINED_BYTES:
             yield from _combined(waiting)
             waiting = []
             rows = 0
@@ -133,6 +145,23 @@ def with_names(
     return task(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
 
 
+def unguarded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows without the last column, which says of each whether it is too wide
+    (`map_arrow.guarded`). Raises `RowTooWide` for such a row.
+    """
+    for batch in batches:
+        *columns, is_wide = batch.columns
+        if is_wide.true_count:
+            raise RowTooWide
+        yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names[:-1])
+
+
+def _discard(batches: Iterator[pa.RecordBatch]) -> None:
+    """Reads the rest. Spark ends a worker that leaves rows unread, and starts another one."""
+    for _ in batches:
+        pass
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTask:
     """Writes the rows of one task, in Python beside an executor.
@@ -141,6 +170,7 @@ class WriteTask:
         spec: what the task needs to know of the table.
         attempts: how often Spark tries a task.
         packed: whether the rows come as packets.
+        guarded: whether one more column says which rows are too wide.
         first_sequence: for tables with a primary key, a number above all sequence numbers in them.
         is_sorted: whether the rows of a bucket come sorted by key.
         operations: the column that says what each row does; None if there is none.
@@ -151,6 +181,7 @@ class WriteTask:
     spec: WriteSpec
     attempts: int
     packed: bool = False
+    guarded: bool = False
     first_sequence: int = 0
     is_sorted: bool = False
     operations: Operations | None = None
@@ -164,21 +195,22 @@ class WriteTask:
             [pa.array([encode_result(answer)], pa.binary())], names=[ANSWER]
         )
 
-    def answer(
-        self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int
-    ) -> TaskResult | TaskFailure:
-        """The answer of this attempt: what it wrote for this partition, or why the task must not be
-        tried again. Raises `Unavailable` if Spark should try the task again, perhaps on another
-        machine.
+    def answer(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> Answer:
+        """The answer of this attempt: what it wrote for this partition, that a row is too wide, or why
+        the task must not be tried again. Raises `Unavailable` if Spark should try the task again,
+        perhaps on another machine.
         """
+        incoming = iter(batches)
         row_bytes = 0  # the largest mean row size of a batch, at least 1 if there is a row
+        widest = 0
         rows = 0
 
         def measured() -> Iterator[pa.RecordBatch]:
-            nonlocal row_bytes, rows
-            for batch in unpack(batches) if self.packed else batches:
+            nonlocal row_bytes, widest, rows
+            for batch in merged(self._rows(incoming)):
                 if batch.num_rows:
                     row_bytes = max(row_bytes, 1, batch.nbytes // batch.num_rows)
+                    widest = max(widest, widest_row(batch))
                 rows += batch.num_rows
                 if self.numbers is not None and rows > self.numbers:
                     raise UnsupportedFeature(
@@ -189,12 +221,21 @@ class WriteTask:
                 yield batch
 
         try:
-            written = self.write(merged(measured()), partition)
+            written = self.write(measured(), partition)
+        except RowTooWide:
+            _discard(incoming)
+            return TaskTooWide(partition_id=partition)
         except PaimonStreamError as error:
             if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
                 raise
             return TaskFailure(error=error, partition_id=partition)
-        return replace(written, row_bytes=row_bytes, partition_id=partition)
+        return replace(written, row_bytes=row_bytes, widest_row=widest, partition_id=partition)
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows in the columns of the table."""
+        if self.packed:
+            return unpack(batches)
+        return unguarded(batches) if self.guarded else batches
 
     def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
         """Writes the rows. Raises what `write_task` and `write_keyed_task` raise."""
@@ -216,8 +257,17 @@ class WriteTask:
 
 
 def pack_task(
-    spec: WriteSpec, shuffle_keys: tuple[int, ...], batches: Iterable[pa.RecordBatch]
+    spec: WriteSpec,
+    shuffle_keys: tuple[int, ...],
+    batches: Iterable[pa.RecordBatch],
+    *,
+    guarded: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows as packets. Packs them in Python beside an executor."""
+    """The rows as packets. Packs them in Python beside an executor. `guarded` is as for
+    `WriteTask`.
+    """
     context = begin_task()
-    return pack(spec, merged(batches), shuffle_keys=shuffle_keys, task=context.partitionId())
+    incoming = iter(batches)
+    rows = unguarded(incoming) if guarded else incoming
+    yield from pack(spec, merged(rows), shuffle_keys=shuffle_keys, task=context.partitionId())
+    _discard(incoming)

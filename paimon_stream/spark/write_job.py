@@ -28,16 +28,33 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options import BUCKET
 from paimon_stream.spark.align import fold_of, literal, with_key_defaults
 from paimon_stream.spark.identity import NOT_AS_KNOWN, is_connect
-from paimon_stream.spark.map_arrow import arrow_batches_of, fixed_row_bytes, map_arrow
+from paimon_stream.spark.limit_expressions import LimitExpressions
+from paimon_stream.spark.map_arrow import (
+    arrow_batches_of,
+    fixed_row_bytes,
+    map_arrow,
+    may_choose,
+    may_guard,
+    runs_python,
+)
 from paimon_stream.spark.schema_fit import fit_rows, is_case_sensitive
 from paimon_stream.spark.shuffle import assigners, check_shuffle, gather_keys, gather_packets
 from paimon_stream.spark.tasks import ANSWER, NUMBERS, WriteTask
-from paimon_stream.spark.write_plan import Way, WritePlan, Written
+from paimon_stream.spark.write_plan import ArrowBatches, Way, WritePlan, Written
 from paimon_stream.stream.operations import operations_of
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table, evolve
+from paimon_stream.write.arrow_batches import RowTooWide
 from paimon_stream.write.row_kinds import Operations
-from paimon_stream.write.task import TaskFailure, TaskResult, WriteSpec, decode_result, with_total
+from paimon_stream.write.task import (
+    Answer,
+    TaskFailure,
+    TaskResult,
+    TaskTooWide,
+    WriteSpec,
+    decode_result,
+    with_total,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,12 +88,15 @@ class WriteOrder:
             whose rows wait for their numbers.
         operations: a column, in addition to the table's, that says what each row does; None if
             there is none.
+        limit_expressions: Spark's expressions that earlier batches of the run have used. None if
+            Spark must not evaluate the rows twice, so that no row may be refused as too wide.
     """
 
     plan: WritePlan
     user: str
     numbering: Numbering | None
     operations: Operations | None
+    limit_expressions: LimitExpressions | None = None
 
 
 def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
@@ -97,9 +117,60 @@ def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
             query.
     """
     check_shuffle(table)
+    plan = order.plan
     tasks = partitions_of(frame) if table.schema.primary_keys else None
-    way = order.plan.way_of_tasks(table, tasks)
-    placed = _placed(frame, table, spec_of(table, order.user, order.numbering), way)
+    way = plan.way_of_tasks(table, tasks)
+    fixed = None
+    guardable = False
+    if may_choose(frame) and not runs_python(frame):
+        fixed = fixed_row_bytes(table.schema) if order.operations is None else None
+        guardable = order.limit_expressions is not None and may_guard(table.schema)
+    size = plan.arrow_batches(way, fixed, guardable=guardable)
+    try:
+        written = _write(frame, table, order, way, tasks, size)
+    except RowTooWide:
+        plan.row_was_too_wide()
+        _LOG.info(
+            "%s: a row of the batch has more than %d bytes, too many for Arrow batches of %d rows. "
+            "The batch is written once more, and the next batches in the way for wide rows.",
+            table.location,
+            size.most_row_bytes,
+            size.records,
+        )
+        written = _write(frame, table, order, way, tasks, plan.arrow_batches(way))
+    plan.learn(way, written, table)
+    return written
+
+
+def _write(
+    frame: DataFrame,
+    table: Table,
+    order: WriteOrder,
+    way: Way,
+    tasks: int | None,
+    size: ArrowBatches,
+) -> Written:
+    """Runs the job once.
+
+    Args:
+        frame: the rows, in exactly the table's columns.
+        table: the table.
+        order: how they are written.
+        way: the way that the plan has chosen.
+        tasks: how many tasks have the rows, None if that is not known.
+        size: the size of the Arrow batches.
+
+    Raises:
+        RowTooWide: a guarded row was too wide. The files of all tasks are removed.
+        PaimonStreamError: as `run_write_job`.
+    """
+    guarded = size.most_row_bytes is not None
+    if size.most_row_bytes is not None:
+        assert order.limit_expressions is not None
+        operation = None if order.operations is None else order.operations.column
+        frame = order.limit_expressions.guarded(frame, size.most_row_bytes, table.schema, operation)
+    spec = spec_of(table, order.user, order.numbering)
+    placed = _placed(frame, table, spec, way, guarded=guarded)
     is_spread = way is Way.TASKS and bool(table.schema.primary_keys) and not table.is_postponed
     attempts = 1 if is_connect(frame) else task_attempts(frame.sparkSession)
     numbers = _numbers_of_task(tasks) if is_spread else None
@@ -107,17 +178,15 @@ def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
         spec=placed.spec,
         attempts=attempts,
         packed=way is Way.PACKETS,
+        guarded=guarded,
         first_sequence=first_number(order.numbering),
         is_sorted=placed.is_sorted,
         operations=order.operations,
         numbers=numbers,
     )
-    row_bytes = fixed_row_bytes(table.schema) if order.operations is None else None
-    with arrow_batches_of(order.plan.arrow_batches(row_bytes), frame):
+    with arrow_batches_of(size, frame):
         answers = map_arrow(placed.frame, task, f"{ANSWER} binary")
-        written = answers_of(answers, table, gathered=not is_spread)
-    order.plan.learn(way, written, table)
-    return written
+        return answers_of(answers, table, gathered=not is_spread)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,12 +204,15 @@ class _Placed:
     is_sorted: bool
 
 
-def _placed(frame: DataFrame, table: Table, spec: WriteSpec, way: Way) -> _Placed:
-    """Moves the rows to the tasks that write them, as that way says."""
+def _placed(frame: DataFrame, table: Table, spec: WriteSpec, way: Way, *, guarded: bool) -> _Placed:
+    """Moves the rows to the tasks that write them, as that way says. `guarded` is as for
+    `WriteTask`.
+    """
     if way is Way.PACKETS:
         of_keys = assigners(frame, table) if table.has_dynamic_buckets else 1
         spec = replace(spec, buffer_bytes=_PACKED_BYTES, assigners=of_keys)
-        return _Placed(frame=gather_packets(frame, spec), spec=spec, is_sorted=False)
+        packets = gather_packets(frame, spec, guarded=guarded)
+        return _Placed(frame=packets, spec=spec, is_sorted=False)
     if way is Way.SPARK_SORT:
         sorted_rows, is_sorted = gather_keys(with_key_defaults(frame, table), table)
         return _Placed(frame=sorted_rows, spec=spec, is_sorted=is_sorted)
@@ -213,9 +285,7 @@ def spec_of(table: Table, user: str, numbering: Numbering | None) -> WriteSpec:
     )
 
 
-def written_by(
-    answers: Iterable[TaskResult | TaskFailure], table: Table, *, gathered: bool = True
-) -> Written:
+def written_by(answers: Iterable[Answer], table: Table, *, gathered: bool = True) -> Written:
     """What all tasks wrote, in the order of Spark's partitions.
 
     Args:
@@ -225,21 +295,31 @@ def written_by(
             task.
 
     Raises:
-        PaimonStreamError: a task failed with this error, or the answers contradict each other. The
-            files of the tasks that succeeded are removed.
+        PaimonStreamError: a task failed with this error, or the answers contradict each other.
+        RowTooWide: a guarded row was too wide.
+
+    In both cases, the files of the tasks that succeeded are removed.
     """
     answers = sorted(answers, key=lambda answer: answer.partition_id)
     results = [answer for answer in answers if isinstance(answer, TaskResult)]
     messages = tuple(message for result in results for message in result.messages)
-    failure = _failure(answers, table, gathered=gathered)
+    failure: Exception | None = _failure(answers, table, gathered=gathered)
+    if failure is None and any(isinstance(answer, TaskTooWide) for answer in answers):
+        failure = RowTooWide()
     if failure is not None:
         remove_files(table.storage, data_files(table.layout, messages))
         raise failure
-    sizes = [result.row_bytes for result in results if result.messages]
-    row_bytes = None
-    if sizes and all(sizes):
-        row_bytes = max(sizes)
-    return Written(messages=messages, row_bytes=row_bytes)
+    with_rows = [result for result in results if result.messages]
+    return Written(
+        messages=messages,
+        row_bytes=_largest([result.row_bytes for result in with_rows]),
+        widest_row=_largest([result.widest_row for result in with_rows]),
+    )
+
+
+def _largest(sizes: list[int]) -> int | None:
+    """The largest of the sizes; None if one is unknown, or if there is none."""
+    return max(sizes) if sizes and all(sizes) else None
 
 
 def task_attempts(session: SparkSession) -> int:
@@ -263,9 +343,7 @@ def is_local(master: str | None) -> bool:
     return _LOCAL.fullmatch(master or "") is not None
 
 
-def _failure(
-    answers: list[TaskResult | TaskFailure], table: Table, *, gathered: bool
-) -> PaimonStreamError | None:
+def _failure(answers: list[Answer], table: Table, *, gathered: bool) -> PaimonStreamError | None:
     errors = [answer.error for answer in answers if isinstance(answer, TaskFailure)]
     if errors:
         first, *others = errors
@@ -284,7 +362,7 @@ def _failure(
     return _torn_bucket(answers, table) if gathered and table.schema.primary_keys else None
 
 
-def _torn_bucket(answers: list[TaskResult | TaskFailure], table: Table) -> PaimonStreamError | None:
+def _torn_bucket(answers: list[Answer], table: Table) -> PaimonStreamError | None:
     """The error for a bucket whose rows came to several tasks; None if there is none. If two rows
     of a key have equal sequence numbers, it is not known which one is newer. With dynamic buckets,
     only new keys must come to one task. Rows of bucket -2 may come to any.

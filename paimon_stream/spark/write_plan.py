@@ -16,7 +16,14 @@ The driver writes batches of few rows (small_batch.py). Tasks write the rest in 
   way, Spark spills to disk instead.
 
 The plan also knows how wide the rows are, which decides how many may be in one Arrow batch
-(spark.md §4): Spark allocates it in the JVM's memory outside the heap.
+(spark.md §4): Spark allocates it in the JVM's memory outside the heap. There are three kinds of
+rows:
+
+- Rows of fixed width. Their number in an Arrow batch follows from bytes.
+- Rows whose widest one of the last batches is known. Their number follows from that, too, and each
+  row is guarded. If one is too wide, the batch is written again in the safe way, and so are the
+  next batches.
+- Other rows go in the safe way: few rows in an Arrow batch, or Spark's own limit of bytes.
 """
 
 from dataclasses import dataclass, replace
@@ -27,6 +34,8 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import SHUFFLE
 from paimon_stream.stream.compacting import compacts
 from paimon_stream.table.table import Table
+from paimon_stream.write.arrow_batches import JOINED_BYTES, JOINED_ROWS
+from paimon_stream.write.shuffle_packets import PIECE_BYTES
 
 _MOST_ROWS: Final = 2**16
 _MOST_GROUPED_ROWS: Final = 2**18
@@ -71,11 +80,34 @@ _NARROW_ROW: Final = 4096
 """Bytes. Rows are narrow if their mean size in an Arrow batch is at most this."""
 
 _RECORDS: Final = 128
-"""The rows of an Arrow batch if Spark does not limit its bytes. More rows do not make anything
-faster (docs/performance.md), and 128 rows of 1 MB still fit into a JVM of 1 GB with two tasks.
+"""The rows of an Arrow batch in the safe way, if Spark does not limit its bytes. 128 rows of 1 MB
+still fit into a JVM of 1 GB with two tasks.
 """
 
-_ARROW_BYTES: Final = 64 * 2**20
+_JVM_BYTES: Final = 2**30
+"""The memory outside the heap of the smallest JVM that is promised to bear any rows: as much as its
+heap.
+"""
+
+_JVM_TASKS: Final = 2
+_JVM_COPIES: Final = 8
+"""The bytes that the JVM allocates for each byte of an Arrow batch, at most. A buffer has up to
+twice the bytes that are in it, and while it grows also the half of that from before. The batch is
+in two buffers at once, Arrow's and the one to Python's socket, and a quarter is for other things.
+"""
+
+_ARROW_BYTES: Final = _JVM_BYTES // _JVM_TASKS // _JVM_COPIES
+"""The most bytes of any Arrow batch."""
+
+_WIDER: Final = 4
+"""How many times as wide as the widest row of the last batches a row may be. Widths that are spread
+log-normally reach that in less than one of a hundred batches.
+"""
+
+_SAFE_BATCHES: Final = 64
+"""The batches that go in the safe way after one that had to be written twice. So the latter costs
+at most a 64th.
+"""
 
 
 class Way(Enum):
@@ -89,23 +121,26 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What one batch wrote. `row_bytes` is the largest mean size of a row in an Arrow batch; None
-    if it is unknown.
+    """What one batch wrote. `row_bytes` is the largest mean size of a row in an Arrow batch, and
+    `widest_row` the size of the widest row; None if it is unknown.
     """
 
     messages: tuple[CommitMessage, ...]
     row_bytes: int | None = None
+    widest_row: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowBatches:
     """The size of the Arrow batches that Spark passes to Python: at most `records` rows. With
     `bytes_limited`, Spark's own limit of bytes applies in the versions that have one (4.0 and
-    later).
+    later). `most_row_bytes` is the most bytes of a row, each of which must be guarded; None if rows
+    are not guarded.
     """
 
     records: int
     bytes_limited: bool
+    most_row_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +163,8 @@ class _Learned:
         rows: the rows of the newest batches; None for one that was not small.
         row_bytes: the largest mean size of a row of the last batch, in bytes; None if it is not
             known.
+        widest_rows: the widest rows of the newest batches, in bytes; None where it is not known.
+        safe_batches: how many of the next batches go in the safe way because a row was too wide.
         bytes: the bytes of all files of the last batch.
         bytes_of_group: the mean bytes of all files of a (partition, bucket).
         files_of_group: the files of each (partition, bucket) that the last batch wrote by
@@ -139,6 +176,8 @@ class _Learned:
 
     rows: tuple[int | None, ...] = ()
     row_bytes: int | None = None
+    widest_rows: tuple[int | None, ...] = ()
+    safe_batches: int = 0
     bytes: int = 0
     bytes_of_group: float = 0.0
     files_of_group: float = 0.0
@@ -153,9 +192,29 @@ class _Learned:
         small = [rows for rows in self.rows if rows is not None]
         return max(small) if small and len(small) == len(self.rows) else None
 
+    @property
+    def guarded_rows(self) -> int:
+        """The rows of an Arrow batch if all batches are like the last ones and no row is much
+        wider; 0 if too little is known of the last ones.
+        """
+        widest_rows = [size for size in self.widest_rows if size]
+        if self.row_bytes is None or not widest_rows:
+            return 0
+        if len(widest_rows) < len(self.widest_rows):
+            return 0
+        of_usual = JOINED_BYTES // max(1, self.row_bytes)
+        return _power_of_two_within(min(of_usual, _ARROW_BYTES // (max(widest_rows) * _WIDER)))
+
     def after_refusal(self) -> "_Learned":
         """What is known once a batch was too large or too wide for the driver."""
-        return replace(self, rows=self._rows_with(None), row_bytes=None)
+        rows = _newest((*self.rows, None))
+        return replace(self, rows=rows, row_bytes=None, widest_rows=())
+
+    def after_wide_row(self) -> "_Learned":
+        """What is known once a guarded row was too wide. The same batch is the first of those that
+        go in the safe way.
+        """
+        return replace(self, safe_batches=1 + _SAFE_BATCHES)
 
     def after(self, way: Way, written: Written, table: Table) -> "_Learned":
         """What is known once a batch was written in this way."""
@@ -171,13 +230,17 @@ class _Learned:
             # any case.
             too_large = size
         row_bytes = self.row_bytes
+        widest_rows = self.widest_rows
         if written.messages:
             row_bytes = written.row_bytes
+            widest_rows = _newest((*widest_rows, written.widest_row))
         small_rows = rows if is_small else None
         learned = replace(
             self,
-            rows=self._rows_with(small_rows),
+            rows=_newest((*self.rows, small_rows)),
             row_bytes=row_bytes,
+            widest_rows=widest_rows,
+            safe_batches=max(0, self.safe_batches - 1),
             bytes=size,
             bytes_of_group=size / max(1, groups),
             too_large=too_large,
@@ -193,8 +256,10 @@ class _Learned:
             gathers=_is_gathered(files_of_group, learned.bytes_of_group),
         )
 
-    def _rows_with(self, rows: int | None) -> tuple[int | None, ...]:
-        return (*self.rows, rows)[-_REMEMBERED:]
+
+def _newest(sizes: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """The sizes of as many batches as are remembered."""
+    return sizes[-_REMEMBERED:]
 
 
 def _is_gathered(files_of_group: float, bytes_of_group: float) -> bool:
@@ -278,17 +343,38 @@ class WritePlan:
         )
         return few and self.streaming and not table.has_dynamic_buckets and not compacts(table)
 
-    def arrow_batches(self, fixed_row_bytes: int | None = None) -> ArrowBatches:
-        """The size of the next batch's Arrow batches. `fixed_row_bytes` is the size of a row if all
-        columns have a fixed size; otherwise None. Spark's limit is switched off only for rows that
-        are known to be narrow. It takes a tenth to a third of the JVM's time, but wide rows need
-        it.
+    def arrow_batches(
+        self, way: Way, fixed_row_bytes: int | None = None, *, guardable: bool = False
+    ) -> ArrowBatches:
+        """The size of the next batch's Arrow batches. Spark's limit is switched off only for rows
+        that are known to be narrow. It takes a tenth to a third of the JVM's time, but wide rows
+        need it.
+
+        Args:
+            way: how the batch is written.
+            fixed_row_bytes: the size of a row if all columns have a fixed size; otherwise None.
+            guardable: whether rows may be guarded, so that the batch may be written twice.
         """
-        row_bytes = self._learned.row_bytes if fixed_row_bytes is None else fixed_row_bytes
+        most = JOINED_BYTES // PIECE_BYTES if way is Way.PACKETS else JOINED_ROWS
+        if fixed_row_bytes is not None:
+            records = _power_of_two_within(min(most, JOINED_BYTES // max(1, fixed_row_bytes)))
+            return ArrowBatches(records=records, bytes_limited=False)
+        if guardable and way is not Way.SPARK_SORT and not self._learned.safe_batches:
+            records = min(most, self._learned.guarded_rows)
+            if records > _RECORDS:
+                return ArrowBatches(
+                    records=records, bytes_limited=False, most_row_bytes=_ARROW_BYTES // records
+                )
+        row_bytes = self._learned.row_bytes
         if row_bytes is None:
             return ArrowBatches(records=_RECORDS, bytes_limited=True)
         records = max(1, min(_RECORDS, _ARROW_BYTES // max(1, row_bytes)))
-        return ArrowBatches(records=records, bytes_limited=row_bytes > _NARROW_ROW)
+        is_wide = row_bytes > _NARROW_ROW or self._learned.safe_batches > 0
+        return ArrowBatches(records=records, bytes_limited=is_wide)
+
+    def row_was_too_wide(self) -> None:
+        """Learns that a guarded row was too wide. The batch is to be written again."""
+        self._learned = self._learned.after_wide_row()
 
     def refused(self) -> None:
         """Learns that a batch is too large or too wide for the driver. After that, rows are no
@@ -325,3 +411,10 @@ def _power_of_two(above: int) -> int:
     compilations: Spark compiles the cut for each.
     """
     return 1 << above.bit_length()
+
+
+def _power_of_two_within(most: int) -> int:
+    """The largest power of two that is not above `most`, at least 1. Few different numbers save
+    expressions of guarded rows, which Spark has to build and compile.
+    """
+    return 1 << max(0, most.bit_length() - 1)

@@ -3,7 +3,8 @@ record.
 
 A packet is a record of five columns. `shuffle_key` decides to which partition Spark moves it.
 Packets are ordered by `task`, then by `number`. `piece` is bytes: the pieces of one shuffle key, in
-order, make one Arrow stream after the other, and `ends` is set on the last piece of each stream.
+order, make one Arrow stream after the other, and `ends` is set on the last piece of each stream. A
+piece that is NULL says that a row of the task was too wide (`RowTooWide`).
 
 Invariant: the rows of a shuffle key arrive ordered by task and, within a task, in the task's own
 order, because that order decides which row of a key is the newest.
@@ -23,6 +24,7 @@ import pyarrow as pa
 
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.murmur import hash_bytes
+from paimon_stream.write.arrow_batches import RowTooWide
 from paimon_stream.write.conform import ColumnPlan
 from paimon_stream.write.routing import Router
 from paimon_stream.write.task import WriteSpec
@@ -41,7 +43,7 @@ _INCOMPLETE: Final = (
     "report it."
 )
 _HELD_BYTES: Final = 32 * 2**20
-_PIECE_BYTES: Final = 4 * 2**10
+PIECE_BYTES: Final = 4 * 2**10
 """The most bytes of a piece. Spark passes up to 10,000 records at once, which is 40 MB. Spark 3.5
 does so whatever their size.
 """
@@ -59,12 +61,18 @@ def pack(
         batches: the rows.
         shuffle_keys: the keys to choose from.
         task: the number of this task.
+
+    If `batches` raises `RowTooWide`, the last packet says so instead of the rows that still wait.
     """
     packer = _Packer(spec, shuffle_keys, task)
-    for batch in batches:
-        packer.add(batch)
-        if packer.bytes >= _HELD_BYTES:
-            yield packer.packed()
+    try:
+        for batch in batches:
+            packer.add(batch)
+            if packer.bytes >= _HELD_BYTES:
+                yield packer.packed()
+    except RowTooWide:
+        yield packer.too_wide()
+        return
     if packer.bytes:
         yield packer.packed()
 
@@ -76,11 +84,14 @@ def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         packets: all packets of the shuffle key, in order.
 
     Raises:
+        RowTooWide: a row of a task was too wide.
         PaimonStreamError: for a stream that is broken or does not end.
     """
     begun: list[pa.Buffer] = []
     for batch in packets:
         pieces = batch.column("piece")
+        if pieces.null_count:
+            raise RowTooWide
         width = np.int64 if pa.types.is_large_binary(pieces.type) else np.int32
         _, offsets, data = pieces.buffers()
         bounds = np.frombuffer(offsets, width, pieces.offset + len(pieces) + 1)[pieces.offset :]
@@ -175,11 +186,18 @@ class _Packer:
             with pa.ipc.new_stream(stream, rows.schema) as writer:
                 writer.write_batch(rows.slice(start, count))
             start += count
-            cuts = [*range(bounds[-1] + _PIECE_BYTES, stream.tell(), _PIECE_BYTES), stream.tell()]
+            cuts = [*range(bounds[-1] + PIECE_BYTES, stream.tell(), PIECE_BYTES), stream.tell()]
             bounds += cuts
             keys += [int(self._keys[place])] * len(cuts)
             ends += [False] * (len(cuts) - 1) + [True]
         return self._records(stream.getvalue(), bounds, keys, ends)
+
+    def too_wide(self) -> pa.RecordBatch:
+        """The record that says that a row of the task was too wide."""
+        values = [int(self._keys[0]), self._task, self._number, False, None]
+        return pa.RecordBatch.from_pylist(
+            [dict(zip(_SCHEMA.names, values, strict=True))], schema=_SCHEMA
+        )
 
     def _records(
         self, data: pa.Buffer, bounds: list[int], keys: list[int], ends: list[bool]

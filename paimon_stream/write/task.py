@@ -8,9 +8,10 @@ Its result goes to the driver as versioned, typed bytes, never pickled, so both 
 releases. All numbers are big endian:
 
     "PSTR" | u8 version | u8 kind | i32 partition id | i64 unused | body
-    kind 0, a result:   i64, i64, i32 unused | i32 message version | i64 row bytes
-                        | i32 count, messages; version 1 has no row bytes
+    kind 0, a result:   i64 widest row | i64, i32 unused | i32 message version | i64 row bytes
+                        | i32 count, messages; version 1 has neither widest row nor row bytes
     kind 1, a failure:  JSON of {"error": class name, "message": text, "context": {name: value}}
+    kind 2, too wide:   nothing
 """
 
 import json
@@ -50,6 +51,7 @@ _MAGIC: Final = b"PSTR"
 _VERSION: Final = 2
 _RESULT: Final = 0
 _FAILURE: Final = 1
+_TOO_WIDE: Final = 2
 _HEAD: Final = struct.Struct(">4sBBiq")
 _COUNTS: Final = struct.Struct(">qqii")
 _ROW_BYTES: Final = struct.Struct(">q")
@@ -62,11 +64,13 @@ class TaskResult:
     Attributes:
         messages: a commit message per (partition, bucket).
         row_bytes: the mean Arrow size of a row in the batch where it is largest; 0 if unknown.
+        widest_row: the Arrow size of the widest row; 0 if unknown.
         partition_id: the number of the task.
     """
 
     messages: tuple[CommitMessage, ...]
     row_bytes: int = 0
+    widest_row: int = 0
     partition_id: int = 0
 
 
@@ -83,14 +87,28 @@ class TaskFailure:
     partition_id: int = 0
 
 
-def encode_result(result: TaskResult | TaskFailure) -> bytes:
-    """The bytes of a result or a failure. Context values that JSON cannot represent are sent as
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTooWide:
+    """A row of the task was too wide (`RowTooWide`). The task has removed its files itself.
+
+    Attributes:
+        partition_id: the number of the task.
+    """
+
+    partition_id: int = 0
+
+
+Answer = TaskResult | TaskFailure | TaskTooWide
+
+
+def encode_result(result: Answer) -> bytes:
+    """The bytes of an answer. Context values that JSON cannot represent are sent as
     text.
     """
     match result:
         case TaskResult():
             kind = _RESULT
-            body = _COUNTS.pack(0, 0, 0, CommitMessage.VERSION)
+            body = _COUNTS.pack(result.widest_row, 0, 0, CommitMessage.VERSION)
             body += _ROW_BYTES.pack(result.row_bytes)
             body += CommitMessage.serialize_all(result.messages)
         case TaskFailure(error=error):
@@ -101,11 +119,14 @@ def encode_result(result: TaskResult | TaskFailure) -> bytes:
                 "context": error.context,
             }
             body = json.dumps(fields, default=str).encode()
+        case TaskTooWide():
+            kind = _TOO_WIDE
+            body = b""
     return _HEAD.pack(_MAGIC, _VERSION, kind, result.partition_id, 0) + body
 
 
-def decode_result(data: bytes) -> TaskResult | TaskFailure:
-    """The result or failure that `encode_result` encoded. An unknown class of error becomes
+def decode_result(data: bytes) -> Answer:
+    """The answer that `encode_result` encoded. An unknown class of error becomes
     `PaimonStreamError`.
 
     Raises:
@@ -118,29 +139,38 @@ def decode_result(data: bytes) -> TaskResult | TaskFailure:
             "Install the same release of paimon-stream on the driver and the executors."
         )
     _, version, kind, partition_id, _ = _HEAD.unpack_from(data)
-    if version > _VERSION or kind not in (_RESULT, _FAILURE):
+    if version > _VERSION or kind not in (_RESULT, _FAILURE, _TOO_WIDE):
         raise UnknownVersion(
             f"A task result has version {version} and kind {kind}; this release reads version {_VERSION}. "
             "Upgrade paimon-stream on the driver.",
             version=version,
         )
+    if kind == _TOO_WIDE:
+        return TaskTooWide(partition_id=partition_id)
     try:
         if kind == _FAILURE:
             fields = json.loads(data[_HEAD.size :])
             error = by_name(str(fields["error"]))(str(fields["message"]), **fields["context"])
             return TaskFailure(error=error, partition_id=partition_id)
-        *_, message_version = _COUNTS.unpack_from(data, _HEAD.size)
+        widest_row, *_, message_version = _COUNTS.unpack_from(data, _HEAD.size)
         messages_start = _HEAD.size + _COUNTS.size
         row_bytes = 0
         if version > 1:
             (row_bytes,) = _ROW_BYTES.unpack_from(data, messages_start)
             messages_start += _ROW_BYTES.size
+        else:
+            widest_row = 0  # early releases had another number there
     except BROKEN:
         raise FormatError(
             f"The result of task {partition_id} is broken ({len(data)} bytes)."
         ) from None
     messages = CommitMessage.deserialize_all(data[messages_start:], message_version)
-    return TaskResult(messages=tuple(messages), row_bytes=row_bytes, partition_id=partition_id)
+    return TaskResult(
+        messages=tuple(messages),
+        row_bytes=row_bytes,
+        widest_row=widest_row,
+        partition_id=partition_id,
+    )
 
 
 logger = logging.getLogger(__name__)

@@ -95,7 +95,13 @@ from paimon_stream.table.register import registered_writers
 from paimon_stream.table.removals import copy_removals, note_restored, read_removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
+from paimon_stream.write.task import (
+    TaskFailure,
+    TaskResult,
+    TaskTooWide,
+    decode_result,
+    encode_result,
+)
 from tests.kits import newer_fields
 from tests.kits.fuzzing import PATH, TESTS, Decoder, golden_files, never, of_bytes, of_file
 
@@ -581,7 +587,7 @@ def _partition(data: bytes) -> None:
 
 
 def _result(*messages: CommitMessage) -> bytes:
-    return encode_result(TaskResult(messages=messages, row_bytes=11, partition_id=3))
+    return encode_result(TaskResult(messages=messages, row_bytes=11, widest_row=13, partition_id=3))
 
 
 def _failure(error: PaimonStreamError) -> bytes:
@@ -637,7 +643,12 @@ _ROWS: Final[dict[str, Decoder]] = {
     "commit messages": of_bytes(CommitMessage.deserialize_all, [_NUMBER + b"".join(_MESSAGES[:4])]),
     "task result": of_bytes(
         decode_result,
-        [_result(_MESSAGE), _result(), b"PSTR\x01" + _result()[5:42] + _result()[-4:]],
+        [
+            _result(_MESSAGE),
+            _result(),
+            b"PSTR\x01" + _result()[5:42] + _result()[-4:],
+            encode_result(TaskTooWide(partition_id=3)),
+        ],
     ),
     "task failure": of_bytes(
         decode_result,

@@ -8,15 +8,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, errors
 from paimon_stream.spark.tasks import WriteTask
-from paimon_stream.spark.write_job import _failure, attempts_of
+from paimon_stream.spark.write_job import _failure, attempts_of, written_by
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
-from paimon_stream.write.task import TaskFailure, TaskResult, WriteSpec
+from paimon_stream.write.arrow_batches import RowTooWide
+from paimon_stream.write.task import TaskFailure, TaskResult, TaskTooWide, WriteSpec
 from tests.kits.spark_jobs import Job
 
 UTC = datetime.timezone.utc
@@ -122,6 +124,29 @@ def test_only_a_storage_that_may_recover_is_tried_again_and_not_the_last_time(jo
     for error, attempt in ((errors.Unavailable("time-out"), 1), (errors.NoSpace("full"), 0)):
         answer = task.answer(rows(error), 5, attempt)
         assert answer == TaskFailure(error=error, partition_id=5)
+
+
+def test_a_row_that_is_too_wide_is_an_answer_and_the_files_and_other_rows_of_the_task_go(
+    job: Job,
+) -> None:
+    table = table_of(job)
+    spec = WriteSpec(storage=table.storage, schema=table.schema, options=table.options)
+    is_wide = [False, False, True, False]
+    batches = iter(
+        pa.record_batch({"id": [number], "day": ["x"], "wide": [wide]})
+        for number, wide in enumerate(is_wide)
+    )
+    answer = WriteTask(spec=spec, attempts=4, guarded=True).answer(batches, 5, 0)
+    assert answer == TaskTooWide(partition_id=5)
+    assert list(batches) == [], "Spark ends a worker that leaves rows unread"
+    assert job.data_files() == set()
+    narrow = pa.record_batch({"id": [1], "day": ["x" * 90], "wide": [False]})
+    written = WriteTask(spec=spec, attempts=4, guarded=True).answer([narrow], 6, 0)
+    assert isinstance(written, TaskResult)
+    assert 90 < written.widest_row < 120
+    with pytest.raises(RowTooWide):
+        written_by([written, answer], table)
+    assert job.data_files() == set()
 
 
 @pytest.mark.spark35

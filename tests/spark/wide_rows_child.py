@@ -24,20 +24,28 @@ COLUMNS = [("id", "BIGINT NOT NULL"), ("text", "STRING")]
 KEYED: dict[str, Any] = {"primary_keys": ["id"], "options": {"bucket": "2"}}
 UNCOMPACTED = {"paimon-stream.compact": "off"}
 OFF = {"paimon-stream.small-batch": "off"}
-WIDE, NARROW = 1_300, 6
+WIDE, NARROW, MANY, BOUNDED = 1_300, 6, 20_000, 20_001
+"""The rows of batches. Those of `WIDE` rows have rows of 1 MB, and those of `BOUNDED` rows have rows
+just below the bound of the guard, 8 KB in Arrow batches of 8,192 rows.
+"""
+
+SIZE = f"if(rows = {WIDE}, 1000000, if(rows = {BOUNDED}, 8000, 1))"
+"""The size of a text, by the rows of its batch."""
 
 CASES = (
     "append",
     "first_batch_keys",
     "burst_after_small_batches",
     "burst_in_tasks",
+    "burst_after_narrow_rows",
+    "burst_below_the_bound",
     "compacted_keys",
 )
 
 
-def widened(ids: DataFrame, wide: str) -> DataFrame:
-    """The ids with a text of 1 MB where the condition holds."""
-    return ids.selectExpr("id", f"repeat(cast(id % 10 as string), if({wide}, 1000000, 1)) text")
+def widened(ids: DataFrame, size: str) -> DataFrame:
+    """The ids with a text of this size, an SQL expression."""
+    return ids.selectExpr("id", f"repeat(cast(id % 10 as string), {size}) text")
 
 
 class Cases:
@@ -50,7 +58,7 @@ class Cases:
     def append(self) -> list[int]:
         """A batch write."""
         table = PaimonTable.create(str(self.root / "append"), COLUMNS)
-        report = table.append(widened(self.spark.range(0, WIDE, 1, 2), "true"))
+        report = table.append(widened(self.spark.range(0, WIDE, 1, 2), "1000000"))
         return [report.rows]
 
     def first_batch_keys(self) -> list[int]:
@@ -71,6 +79,16 @@ class Cases:
         """Batches of narrow rows that tasks write are followed by one of wide rows."""
         return self._stream("burst_in_tasks", [NARROW, WIDE, NARROW], options=OFF)
 
+    def burst_after_narrow_rows(self) -> list[int]:
+        """Batches of so many narrow rows that they come in large Arrow batches are followed by one of
+        wide rows.
+        """
+        return self._stream("burst_after_narrow_rows", [MANY, MANY, WIDE, MANY], options=OFF)
+
+    def burst_below_the_bound(self) -> list[int]:
+        """The same with rows that are just narrow enough not to be refused."""
+        return self._stream("burst_below_the_bound", [MANY, MANY, BOUNDED, MANY], options=OFF)
+
     def _stream(
         self,
         name: str,
@@ -79,12 +97,12 @@ class Cases:
         options: Mapping[str, str] | None = None,
         create: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        """Runs a stream of batches of these numbers of rows. Only larger batches have wide rows."""
+        """Runs a stream of batches of these numbers of rows."""
         folder, reports = self.root / f"{name}-source", list[CommitReport]()
         folder.mkdir()
         for number, size in enumerate(sizes):
             ids = pa.table(
-                {"id": range(number * 10_000, number * 10_000 + size), "rows": [size] * size}
+                {"id": range(number * BOUNDED, number * BOUNDED + size), "rows": [size] * size}
             )
             pq.write_table(ids, folder / f"{number}.parquet")
             os.utime(folder / f"{number}.parquet", (1_700_000_000 + number,) * 2)
@@ -92,7 +110,7 @@ class Cases:
         source = self.spark.readStream.schema("id bigint, rows bigint").option(
             "maxFilesPerTrigger", 1
         )
-        frame = widened(source.parquet(str(folder)).repartition(2), f"rows > {NARROW}")
+        frame = widened(source.parquet(str(folder)).repartition(2), SIZE)
         sink = PaimonSink(table.location, options=options, on_commit=reports.append)
         query = sink.start(
             frame, checkpoint=str(self.root / f"{name}-cp"), trigger={"availableNow": True}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import NormalDist
 
+import numpy as np
 import pytest
 
 from paimon_stream.format.commit_message import CommitMessage
@@ -214,39 +217,137 @@ def test_of_wide_rows_fewer_may_come() -> None:
 # -- the width of rows
 # --------------------------------------------------------------------------------
 
+UNKNOWN = ArrowBatches(records=128, bytes_limited=True)
+MOST = 64 * MB
+"""The bytes of an Arrow batch that a JVM of 1 GB bears in each of two tasks."""
 
-def test_the_limit_of_bytes_is_lifted_only_for_rows_that_are_known_to_be_narrow() -> None:
-    unknown = ArrowBatches(records=128, bytes_limited=True)
-    assert WritePlan().arrow_batches() == unknown
-    assert WritePlan(streaming=False).arrow_batches() == unknown
+
+def test_without_guards_the_limit_of_bytes_is_lifted_only_for_rows_known_to_be_narrow() -> None:
+    assert WritePlan().arrow_batches(Way.TASKS) == UNKNOWN
+    assert WritePlan(streaming=False).arrow_batches(Way.TASKS) == UNKNOWN
     plan = after(1_000, APPEND, row_bytes=4096)
-    assert plan.arrow_batches() == ArrowBatches(records=128, bytes_limited=False)
-    assert after(1_000, APPEND, row_bytes=4097).arrow_batches().bytes_limited
+    assert plan.arrow_batches(Way.TASKS) == ArrowBatches(records=128, bytes_limited=False)
+    assert after(1_000, APPEND, row_bytes=4097).arrow_batches(Way.TASKS).bytes_limited
     plan.learn(Way.TASKS, Written(messages=(), row_bytes=None), APPEND)
-    assert not plan.arrow_batches().bytes_limited, (
+    assert not plan.arrow_batches(Way.TASKS).bytes_limited, (
         "a batch without rows says nothing of their width"
     )
     plan.refused()
-    assert plan.arrow_batches() == unknown
+    assert plan.arrow_batches(Way.TASKS) == UNKNOWN
 
 
 def test_a_batch_of_which_a_task_did_not_say_how_wide_its_rows_were_leaves_the_limit_in_place() -> (
     None
 ):
     plan = learnt(APPEND, batch(tasks=1), batch(tasks=1), row_bytes=None)
-    assert plan.arrow_batches().bytes_limited
+    assert plan.arrow_batches(Way.TASKS, guardable=True).bytes_limited
 
 
-def test_rows_without_text_are_known_before_the_first_batch() -> None:
-    assert WritePlan(streaming=False).arrow_batches(40) == ArrowBatches(
-        records=128, bytes_limited=False
-    )
-    assert WritePlan().arrow_batches(5_000).bytes_limited
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize(
+    ("width", "records"), [(1, 8192), (512, 8192), (513, 4096), (5_000, 512), (8 * MB, 1)]
+)
+def test_rows_of_fixed_width_are_known_before_the_first_batch(
+    streaming: bool, width: int, records: int
+) -> None:
+    plan = WritePlan(streaming=streaming)
+    for way in (Way.TASKS, Way.SPARK_SORT):
+        size = plan.arrow_batches(way, width)
+        assert size == ArrowBatches(records=records, bytes_limited=False)
+    assert plan.arrow_batches(Way.PACKETS, width).records == min(records, 1024)
 
 
 def test_of_very_wide_rows_few_come_at_once() -> None:
     records = [
-        after(10, APPEND, row_bytes=size).arrow_batches().records
+        after(10, APPEND, row_bytes=size).arrow_batches(Way.TASKS).records
         for size in (MB, 10 * MB, 100 * MB)
     ]
     assert records == [64, 6, 1]
+
+
+def teach(plan: WritePlan, widest: int | None, *, mean: int = 100) -> None:
+    """One batch that tasks write, with rows of this size at most."""
+    messages = tuple(batch(tasks=1))
+    plan.learn(Way.TASKS, Written(messages=messages, row_bytes=mean, widest_row=widest), APPEND)
+
+
+def guarded(plan: WritePlan, way: Way = Way.TASKS) -> ArrowBatches:
+    return plan.arrow_batches(way, guardable=True)
+
+
+@pytest.mark.parametrize("mean", [100, 600, 3_000])
+@pytest.mark.parametrize("widest", [100, 2 * KB, 3 * KB, 30 * KB, 60 * KB])
+def test_the_rows_of_a_batch_follow_the_widest_row_and_the_guard_bounds_their_bytes(
+    mean: int, widest: int
+) -> None:
+    plan = WritePlan()
+    teach(plan, widest, mean=mean)
+    size = guarded(plan)
+    assert size.most_row_bytes is not None
+    assert not size.bytes_limited
+    assert size.records.bit_count() == 1, "few numbers occur"
+    assert size.records * size.most_row_bytes <= MOST
+    assert size.most_row_bytes >= 4 * widest
+    assert size.records * mean <= 4 * MB
+    assert size.records == 8192 or 2 * size.records * max(mean * 16, widest * 4) > MOST
+
+
+def test_the_widest_row_of_eight_batches_counts() -> None:
+    plan = WritePlan()
+    teach(plan, 32 * KB)
+    for _ in range(7):
+        teach(plan, 100)
+        assert guarded(plan).records == 512
+    teach(plan, 100)
+    assert guarded(plan).records == 8192
+
+
+def test_rows_are_guarded_only_if_their_widths_are_known_and_the_batch_may_be_written_twice() -> (
+    None
+):
+    plan = WritePlan()
+    assert guarded(plan) == UNKNOWN
+    teach(plan, 100)
+    assert guarded(plan).most_row_bytes == 8 * KB
+    assert plan.arrow_batches(Way.TASKS).most_row_bytes is None
+    assert guarded(plan, Way.SPARK_SORT).most_row_bytes is None
+    assert guarded(plan, Way.PACKETS) == ArrowBatches(
+        records=1024, bytes_limited=False, most_row_bytes=64 * KB
+    )
+    teach(plan, None)
+    assert guarded(plan).most_row_bytes is None
+    plan.refused()
+    assert guarded(plan) == UNKNOWN
+    teach(plan, MB, mean=2_000)
+    assert guarded(plan).most_row_bytes is None, "more than 128 rows could be too many"
+
+
+def test_after_a_row_that_was_too_wide_64_batches_go_in_the_safe_way() -> None:
+    plan = WritePlan()
+    teach(plan, 100)
+    plan.row_was_too_wide()
+    assert guarded(plan) == UNKNOWN
+    for _ in range(64):
+        teach(plan, 100)
+        assert guarded(plan) == UNKNOWN
+    teach(plan, 100)
+    assert guarded(plan).records == 8192
+
+
+@pytest.mark.parametrize(("sigma", "median"), [(0.5, 100), (1.0, 100), (1.5, 20), (2.0, 3)])
+def test_widths_that_are_spread_log_normally_are_seldom_too_wide(sigma: float, median: int) -> None:
+    dice = np.random.default_rng(43)
+    plan = WritePlan()
+    twice = guards = 0
+    for _ in range(2_000):
+        # The largest of 100,000 values, by the distribution of that maximum.
+        quantile = dice.random() ** (1 / 100_000)
+        widest = int(median * math.exp(sigma * NormalDist().inv_cdf(quantile)))
+        most = guarded(plan).most_row_bytes
+        guards += most is not None
+        if most is not None and widest > most:
+            twice += 1
+            plan.row_was_too_wide()
+        teach(plan, widest)
+    assert guards > 1_000
+    assert twice <= 20

@@ -18,6 +18,7 @@ from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.table import create_table
 from paimon_stream.write import shuffle_packets
+from paimon_stream.write.arrow_batches import RowTooWide
 from paimon_stream.write.key_task import write_keyed_task
 from paimon_stream.write.routing import Router
 from paimon_stream.write.shuffle_packets import pack, unpack
@@ -74,7 +75,7 @@ def test_rows_come_out_as_they_went_in(
     monkeypatch: pytest.MonkeyPatch, held: int, size: int
 ) -> None:
     monkeypatch.setattr(shuffle_packets, "_HELD_BYTES", held)
-    monkeypatch.setattr(shuffle_packets, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(shuffle_packets, "PIECE_BYTES", 1000)
     spec, whole = spec_of(), rows(700)
     parts = [whole.slice(at, 90) for at in range(0, 700, 90)]
     packed = list(pack(spec, [whole.slice(0, 0), *parts], shuffle_keys=KEYS, task=4))
@@ -114,6 +115,22 @@ def test_a_packet_without_its_end_is_an_error() -> None:
     cut = packed[0].slice(0, packed[0].num_rows - 1)
     with pytest.raises(PaimonStreamError, match="did not come whole"):
         list(unpack([cut]))
+
+
+@pytest.mark.parametrize("held", [1, 1 << 30])
+def test_a_row_that_was_too_wide_is_known_to_the_task_that_writes(
+    monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    monkeypatch.setattr(shuffle_packets, "_HELD_BYTES", held)
+
+    def refused() -> Iterator[pa.RecordBatch]:
+        yield rows(50)
+        raise RowTooWide
+
+    packed = list(pack(spec_of(), refused(), shuffle_keys=KEYS, task=2))
+    assert {task for batch in packed for task in batch.column("task").to_pylist()} == {2}
+    with pytest.raises(RowTooWide):
+        list(unpack(of_shuffle_key(packed, KEYS[0], 10_000)))
 
 
 def test_packets_in_another_order_are_an_error() -> None:

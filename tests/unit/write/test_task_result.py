@@ -18,7 +18,14 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
-from paimon_stream.write.task import TaskFailure, TaskResult, decode_result, encode_result
+from paimon_stream.write.task import (
+    Answer,
+    TaskFailure,
+    TaskResult,
+    TaskTooWide,
+    decode_result,
+    encode_result,
+)
 
 FILE = DataFileMeta(
     file_name="data-x-0.parquet",
@@ -35,12 +42,15 @@ RESULT = TaskResult(
         for bucket in (0, 1)
     ),
     row_bytes=0x0123456789ABCDEF,
+    widest_row=0x0FEDCBA987654321,
     partition_id=2**31 - 1,
 )
 
 
-@pytest.mark.parametrize("result", [RESULT, TaskResult(messages=())])
-def test_a_result_comes_back_equal(result: TaskResult) -> None:
+@pytest.mark.parametrize(
+    "result", [RESULT, TaskResult(messages=()), TaskTooWide(partition_id=2**31 - 1)]
+)
+def test_a_result_comes_back_equal(result: Answer) -> None:
     assert decode_result(encode_result(result)) == result
 
 
@@ -90,7 +100,9 @@ def test_a_result_of_version_1_says_nothing_of_the_size_of_rows() -> None:
     size_of_rows = struct.pack(">q", RESULT.row_bytes)
     assert data.count(size_of_rows) == 1
     data[4] = 1
-    assert decode_result(bytes(data).replace(size_of_rows, b"")) == replace(RESULT, row_bytes=0)
+    assert decode_result(bytes(data).replace(size_of_rows, b"")) == replace(
+        RESULT, row_bytes=0, widest_row=0
+    )
 
 
 def test_a_newer_version_is_refused() -> None:
@@ -106,8 +118,10 @@ def test_other_bytes_are_refused(data: bytes) -> None:
         decode_result(data)
 
 
-@pytest.mark.parametrize("result", [RESULT, TaskFailure(error=NoSpace("full", path="x"))])
-def test_every_cut_is_refused(result: TaskResult | TaskFailure) -> None:
+@pytest.mark.parametrize(
+    "result", [RESULT, TaskFailure(error=NoSpace("full", path="x")), TaskTooWide()]
+)
+def test_every_cut_is_refused(result: Answer) -> None:
     data = encode_result(result)
     for end in range(len(data)):
         with pytest.raises(FormatError):

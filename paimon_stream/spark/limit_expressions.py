@@ -1,0 +1,89 @@
+"""Spark's expressions that leave rows out: those beyond a partition's share of a small batch, and
+rows that are too wide for the driver or for an Arrow batch.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql.functions import monotonically_increasing_id, when
+
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
+from paimon_stream.spark.map_arrow import fixed_row_bytes, guarded, narrow_row
+from paimon_stream.spark.write_plan import Share
+
+_TEXT: Final = DataType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
+_PLACE_BITS: Final = 2**33 - 1
+"""The bits of `monotonically_increasing_id` that count the earlier rows of the partition."""
+
+
+@dataclass(slots=True)
+class LimitExpressions:
+    """Spark's expressions for the limits used so far. Spark takes half the time for an expression
+    that exists already. `partitions` is the number of partitions of the newest batch that the
+    driver wrote.
+    """
+
+    partitions: int = 1
+    _places: dict[int, Column] = field(default_factory=dict)
+    _rows: dict[tuple[Share, int, str | None], Column] = field(default_factory=dict)
+    _guarded: dict[tuple[int, int, str | None], list[Column]] = field(default_factory=dict)
+
+    def within_share(
+        self, frame: DataFrame, share: Share, schema: TableSchema, operation: str | None
+    ) -> Any:
+        """The rows of the frame that are in the share of each partition."""
+        shortened = frame.where(self.places(share))
+        rows = self.narrow_rows(share, schema, operation)
+        return shortened if rows is None else shortened.select(rows)
+
+    def places(self, share: Share) -> Column:
+        """Whether a row is in the share, or is the first row after it."""
+        if share.rows not in self._places:
+            self._places[share.rows] = _place() <= share.rows
+        return self._places[share.rows]
+
+    def narrow_rows(
+        self, share: Share, schema: TableSchema, operation: str | None
+    ) -> Column | None:
+        """The row as a struct, which is NULL if the row is too wide. None if no row of the table
+        can be too wide. `operation` names the text column that says what a row does. That column is
+        added to the table's columns.
+        """
+        fixed = fixed_row_bytes(schema)
+        if (
+            operation is None
+            and fixed is not None
+            and fixed <= min(share.usual_bytes, share.other_bytes)
+        ):
+            return None
+        key = (share, schema.id, operation)
+        if key not in self._rows:
+            most = when(_place() < share.usual, share.usual_bytes).otherwise(share.other_bytes)
+            self._rows[key] = narrow_row(_fields(schema, operation), most)
+        return self._rows[key]
+
+    def guarded(
+        self, frame: DataFrame, most_bytes: int, schema: TableSchema, operation: str | None
+    ) -> DataFrame:
+        """The frame, with a column that says which rows have more bytes (`map_arrow.guarded`).
+        `operation` is as for `narrow_rows`.
+        """
+        key = (most_bytes, schema.id, operation)
+        if key not in self._guarded:
+            self._guarded[key] = guarded(_fields(schema, operation), most_bytes)
+        return frame.select(*self._guarded[key])
+
+
+def _fields(schema: TableSchema, operation: str | None) -> list[DataField]:
+    """The columns of the table's rows, with the one that says what a row does, if there is one."""
+    fields = [*schema.fields]
+    if operation is not None:
+        fields.append(DataField(id=-1, name=operation, type=_TEXT))
+    return fields
+
+
+def _place() -> Column:
+    """The number of earlier rows in the row's partition."""
+    return monotonically_increasing_id().bitwiseAND(_PLACE_BITS)
