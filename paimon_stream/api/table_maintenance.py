@@ -15,6 +15,7 @@ from paimon_stream.maintenance import branches as of_branches
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots
 from paimon_stream.maintenance.expire_partitions import PartitionExpiryReport, expire_partitions
+from paimon_stream.maintenance.lost_files import LostFilesReport, drop_lost_files
 from paimon_stream.maintenance.manifest_compaction import (
     ManifestCompactionReport,
     compact_manifests,
@@ -555,3 +556,33 @@ class TableMaintenance(LoadedTable):
         dry_run = self._arguments.flag("dry_run", dry_run)
         self._arguments.function("progress", progress)
         return rebuild_index(self._newest(), dry_run=dry_run, progress=progress)
+
+    def drop_lost_files(
+        self,
+        *,
+        dry_run: bool = True,
+        progress: Progress = silent,
+    ) -> LostFilesReport:
+        """Looks for all data files of the newest snapshot. With `dry_run=False` it publishes a new
+        snapshot without those that do not exist, so that the table can be read again. The rows of
+        these files are lost; the report says what is known of them. Restore the files instead if
+        you can.
+
+        With a primary key, a key whose newest row was in a lost file has its older row again, if
+        another file has one; also a key that was deleted. Earlier snapshots keep naming the files.
+        If it raises an error other than `CommitUnknown`, nothing was published.
+
+        Args:
+            dry_run: only report.
+            progress: is called with what is done.
+
+        Raises:
+            NotFound: if no file of the table, or of one of its external paths, exists: a disk may
+                not be mounted.
+            UnsupportedFeature: for a table with `data-evolution.enabled` that has lost a file.
+            CorruptMetadata: if a manifest, or an index file with deletion vectors, is lost, too.
+            PaimonStreamError: the errors of `truncate`.
+        """
+        dry_run = self._arguments.flag("dry_run", dry_run)
+        self._arguments.function("progress", progress)
+        return drop_lost_files(self._newest(), dry_run=dry_run, progress=progress)

@@ -41,6 +41,7 @@ COMMANDS: Final = {
     "rollback": ("tags", "Make an earlier snapshot the newest again."),
     "recommit": ("snapshots", "Commit a batch again that another engine replaced."),
     "rebuild-index": ("orphans", "Make the index of dynamic buckets anew."),
+    "drop-lost-files": ("clear", "Make a table whole without files that are lost."),
     "compact": ("compact", "Rewrite small files into larger ones."),
     "compact-manifests": ("orphans", "Merge small manifests into large ones."),
     "delete": ("clear", "Delete the rows that fulfil a condition."),

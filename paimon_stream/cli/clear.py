@@ -1,5 +1,6 @@
-"""`truncate`, `drop-partition` and `expire-partitions`, which clear partitions. `delete`, with its
-condition on rows as people type it: `amount >= 10 AND region = 'north' AND note IS NULL`.
+"""`truncate`, `drop-partition` and `expire-partitions`, which clear partitions. `drop-lost-files`.
+`delete`, with its condition on rows as people type it: `amount >= 10 AND region = 'north' AND note
+IS NULL`.
 """
 
 import operator
@@ -20,7 +21,7 @@ from paimon_stream.cli.command import (
     pairs_of,
     table_command,
 )
-from paimon_stream.cli.output import CommandAnswer
+from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part
 from paimon_stream.cli.progress import progress
 from paimon_stream.cli.text import count, listed, partition_of, partition_text, size
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
@@ -29,6 +30,7 @@ from paimon_stream.commit.report import CommitReport
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.maintenance.lost_files import LostFile
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_value import expected_form, partition_by_column, partition_value
@@ -145,6 +147,64 @@ def _cleared(
         verb = f"were cleared, in snapshot {snapshot_id}"
     parts.append(f"{count(files, 'file')} with {count(rows, 'row')} ({size(total_bytes)}) {verb}.")
     return changed_answer(document, parts, done=yes, has_work=True)
+
+
+def _bounds_text(lost_file: LostFile) -> str:
+    """The bounds of the columns of a lost file, such as `id 1 to 99`."""
+    return ", ".join(
+        f"{name} {smallest} to {largest}" for name, (smallest, largest) in lost_file.bounds.items()
+    )
+
+
+_LOST_FILES: Final[tuple[Column[LostFile], ...]] = (
+    Column(
+        "partition",
+        lambda lost_file: lost_file.partition,
+        for_people=lambda lost_file: partition_text(lost_file.partition),
+    ),
+    Column("bucket", lambda lost_file: lost_file.bucket, ident=True),
+    Column("rows", lambda lost_file: lost_file.rows, number=True),
+    Column("created", lambda lost_file: lost_file.created, "written"),
+    Column("bounds", lambda lost_file: lost_file.bounds, "with", _bounds_text, prose=True),
+    Column("path", lambda lost_file: lost_file.path, "file"),
+)
+
+
+@table_command(
+    example="drop-lost-files --yes /data/shop.db/orders", columns=_LOST_FILES, params=(YES,)
+)
+def drop_lost_files(session: Session, yes: bool) -> CommandAnswer:
+    """Looks for all data files of the newest snapshot, and makes a new snapshot without those that
+    do not exist, so that the table can be read again. The rows of these files are lost: restore the
+    files instead if you can. Without --yes it only shows which files are lost, and what is known of
+    their rows.
+    """
+    with progress() as reporter:
+        report = session.table.drop_lost_files(dry_run=not yes, progress=reporter)
+    checked = count(report.checked, "data file")
+    if not report.files:
+        sentence = f"No data file is lost: the newest snapshot has {checked}."
+        return changed_answer(report.to_json(), [sentence], done=yes, has_work=False)
+    rows = count(report.rows, "row")
+    parts: list[Part] = [
+        Listing(_LOST_FILES, report.files, ""),
+        "",
+        f"{len(report.files):,} of {checked} of the newest snapshot "
+        f"{'is' if len(report.files) == 1 else 'are'} lost, with {rows}.",
+    ]
+    if report.snapshot_id is not None:
+        parts.append(
+            f"Snapshot {report.snapshot_id} is without them. Write these rows again from their "
+            "source, if it still has them."
+        )
+    elif yes:
+        parts.append("Others have dropped them meanwhile. Nothing was changed.")
+    if session.raw.schema.primary_keys:
+        parts.append(
+            "A key whose newest row was in a lost file has its older row again, if another file "
+            "has one; also a key that was deleted."
+        )
+    return changed_answer(report.to_json(), parts, done=yes, has_work=True)
 
 
 _SYNTAX: Final = (

@@ -97,6 +97,7 @@ def _visible(char: str) -> str:
 _SAME: Final = (
     "compact_manifests",
     "delete",
+    "drop_lost_files",
     "expire_partitions",
     "files",
     "rebuild_index",

@@ -14,7 +14,7 @@ from paimon_stream.commit import conflicts
 from paimon_stream.commit.checks import missing_files
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.guard import guard_commit
-from paimon_stream.commit.overwrite import Overwrite, OverwriteSource, plan_drop, plan_overwrite
+from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import collect
 from paimon_stream.commit.refusals import CommitRefusals
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
@@ -323,11 +323,21 @@ class TableCommit:
         manifests = ManifestStore(self._storage)
         return self._overwrite(plan_drop(self._table, manifests, partitions))
 
-    def clear(self, source: OverwriteSource) -> CommitReport:
-        """Publishes this overwrite without rows in one batch commit under a new user. If there is
-        nothing to remove any more, there is no snapshot. Raises the errors of `overwrite`.
+    def clear(self, source: ChangeSource) -> CommitReport:
+        """Publishes what a source removes, without new rows, in one batch commit under a new user.
+        If there is nothing to remove any more, there is no snapshot. Raises the errors of
+        `overwrite`.
         """
-        return self._overwrite(Overwrite(source=source, messages=(), always=False))
+        return self._publish_once(
+            _CommitOrder(
+                user=batch_user(self._table.options, self._runtime.ids),
+                identifier=None,
+                messages=(),
+                properties=None,
+                source=source,
+                kind=CommitKind.OVERWRITE,
+            )
+        )
 
     def _overwrite(
         self,

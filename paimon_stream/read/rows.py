@@ -609,8 +609,9 @@ def _reading(path: str, scan: Scan) -> Iterator[None]:
         of_snapshot = "" if scan.snapshot is None else f" of snapshot {scan.snapshot.id}"
         raise NotFound(
             f"Data file {path}{of_snapshot} is missing: the snapshot expired while it was read, or "
-            "something deleted files of the table. Try again; if it stays missing, roll the table "
-            "back to a snapshot that is whole.",
+            "something deleted files of the table. Try again. If it stays missing, restore it, or "
+            "roll the table back to a snapshot that is whole; drop_lost_files() makes the table "
+            "whole without the rows of its lost files.",
             path=path,
         ) from None
     except (FormatError, UnsupportedFeature) as wrong:

@@ -232,10 +232,10 @@ def partition_by_column(layout: Layout, partition: bytes) -> Mapping[str, Any]:
     """
     values = layout.partition_values(partition)
     columns = zip(layout.partition_keys, layout.partition_types, values, strict=True)
-    return MappingProxyType({name: _python_value(type_, value) for name, type_, value in columns})
+    return MappingProxyType({name: python_value(type_, value) for name, type_, value in columns})
 
 
-def _python_value(type_: DataType, value: Any) -> Any:
+def python_value(type_: DataType, value: Any) -> Any:
     """The value as a Python object. A date or time out of Python's range stays a number (of days or
     milliseconds). A timestamp with nanoseconds becomes a `numpy.datetime64`."""
     if value is None:

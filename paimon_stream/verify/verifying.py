@@ -28,7 +28,7 @@ from paimon_stream.table.layout import CHANGELOG_FOLDER, manifest_path
 from paimon_stream.table.manifests import expect_manifests
 from paimon_stream.table.table import Table
 from paimon_stream.verify.files import NONE, Inventory, Longs, Replayed, follow, replay
-from paimon_stream.verify.findings import RESTORE, Findings, VerifyReport
+from paimon_stream.verify.findings import RESTORE, RESTORE_OR_DROP, Findings, VerifyReport
 from paimon_stream.verify.history import (
     CheckedRoot,
     check_consumers,
@@ -407,7 +407,7 @@ class _HistoryCheck:
                     "file-missing",
                     f"File {wrong.path} does not exist.",
                     wrong.path,
-                    RESTORE,
+                    RESTORE_OR_DROP,
                 )
             else:
                 root.broken(

@@ -73,6 +73,21 @@ def test_an_overwritten_partition_loses_its_vectors_and_no_others(
     assert same_as_java(java, path).to_arrow().num_rows == others + 1
 
 
+@pytest.mark.parametrize("name", [*APPENDED, "vectors_pk"])
+def test_java_goes_on_where_a_lost_file_was_dropped(golden: Golden, java: Any, name: str) -> None:
+    path, _ = golden(f"kinds/{name}")
+    table = PaimonTable.load(str(path))
+    vectors = {name for index in java.index_files(path) for name in index["dvRanges"]}
+    lost = next(file for file in table.files() if file.meta.file_name in vectors)
+    Path(lost.path).unlink()
+    report = table.drop_lost_files(dry_run=False)
+    assert [Path(file.path).name for file in report.files] == [lost.meta.file_name]
+    table.expire_snapshots(retain_max=1, retain_min=1, older_than="0 s")  # they name the file
+    same_as_java(java, path)
+    java.compact(path)
+    same_as_java(java, path)
+
+
 def test_external_paths_that_no_strategy_uses_are_no_external_paths(
     java: Any, tmp_path: Path
 ) -> None:

@@ -52,6 +52,7 @@ OF_TABLE: dict[str, dict[str, Any]] = {
     "verify": {},
     "compact_manifests": {},
     "rebuild_index": {},
+    "drop_lost_files": {},
     "compact": {},
 }
 OF_COMMIT: dict[str, dict[str, Any]] = {
@@ -196,6 +197,7 @@ def test_a_call_of_a_catalog_refuses_a_value_of_another_type(name: str, argument
         ("expire_snapshots", {"retain_max": True}),
         ("compact_manifests", {"dry_run": 0}),
         ("rebuild_index", {"dry_run": 0}),
+        ("drop_lost_files", {"dry_run": 0}),
         ("compact", {"full": 1}),
         ("compact", {"partitions": {"dt": "a"}}),
         ("to_batches", {"batch_rows": True}),
