@@ -66,14 +66,16 @@ def names_of(
             "Give it as 'database.table', or, if a name has dots, (database, table).",
             option="identifier",
         )
-    table, mark, suffix = parts[1].partition("$")
+    database, table_or_branch = parts
+    table, mark, suffix = table_or_branch.partition("$")
     is_branch = suffix.startswith("branch_") and "$" not in suffix
-    if mark and (main or not is_branch):
+    is_refused = main or not is_branch
+    if mark and is_refused:
         kind = errors.InvalidOption if is_branch else errors.UnsupportedFeature
         raise kind(
-            f"{identifier!r} is no table, but a branch or a system table. Give {parts[0]}.{table}."
+            f"{identifier!r} is no table, but a branch or a system table. Give {database}.{table}."
         )
-    return parts[0], parts[1]
+    return database, table_or_branch
 
 
 def _without_scheme(location: str) -> str:
@@ -92,8 +94,8 @@ class FilesystemCatalog:
 
     Attributes:
         warehouse: the folder of the databases.
-        storage_options: those that open it.
-        table_defaults: options of each new table.
+        storage_options: the storage options that open the warehouse.
+        table_defaults: options that each new table gets.
         opened: opens a storage, by a location and its options.
     """
 
@@ -105,13 +107,13 @@ class FilesystemCatalog:
     )
 
     def location(self, identifier: Named) -> str:
-        """The folder of a table, or of its branch. Asks nothing."""
+        """The folder of a table, or of its branch. Sends no request."""
         database, table = names_of(identifier)
         return f"{self.warehouse}/{database}{_ENDING}/{table}"
 
     def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
-        """The location of a table, or of its branch, and the storage options that open it. Asks
-        nothing.
+        """The location of a table, or of its branch, and the storage options that open it. Sends no
+        request.
         """
         return self.location(identifier), self.storage_options
 
@@ -129,12 +131,12 @@ class FilesystemCatalog:
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database. A hidden file keeps its folder, because stores have no empty
+        """Creates an empty database. Its folder gets a hidden file, because stores have no empty
         folders.
 
         Args:
-            name: of the database.
-            ignore_if_exists: do nothing if there is such a database.
+            name: the name of the database.
+            ignore_if_exists: whether nothing is done if there is such a database.
 
         Raises:
             AlreadyExists: there is such a database.
@@ -158,9 +160,9 @@ class FilesystemCatalog:
         """Deletes a database.
 
         Args:
-            name: of the database.
-            ignore_if_not_exists: do nothing if there is no such database.
-            cascade: delete its tables, too.
+            name: the name of the database.
+            ignore_if_not_exists: whether nothing is done if there is no such database.
+            cascade: whether its tables are deleted, too.
 
         Raises:
             NotFound: there is no such database.
@@ -170,8 +172,9 @@ class FilesystemCatalog:
         ignored = arguments.flag("ignore_if_not_exists", ignore_if_not_exists)
         if ignored and not self._has(name):
             return
-        tables = self.list_tables(name)  # raises if there is no such database
-        if not arguments.flag("cascade", cascade) and tables:
+        tables = self.list_tables(name)  # raises `NotFound` if there is no such database
+        drops_tables = arguments.flag("cascade", cascade)
+        if tables and not drops_tables:
             raise errors.InvalidOption(
                 f"Database {name!r} has {len(tables):,} tables. "
                 "Drop them first, or pass cascade=True.",
@@ -212,7 +215,7 @@ class FilesystemCatalog:
 
         Args:
             identifier: names the table.
-            ignore_if_not_exists: do nothing if there is no such table.
+            ignore_if_not_exists: whether nothing is done if there is no such table.
 
         Raises:
             NotFound: there is no such database or table.
@@ -266,8 +269,8 @@ class FilesystemCatalog:
         storage.rename(old_folder, new_folder)
 
     def _table_folder(self, identifier: Named) -> str:
-        """The folder below the warehouse of a table in a database that exists. Raises
-        `NotFound`.
+        """The folder of a table, below the warehouse. Raises `NotFound` if there is no such
+        database.
         """
         database, table = names_of(identifier, main=True)
         return f"{self._folder(database)}/{table}"
@@ -339,9 +342,9 @@ class CatalogArguments(TypedDict):
 
 
 def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
-    """The arguments of the catalog that Paimon's options describe. Its storage options are those
-    that the warehouse's store needs. Those of a REST catalog are all options. Raises
-    `InvalidOption`, `UnsupportedFeature` for a `metastore` that is not supported.
+    """The arguments of the catalog that Paimon's options describe. The storage options are the
+    options that the store of the warehouse needs. For a REST catalog, they are all options. Raises
+    `InvalidOption`, and `UnsupportedFeature` for a `metastore` that is not supported.
     """
     cleaned = {str(key).strip().lower(): str(value).strip() for key, value in options.items()}
     kind = cleaned.get("metastore", "filesystem").lower()
@@ -383,7 +386,7 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
 
 
 def _storage_options(kind: str, warehouse: str, options: Mapping[str, str]) -> dict[str, str]:
-    """Those of a catalog's options that its tables need. Warns of options that have no effect."""
+    """The options of a catalog that its tables need. Warns of options that have no effect."""
     of_database = {}
     if kind == "jdbc":
         of_database = {key: value for key, value in options.items() if OF_DATABASE.fullmatch(key)}

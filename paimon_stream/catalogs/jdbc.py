@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 _NAME: Final = "VARCHAR(255) NOT NULL"
 _ROW: Final = f"catalog_key {_NAME}, database_name {_NAME}"
-# Begins the primary key; what follows ends it.
+# It opens the parenthesis of the primary key. The texts that use it add the last columns.
 _VALUE: Final = "property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name"
 _TABLES: Final = {
     "paimon_tables": f"{_ROW}, table_name {_NAME}, "
@@ -108,8 +108,8 @@ class JdbcCatalog(FilesystemCatalog):
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database. Raises `AlreadyExists` if there is one, and that is not
-        ignored.
+        """Creates an empty database. Raises `AlreadyExists` if there is such a database and
+        `ignore_if_exists` is not set.
         """
         if not self._has(name):
             insert = (
@@ -221,8 +221,9 @@ def open_table(
     options: Mapping[str, str],
     opened: Callable[..., Storage],
 ) -> Storage:
-    """The files of a table in a JDBC catalog, as a view that uses the catalog's lock if Java does:
-    by default on object stores. Asks nothing. The warehouse itself is opened without the catalog.
+    """The files of a table in a JDBC catalog, as a view that uses the catalog's lock if Java uses it,
+    which is by default on object stores. Sends no request. The warehouse itself is opened without
+    the lock.
 
     Args:
         location: the table's folder, or the warehouse.
@@ -299,7 +300,7 @@ class LockedStorage(StorageView):
             return self.wrapped.put_if_absent(path, data)
         branch = published[1]
         lock = f"{self.lock_name}$branch_{branch}" if branch else self.lock_name
-        acquired = self._acquired(lock)
+        acquired = self._acquire(lock)
         try:
             return self.wrapped.put_if_absent(path, data)
         finally:
@@ -316,9 +317,9 @@ class LockedStorage(StorageView):
                     failed,
                 )
 
-    def _acquired(self, lock: str) -> Any:
-        """Acquires the lock as Java does. Returns the time of that, by the clock of the database.
-        Raises `CommitContended`.
+    def _acquire(self, lock: str) -> Any:
+        """Acquires the lock as Java does. Returns the time at which it was acquired, by the clock
+        of the database. Raises `CommitContended`.
         """
         clock = self.runtime.clock
         options = opt.Options(self.options, location=self.location)
@@ -341,8 +342,8 @@ class LockedStorage(StorageView):
             usable_seconds = seconds - min(_LAST_SECONDS, seconds / 2)
             if acquired is not None and clock.monotonic() - tried < usable_seconds:
                 return acquired
-            # Another writer has the lock. Or we acquired it, and this process paused: too little of
-            # its time is left then, so it is not used, and will expire.
+            # Another writer has the lock. Or this process acquired it and then paused for so long
+            # that too little of the lock's time is left. Then the lock is not used, and expires.
             if clock.monotonic() - began > seconds:
                 raise errors.CommitContended(
                     f"The lock {lock!r} of the JDBC catalog was another writer's for "
@@ -384,12 +385,12 @@ def ask(
     }
     shown = shown_location(settings.get("uri", "").removeprefix("jdbc:"))
     sql = require("sqlalchemy", "jdbc", f"The catalog in {shown}")
-    # The database keeps local times, and Java's sessions have the zone of its machine. The zone's
-    # offset is another one in summer than in winter.
+    # The database keeps local times, and Java's sessions have the zone of its machine. The offset
+    # of a zone may differ between summer and winter.
     clock = system().clock
-    away = round((clock.local_millis() - clock.now_millis()) / 60_000)
+    utc_offset = round((clock.local_millis() - clock.now_millis()) / 60_000)
     with _in_our_words(sql, shown, errors.StorageError):
-        engine, age = _engine(os.getpid(), away, tuple(sorted(settings.items())))
+        engine, age = _engine(os.getpid(), utc_offset, tuple(sorted(settings.items())))
     values["key"] = settings.get("catalog-key", "jdbc")
     with _in_our_words(sql, shown, errors.Unavailable), engine.begin() as connection:
         results = [
@@ -447,13 +448,13 @@ def _codes(failed: Exception) -> str:
 
 
 @lru_cache(maxsize=64)
-def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
-    """The connections to a database that has the catalog's tables, and the age of a lock in its
-    SQL.
+def _engine(pid: int, utc_offset: int, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
+    """The connections to a database, and the age of a lock in its SQL. Creates the tables of the
+    catalog in the database if it does not have them.
 
     Args:
         pid: the process whose connections they are.
-        away: the minutes from UTC to local time.
+        utc_offset: how many minutes local time is ahead of UTC.
         options: the options of the catalog.
     """
     uri = dict(options).get("uri", "")
@@ -476,7 +477,7 @@ def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[
     properties = {key.lower(): value for key, value in properties.items()}
     driver_arguments = {}
     if name_of_kind == "postgresql":
-        driver_arguments = _postgresql_arguments(properties, away)
+        driver_arguments = _take_postgresql_arguments(properties, utc_offset)
     insecure = [key for key in properties if "ssl" in key.lower()]
     if insecure:
         raise errors.UnsupportedFeature(
@@ -488,7 +489,11 @@ def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[
     if name_of_kind != "sqlite":
         login = {"username": properties.get("user"), "password": properties.get("password")}
     url = sql.URL.create(
-        kind.dialect, host=host, port=port and int(port), database=unquote(database), **login
+        kind.dialect,
+        host=host,
+        port=int(port) if port else None,
+        database=unquote(database),
+        **login,
     )
     engine = sql.create_engine(
         url, connect_args=driver_arguments, hide_parameters=True, pool_pre_ping=True
@@ -497,16 +502,17 @@ def _engine(pid: int, away: int, options: tuple[tuple[str, str], ...]) -> tuple[
     return engine, kind.age
 
 
-def _postgresql_arguments(properties: dict[str, str], away: int) -> dict[str, str]:
-    """The arguments of PostgreSQL's driver. Removes those about TLS from the properties."""
+def _take_postgresql_arguments(properties: dict[str, str], utc_offset: int) -> dict[str, str]:
+    """The arguments of PostgreSQL's driver. Those about TLS are taken out of the properties."""
     arguments: dict[str, str] = {
         key: properties.pop(key)
         for key in ("sslmode", "sslrootcert", "sslcert", "sslkey")
         if key in properties
     }
     # In the names of zones of POSIX, the sign is the opposite of the usual one.
-    sign = "-" if away >= 0 else "+"
-    zone = f"UTC{sign}{abs(away) // 60}:{abs(away) % 60:02}"
+    sign = "-" if utc_offset >= 0 else "+"
+    hours, minutes = divmod(abs(utc_offset), 60)
+    zone = f"UTC{sign}{hours}:{minutes:02}"
     arguments["client_encoding"] = "utf8"
     arguments["options"] = f"-c TimeZone={zone}"
     if "currentschema" in properties:

@@ -1,5 +1,5 @@
-"""Opens the storage of a table, whoever keeps it: a folder, or a catalog that publishes its
-snapshots or takes a lock. `storage/uri.py` knows folders, and nothing of catalogs.
+"""Opens the storage of a table in a folder, or in a catalog that publishes its snapshots or takes a
+lock. `storage/uri.py` opens folders, and knows nothing of catalogs.
 """
 
 from collections.abc import Mapping

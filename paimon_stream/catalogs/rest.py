@@ -1,7 +1,7 @@
 """Paimon's REST catalog: a server knows the tables and publishes their snapshots
-(docs/spec/catalogs.md §4). A table's storage options hold those of the catalog, as
-`catalog.<option>`. So other processes need nothing else to open it. urllib3 is imported when the
-first request is sent. No message holds a token or a header.
+(docs/spec/catalogs.md §4). A table's storage options include the options of the catalog, as
+`catalog.<option>`. So other processes need nothing else to open the table. urllib3 is imported when
+the first request is sent. No message holds a token or a header.
 """
 
 import json
@@ -54,16 +54,16 @@ _REMEMBERED: Final = 64
 _RENEWED_BEFORE_MILLIS: Final = 3_600_000
 """How long before its end a data token is renewed."""
 _ASKED_EVERY_MILLIS: Final = 60_000
-"""How often the server is asked for a data token at most."""
+"""The server is asked for a data token at most this often."""
 COMMIT_SECONDS: Final = 60.0
 """How long the answer to a commit may take."""
 _TRIES: Final = 5
-"""How often GET is sent to a server that does not answer, if no outage is waited for."""
+"""The most times that GET is sent to a server that does not answer, if no outage is waited for."""
 _POOLS: Final[dict[int, Any]] = {}
 """The connections by process, because a forked child would share those of its parent."""
 _ANSWERED: Final = set[str]()
-"""The addresses at which a server has answered this process, or the one that it works for. Other
-addresses may be wrong.
+"""The addresses at which a server has answered this process or its driver. Other addresses may be
+wrong.
 """
 
 _ERRORS: Final[Mapping[int, type[errors.PaimonStreamError]]] = {
@@ -74,7 +74,7 @@ _ERRORS: Final[Mapping[int, type[errors.PaimonStreamError]]] = {
     409: errors.AlreadyExists,
     501: errors.UnsupportedFeature,
 }
-"""The errors of the status of an answer. Any other is `Unavailable`."""
+"""The error for each status of an answer. Any other status is `Unavailable`."""
 
 _LOOK: Final = "Look whether it was done, and try again."
 _CHECK: Final = "Check what was asked for, and the options 'uri', 'warehouse' and 'token'."
@@ -89,7 +89,7 @@ class RestClient:
 
     Attributes:
         uri: the server's address, without a slash at its end.
-        prefix: what stands before each path, "" for nothing.
+        prefix: the beginning of each path; empty for none.
         headers: the headers of each request, with the login.
         max_outage_millis: how long an outage is waited for.
         clock: measures and waits; None for the clock of this machine.
@@ -170,14 +170,15 @@ class RestClient:
         began = clock.monotonic()
         while True:
             try:
-                answer = self._once(verb, path, body, seconds)
+                answer = self._send(verb, path, body, seconds)
                 _ANSWERED.add(self.uri)
                 return answer
             except errors.Unavailable as failure:
                 left = 0.0
                 if patient and self.uri in _ANSWERED:
                     left = self.max_outage_millis / 1000 - clock.monotonic() + began
-                if verb != "GET" or (tries >= _TRIES and left <= 0):
+                may_try_again = tries < _TRIES or left > 0
+                if verb != "GET" or not may_try_again:
                     raise
                 if tries == _TRIES:
                     _LOG.warning(
@@ -195,7 +196,9 @@ class RestClient:
         path: str,
         key: str,
     ) -> Iterator[str]:
-        """What a listing has under `key`, from all of its pages. Raises what `ask` raises."""
+        """The names that a listing has under `key`, from all of its pages. Raises what `ask`
+        raises.
+        """
         token = ""
         seen = set[str]()
         while token not in seen:
@@ -205,10 +208,10 @@ class RestClient:
             yield from map(str, page.get(key) or ())
             token = str(page.get("nextPageToken") or "")
 
-    def _once(
+    def _send(
         self, verb: str, path: str, body: Mapping[str, Any] | None, seconds: float
     ) -> dict[str, Any]:
-        """The answer to one request, which is sent once."""
+        """Sends one request once, and returns the answer."""
         urllib3 = require("urllib3", "rest", "A REST catalog")
         process = os.getpid()
         pool = _POOLS.get(process) or _POOLS.setdefault(
@@ -252,8 +255,9 @@ class RestClient:
         Args:
             request: the verb and the path.
             status: the status of the answer; 0 if there was none.
-            answer: the JSON of the answer, its text if it is no JSON, or why there was none.
-            retry_after: the header of that name, "" without it.
+            answer: the JSON of the answer, or its text if it is no JSON. If there was no answer, the
+                reason.
+            retry_after: the header of that name; empty if there is none.
         """
         message = answer
         resource = None
@@ -284,9 +288,8 @@ class RestClient:
 
 def path_of(*names: str) -> str:
     """The path of a database, or of a table in it."""
-    return "/tables/".join(
-        (f"databases/{quote(names[0], safe='')}", *(quote(name, safe="") for name in names[1:]))
-    )
+    database, *tables = [quote(name, safe="") for name in names]
+    return "/tables/".join((f"databases/{database}", *tables))
 
 
 class RestCatalog(FilesystemCatalog):
@@ -502,7 +505,9 @@ _names: Final = partial(names_of, main=True)  # branches are not opened
 
 
 def _name(database: str) -> str:
-    return names_of((database, "t"))[0]
+    """The name of a database. Raises `InvalidOption` for a name that no database can have."""
+    checked, _ = names_of((database, "t"))
+    return checked
 
 
 def _key_for_storage(key: str) -> str:
@@ -563,6 +568,18 @@ def open_table(
     return cast(Storage, RestStorage(location.rstrip("/"), options, opened))
 
 
+class _PostedSnapshot(NamedTuple):
+    """A snapshot that was sent to the server.
+
+    Attributes:
+        data: the bytes of its file.
+        body: the body of the request.
+    """
+
+    data: bytes
+    body: dict[str, Any]
+
+
 class _Token(NamedTuple):
     """The times of the last data token.
 
@@ -576,9 +593,9 @@ class _Token(NamedTuple):
 
 
 class RestStorage(StorageView):
-    """The files of a table, whose snapshots are those that the server shows. To create one is to
-    ask the server for it. Callers see it as a `Storage`. If the server gives data tokens, the store
-    is opened with one, in each process.
+    """The files of a table. Its snapshots are those that the server shows, and only the server
+    creates them. Callers see it as a `Storage`. If the server gives data tokens, the store is opened
+    with such a token, in each process.
 
     Attributes:
         location: the table's folder.
@@ -616,12 +633,12 @@ class RestStorage(StorageView):
         self._client = RestClient.of(of_catalog | waits)
         self._path = of_catalog["identifier"]
         self._id = of_catalog["table-id"]
-        # The snapshots that were sent, by their nonces: the bytes, and the body of the request.
-        self._posted: dict[str, tuple[bytes, dict[str, Any]]] = {}
+        # The snapshots that were sent, by their nonces.
+        self._posted: dict[str, _PostedSnapshot] = {}
         # The UUIDs of the snapshots that the server has shown, by their ids.
         self._uuids: dict[int, Any] = {}
         _ANSWERED.add(self._client.uri)  # only a server gives a table's id
-        self._token: _Token | None = None  # if the server gives none
+        self._token: _Token | None = None  # None if the server gives no tokens
         if of_catalog.get("data-token.enabled", "").lower() == "true":
             self._token = _Token(ends=0, asked=0)
         else:
@@ -669,8 +686,8 @@ class RestStorage(StorageView):
         return PathPlace(self.wrapped)
 
     def _refusals(self, items: Sequence[Any]) -> dict[str, errors.UnsupportedFeature]:
-        """The errors of those files that are not written or deleted here, by path. Each of the
-        items is a path, or a pair of a path and its content.
+        """The error for each path that is not written or deleted here. Each of the items is a path,
+        or a pair of a path and its content.
         """
         paths = [item if isinstance(item, str) else item[0] for item in items]
         return {path: self._refusal(path) for path in paths if _OWNED.match(path)}
@@ -685,8 +702,9 @@ class RestStorage(StorageView):
         )
 
     def _renew(self, *, refused: Storage | None = None) -> bool:
-        """Opens the store with a new token if the last one ends within an hour, or if its store
-        `refused` it. Returns whether the store is another one now.
+        """Opens the store with a new token if the last one ends within an hour. `refused` is a store
+        that has refused its token, which is then renewed, too. Returns whether `wrapped` is another
+        store now.
 
         Threads that need a token at the same time may all ask, because with a lock their waits
         would add up. Within a minute the server is not asked again.
@@ -737,8 +755,8 @@ class RestStorage(StorageView):
             )
         if not version.isdecimal():
             return str(snapshot["id"]).encode()
-        sent = self._posted.get(str(snapshot.get("deltaManifestList")))
-        return json.dumps(snapshot).encode() if sent is None else sent[0]
+        posted = self._posted.get(str(snapshot.get("deltaManifestList")))
+        return json.dumps(snapshot).encode() if posted is None else posted.data
 
     def exists(self, path: str) -> bool:
         """See `Storage.exists`."""
@@ -816,18 +834,18 @@ class RestStorage(StorageView):
         path: str,
         data: bytes,
     ) -> PutResult:
-        """See `Storage.put_if_absent`. For a snapshot, EXISTS is no proof, as with all storages:
-        the caller reads which snapshot has the id.
+        """See `Storage.put_if_absent`. For a snapshot, EXISTS proves nothing, as with all storages.
+        The caller reads which snapshot has the id.
         """
         version = _version_at(path)
         if version is None or not version.isdecimal():
             return cast(PutResult, self.__getattr__("put_if_absent")(path, data))
         snapshot = json.loads(data)
         nonce = snapshot["deltaManifestList"]
-        sent = self._posted.get(nonce)
-        if sent is None:
+        posted = self._posted.get(nonce)
+        if posted is None:
             body = self._new_commit(int(version), snapshot, path)
-            _remember(self._posted, nonce, (data, body))
+            _remember(self._posted, nonce, _PostedSnapshot(data, body))
             return self._commit(body)
         # An answer was lost. Look first, because the id may be free again by now.
         if self._shown(version) is not None:
@@ -837,7 +855,7 @@ class RestStorage(StorageView):
             raise errors.NotFound(
                 f"snapshot {int(version)} is gone, and there are later ones", path=path
             )
-        return self._commit(sent[1])
+        return self._commit(posted.body)
 
     def _new_commit(self, number: int, snapshot: dict[str, Any], path: str) -> dict[str, Any]:
         """The body of a commit's request. Raises `NotFound` if the snapshot before it is gone."""
@@ -855,8 +873,8 @@ class RestStorage(StorageView):
         }
 
     def _commit(self, body: dict[str, Any]) -> PutResult:
-        """The server's answer to a commit. `Unavailable`: it is unknown whether the snapshot was
-        published. Other errors: nothing was done (§4).
+        """Sends a commit, and returns the server's answer. After `Unavailable` it is unknown whether
+        the snapshot was published. After any other error, nothing was done (§4).
         """
         try:
             success = self._client.ask(
@@ -876,8 +894,8 @@ class RestStorage(StorageView):
 
 
 def _version_at(path: str) -> str | None:
-    """The id of the snapshot whose file has this path, LATEST or EARLIEST for a hint, None for any
-    other file.
+    """The version of which a path has the snapshot: an id, LATEST or EARLIEST. None for the path of
+    any other file.
     """
     version = _VERSION.fullmatch(path)
     if version is None:

@@ -4,9 +4,9 @@ publishes them (compaction.md §12, RC12.1).
     plan ──► rewrite ──► publish ──► units that others have changed: plan again, three times at most
 
 Invariants: no row changes. Before a unit is published, no snapshot names its new files. The new
-    files are removed if the unit is given up, except after a `CommitUnknown`. Published units stay,
-    whatever happens after that. So an interrupted compaction continues where it ended when it is
-    run again.
+    files are removed if the unit is not published, except after a `CommitUnknown`. Published units
+    stay, whatever happens after that. So a compaction that was interrupted goes on where it ended
+    when it is run again.
 """
 
 import os
@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -48,12 +48,12 @@ from paimon_stream.table.table import Table
 from paimon_stream.write.task import WriteSpec
 
 _PLANS: Final = 4
-"""The first plan, and three more: for units that others have changed, and for the buckets to which
-waiting rows went.
+"""The most plans of a run. Units that others have changed are planned again, and so are the buckets
+to which waiting rows went.
 """
 _PART_SECONDS: Final = 600
-"""What was rewritten is published at least this often. Files that are so young are no orphans to
-any cleaner, and little is lost if the process is killed.
+"""What was rewritten is published at least this often. No cleaner takes such young files for
+orphans, and little is lost if the process is killed.
 """
 _MOST_THREADS: Final = 8
 _DECAY_MILLIS: Final = 1000
@@ -151,12 +151,12 @@ def _little_memory() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CompactionPlan:
-    """What one look at the table asks for.
+    """The units that a run works on, from one look at the table.
 
     Attributes:
         scan: the live files.
-        limits: what decides which files are rewritten.
-        units: what is rewritten.
+        limits: the thresholds that decide which files are rewritten.
+        units: the units that are rewritten.
         stale: units that are not rewritten now. Some of their files have a newer schema than the
             loaded one, and their rows would lose the new columns.
         distributes: whether rows that wait get their buckets. Those buckets are planned afterwards.
@@ -178,7 +178,7 @@ class _CompactedSoFar:
         snapshot: the last snapshot that it has published.
         rewritten: what was published.
         counted: a report of what was published, by bucket.
-        conflicts: how often others had changed a unit.
+        conflicts: how many times a unit was not published because others had changed it.
         failed: the errors of damaged files, in the order in which they were found.
         left_as_is: the units that are not rewritten because of unknown fields, by bucket.
     """
@@ -286,7 +286,7 @@ class _CompactionCall:
         """
         if self.done.failed:
             raise self.done.failed[0]
-        # It rewrites nothing. It is made because that checks whether new files could be written.
+        # The rewriter is not used. Making it checks whether new files could be written.
         rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, silent)
         units = plan.units + plan.stale
         table = plan.scan.table
@@ -367,7 +367,9 @@ def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
 def _counted(
     layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None
 ) -> list[CompactedBucket]:
-    """A report of the units of each bucket. `target` is the bytes of a new file."""
+    """A report of these units by bucket. `target` is the bytes of a new file. `skipped` says why
+    the units were left as they are, if they were.
+    """
     by_bucket: dict[Bucket, list[Unit]] = {}
     for unit in units:
         by_bucket.setdefault(unit.bucket, []).append(unit)
@@ -378,12 +380,24 @@ def _counted(
             files=sum(len(unit.files) for unit in units_of_bucket),
             rows=sum(unit.rows for unit in units_of_bucket),
             bytes=sum(unit.size for unit in units_of_bucket),
-            reads_before=sum(unit.reads(target)[0] for unit in units_of_bucket),
-            reads_after=sum(unit.reads(target)[1] for unit in units_of_bucket),
+            reads_before=sum(unit.reads(target).before for unit in units_of_bucket),
+            reads_after=sum(unit.reads(target).after for unit in units_of_bucket),
             skipped=skipped,
         )
         for (partition, bucket, _), units_of_bucket in by_bucket.items()
     ]
+
+
+class _LiveFiles(NamedTuple):
+    """The live files of a snapshot.
+
+    Attributes:
+        snapshot_id: the id of the snapshot.
+        files: the files.
+    """
+
+    snapshot_id: int
+    files: set[FileIdentity]
 
 
 class _UnitsOfPlan:
@@ -406,15 +420,15 @@ class _UnitsOfPlan:
         """What was rewritten and is not published yet, by the place of its unit in the plan."""
         self._changed: list[Unit] = []
         """The units that others have changed."""
-        self._live: tuple[int, set[FileIdentity]] | None = None
-        """The id of a snapshot, and the files that are live in it (`_is_live`)."""
+        self._live: _LiveFiles | None = None
+        """What `_is_live` has read last."""
 
     def carry_out(self, rewriter: Rewriter, at_once: int) -> list[Unit]:
         """Rewrites the units, `at_once` of them at the same time, and publishes them. Returns the
         units that others have changed.
 
-        Files that are not published are removed. After a `CommitUnknown`, or an exception that is
-        no `PaimonStreamError`, they stay, because a snapshot may name them.
+        Files that are not published are removed. They stay only after a `CommitUnknown`, and after
+        an exception that is no `PaimonStreamError`, because a snapshot may name them then.
         """
         units = self._plan.units
         clock = self._runtime.clock
@@ -447,30 +461,32 @@ class _UnitsOfPlan:
         return self._changed
 
     def _take(self, future: Future[Rewritten], number: int) -> None:
-        """Accepts the result of a unit. A unit whose files are damaged is left out, and the others
-        are published.
+        """Accepts the result of a unit. A unit whose files are damaged is left out, and the other
+        units are published.
         """
         unit = self._plan.units[number]
         try:
             self._waiting[number] = future.result()
         except (errors.NotFound, *_DAMAGED) as error:
-            if isinstance(error, errors.NotFound) and not self._is_live(unit):
+            others_replaced_files = isinstance(error, errors.NotFound) and not self._is_live(unit)
+            if others_replaced_files:
                 self._changed.append(unit)
             else:
                 table = self._plan.scan.table
                 self._done.failed.append(_naming_bucket(error, table, unit.files[0]))
 
     def _is_live(self, unit: Unit) -> bool:
-        """Whether all files of the unit are in the newest snapshot. If not, an expiry may have
-        removed them after somebody else had replaced them (RC11.3).
+        """Whether all files of the unit are in the newest snapshot. If one is not, somebody else has
+        replaced it, and an expiry may have removed it since (RC11.3).
         """
         table = self._plan.scan.table
         latest = SnapshotStore(table.storage).latest()
         if latest is None:
             return False
-        if self._live is None or self._live[0] != latest.id:
-            self._live = latest.id, {entry.identity for entry in snapshot_files(table, latest)}
-        return all(entry.identity in self._live[1] for entry in unit.files)
+        if self._live is None or self._live.snapshot_id != latest.id:
+            files = {entry.identity for entry in snapshot_files(table, latest)}
+            self._live = _LiveFiles(latest.id, files)
+        return all(entry.identity in self._live.files for entry in unit.files)
 
     def _publish(self, rewriter: Rewriter) -> None:
         """Publishes the rewritten units that wait, in the order of the plan. Removes the new files

@@ -24,7 +24,7 @@ from paimon_stream.read.merged import Section, sections, with_older
 from paimon_stream.write.data_file import small_below, target_bytes
 
 _EXACT: Final = ("key", "of_group", "sum", "last_value")
-"""The functions that lose nothing if newer rows, deletes included, are merged before older ones."""
+"""The functions that lose nothing if newer rows, also deletes, are merged before older rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,19 @@ class KeyedThresholds:
         small: a file of fewer bytes is small, and is merged with its neighbours.
         top: the highest level.
         trigger: how many runs a bucket must have to be compacted.
-        amplification: all runs are merged if the newer runs are larger than this percentage of the
-            last run.
-        ratio: by how many per cent the next run may be larger and still be added to a pick.
+        amplification: all runs are merged if the other runs together are larger than this
+            percentage of the last run.
+        ratio: a run is added to a pick if it is larger by at most this percentage than the runs of
+            the pick together.
         always_full: whether every pick of several runs has all runs.
-        total: all runs are merged if together they have fewer bytes than this. None: no such rule.
+        total: all runs are merged if together they have fewer bytes than this. None means that
+            there is no such rule.
         incremental: all runs are merged if the runs below the highest level have more bytes than
-            this. None: no such rule.
+            this. None means that there is no such rule.
         force: whether level 0 is always emptied.
-        rewrite_all: whether files are rewritten even if they only have to change their level, or
-            nothing.
-        older: what is done with older rows.
+        rewrite_all: whether files are rewritten that only have to change their level, or that could
+            stay as they are.
+        older: the rules for older rows.
         as_whole: whether a bucket is merged as a whole, and never a part of it.
         expiry: drops old rows. None if rows do not expire.
     """
@@ -114,7 +116,9 @@ class KeyedThresholds:
             InvalidOption: an option cannot be used.
         """
         target = target_bytes(options, keyed=True)
-        off_peak = options.value(opt.COMPACTION_OFFPEAK_RATIO) if _is_off_peak(options, hour) else 0
+        off_peak_ratio = 0
+        if _is_off_peak(options, hour):
+            off_peak_ratio = options.value(opt.COMPACTION_OFFPEAK_RATIO)
         total = None
         if options.is_set(opt.COMPACTION_TOTAL_SIZE):
             total = options.value(opt.COMPACTION_TOTAL_SIZE)
@@ -129,7 +133,7 @@ class KeyedThresholds:
             top=top,
             trigger=options.value(opt.COMPACTION_TRIGGER),
             amplification=options.value(opt.COMPACTION_AMPLIFICATION),
-            ratio=options.value(opt.COMPACTION_SIZE_RATIO) + off_peak,
+            ratio=options.value(opt.COMPACTION_SIZE_RATIO) + off_peak_ratio,
             always_full=options.is_set(opt.COMPACTION_INTERVAL),
             total=total,
             incremental=incremental,
@@ -172,13 +176,13 @@ def next_unit(
         files: all files of the bucket, in the order of commits.
         spec: how rows of one key are merged.
         types: the types of the key.
-        limits: what decides which runs are merged.
+        limits: the thresholds that decide which runs are merged.
         full: whether this is a full compaction.
         vectors: the names of the files with deletion vectors.
 
     Raises:
         FormatError: a key cannot be decoded, or files of one level overlap.
-        StorageError: an older schema, by which old rows are recognized, cannot be read.
+        StorageError: an older schema cannot be read, which is needed to find old rows.
         InvalidOption: the bucket has files above the highest level, and a changelog would not have
             their rows.
     """
@@ -189,16 +193,17 @@ def next_unit(
         return None
     picked = {entry.identity for run in runs[: chosen.runs] for entry in run.files}
     picked_files = [entry for entry in files if entry.identity in picked]
-    if not full and len(picked_files) == 1 and picked_files[0].file.level == chosen.level:
+    is_one_file_in_place = len(picked_files) == 1 and picked_files[0].file.level == chosen.level
+    if is_one_file_in_place and not full:
         return None
-    is_in_place = len(runs) == 1 and runs[0].level == chosen.level
+    is_one_run_in_place = len(runs) == 1 and runs[0].level == chosen.level
     has_older = chosen.level < max(entry.file.level for entry in files)
-    alone = vectors if is_in_place else None
     merges, upgrades = _merges_and_upgrades(
         sections(picked_files, types),
         chosen.level,
         limits,
-        alone,
+        rewritten_anyway=vectors if is_one_run_in_place else (),
+        joins_small=not is_one_run_in_place,
         keep_deletes=has_older and not limits.older.deletes_older,
     )
     replaced = [entry for merge in merges if merge.writes for entry in merge.files]
@@ -224,9 +229,9 @@ def _chosen(
     *,
     full: bool,
 ) -> Pick | None:
-    """The runs of a bucket that are merged, and onto which level; None if none are. All runs are
-    merged if a merge of the newer ones alone would lose what the older ones need. The parameters
-    are those of `next_unit`.
+    """The runs of a bucket that are merged, and the level onto which they are merged. None if no
+    run is merged. All runs are merged if rows could change by merging only the newer runs. The
+    parameters are those of `next_unit`.
     """
     chosen = pick_full(runs, limits, vectors) if full else pick(runs, limits)
     if chosen is None:
@@ -255,7 +260,8 @@ def _with_highest_level(
 
 def _with_older(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[DataType]) -> Merge:
     """The merge, with the files above its level that it has to look up."""
-    if merge.comparison is None or not merge.comparison.looks_up or not above:
+    looks_up = merge.comparison is not None and merge.comparison.looks_up
+    if not looks_up or not above:
         return merge
     return replace(merge, sections=tuple(with_older(merge.sections, above, types)))
 
@@ -282,7 +288,7 @@ def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[S
 
 
 def _runs(files: Iterable[ManifestEntry]) -> list[SortedRun]:
-    """As `runs_of`, but without looking at the keys. The files of a run are in no order."""
+    """The runs of one bucket, found without looking at keys. The files of a run are in no order."""
     levels: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
     for entry in files:
         levels[entry.file.level].append(entry)
@@ -351,30 +357,31 @@ def pick_full(
     """
     if not runs:
         return None
-    done = len(runs) == 1 and runs[0].level == limits.top and not limits.rewrite_all
-    if done and not any(
-        entry.file.file_name in vectors or limits.drops_rows_of(entry) for entry in runs[0].files
-    ):
-        return None
+    is_in_place = len(runs) == 1 and runs[0].level == limits.top
+    if is_in_place and not limits.rewrite_all:
+        loses_rows = any(
+            entry.file.file_name in vectors or limits.drops_rows_of(entry)
+            for entry in runs[0].files
+        )
+        if not loses_rows:
+            return None
     return Pick(len(runs), limits.top)
 
 
 def _is_early(runs: Sequence[SortedRun], limits: KeyedThresholds) -> bool:
-    """Whether all runs are merged before there are many. The time of the last full compaction is
+    """Whether all runs are merged although there are few. The time of the last full compaction is
     not known, so the interval between full compactions counts as passed (RC4.1).
     """
     size = sum(run.size for run in runs)
-    below = sum(run.size for run in runs if run.level != limits.top)
-    return (
-        limits.always_full
-        or (limits.total is not None and size < limits.total)
-        or (limits.incremental is not None and below > limits.incremental)
-    )
+    size_below_top = sum(run.size for run in runs if run.level != limits.top)
+    are_small = limits.total is not None and size < limits.total
+    many_are_new = limits.incremental is not None and size_below_top > limits.incremental
+    return limits.always_full or are_small or many_are_new
 
 
 def _count_with_similar(runs: Sequence[SortedRun], least: int, limits: KeyedThresholds) -> int:
-    """How many runs a pick has that has at least the first `least`. The next run is added as long
-    as it is not much larger than those before it together.
+    """The number of runs of a pick. It has the first `least` runs. Further runs are added as long as
+    the next one is not much larger than those before it together.
     """
     count = least
     size = sum(run.size for run in runs[:least])
@@ -387,8 +394,8 @@ def _count_with_similar(runs: Sequence[SortedRun], least: int, limits: KeyedThre
 
 
 def _pick_of(runs: Sequence[SortedRun], least: int, limits: KeyedThresholds) -> Pick:
-    """A pick of at least the first `least` runs. Its level is below that of the first run that
-    stays. All runs of level 0 are in it.
+    """A pick of at least the first `least` runs, and of all runs of level 0. Its level is the one
+    below the first run that is not in it, or the highest if all runs are in it.
     """
     count = least
     level = limits.top if count == len(runs) else max(0, runs[count].level - 1)
@@ -439,33 +446,34 @@ def _merges_and_upgrades(
     picked_sections: Iterable[Section],
     level: int,
     limits: KeyedThresholds,
-    alone: Collection[str] | None,
     *,
+    rewritten_anyway: Collection[str],
+    joins_small: bool,
     keep_deletes: bool,
 ) -> tuple[list[Merge], list[ManifestEntry]]:
     """Which sections are rewritten together, and which files only change their level (§5.1).
 
     Args:
-        picked_sections: all that is placed on the level.
-        level: where it is placed.
-        limits: what decides which files are rewritten.
-        alone: the names of files that are rewritten in any case. With such names, small files are
-            not merged with their neighbours. None: they are.
+        picked_sections: all sections that are placed on the level.
+        level: the level.
+        limits: the thresholds that decide which files are rewritten.
+        rewritten_anyway: the names of files that are rewritten in any case.
+        joins_small: whether small files are merged with their neighbours.
         keep_deletes: whether rows that delete stay in what is merged.
     """
     merges: list[Merge] = []
     upgrades: list[ManifestEntry] = []
-    small = limits.small if alone is None else 0
+    small = limits.small if joins_small else 0
     for group in _neighbours(picked_sections, small):
         entry = group[0].single if len(group) == 1 else None
-        if entry is None or _is_rewritten(entry, level, limits, alone or ()):
+        if entry is None or _is_rewritten(entry, level, limits, rewritten_anyway):
             files = [entry for section in group for entry in section.files]
             comparison = limits.older.merging(level, files)
             merges.append(
                 Merge(sections=tuple(group), keep_deletes=keep_deletes, comparison=comparison)
             )
         elif entry.file.level != level:
-            comparison, writes = limits.older.upgrading(level, entry)
+            comparison, rewrites = limits.older.upgrading(level, entry)
             if comparison is not None:
                 # As in Java, deletes stay in a file that is rewritten instead of upgraded, unless
                 # the table has deletion vectors (§7.3).
@@ -474,29 +482,30 @@ def _merges_and_upgrades(
                         sections=tuple(group),
                         keep_deletes=not limits.older.deletes_older,
                         comparison=comparison,
-                        writes=writes,
+                        writes=rewrites,
                     )
                 )
-            if not writes:
+            if not rewrites:
                 upgrades.append(entry)
     return merges, upgrades
 
 
 def _is_rewritten(
-    entry: ManifestEntry, level: int, limits: KeyedThresholds, alone: Collection[str]
+    entry: ManifestEntry, level: int, limits: KeyedThresholds, rewritten_anyway: Collection[str]
 ) -> bool:
     """Whether a file that is placed on this level loses rows, or has to be written anew for another
-    reason. `alone` are the names of files that are rewritten in any case.
+    reason. `rewritten_anyway` has the names of files that are rewritten in any case.
     """
-    if limits.rewrite_all or (level == limits.top and entry.file.delete_row_count != 0):
+    may_have_deletes = entry.file.delete_row_count != 0
+    if limits.rewrite_all or (level == limits.top and may_have_deletes):
         return True
     if limits.drops_rows_of(entry):
         return True
     if entry.file.level == 0 and limits.older.deletes_older and limits.expiry is not None:
-        # A row that is too old on arrival is dropped, whatever the statistics say, because its key
-        # was not looked up.
+        # The keys of rows that were too old when they arrived are not looked up. So such rows are
+        # dropped, whatever the statistics say.
         return True
-    return entry.file.file_name in alone
+    return entry.file.file_name in rewritten_anyway
 
 
 def _neighbours(picked_sections: Iterable[Section], small: int) -> Iterator[list[Section]]:

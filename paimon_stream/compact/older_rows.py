@@ -1,10 +1,10 @@
-"""What compactions of a table do with the older rows of a key: look them up, write a changelog
-(compaction.md §6-§8), and drop what is older than `record-level.expire-time` (§10).
+"""What compactions of a table do with the older rows of a key. They look them up, write a changelog
+(compaction.md §6-§8), and drop rows that are older than `record-level.expire-time` (§10).
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ from paimon_stream.merge.spec import FIRST_ROW, MergeSpec, needs_lookup
 from paimon_stream.table.schema import SchemaStore
 
 _LEAST_MILLIS: Final = 10**12
-"""A BIGINT from here on is in milliseconds, a smaller one in seconds."""
+"""A BIGINT of this size or more is in milliseconds, a smaller one in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,12 @@ class OlderRows:
     Attributes:
         spec: how rows of one key are merged.
         top: the highest level.
-        looks_up: whether a row that leaves level 0 is merged with the rows that higher levels have
-            of its key.
-        deletes_older: whether the older rows that were looked up are deleted in their files, by
-            deletion vectors.
-        full: whether rows that reach the highest level are compared with the rows there, for the
-            changelog.
-        logs: whether rows that leave level 0 are compared with older rows instead, for the
-            changelog.
+        looks_up: whether a row that leaves level 0 is merged with the rows of its key on higher
+            levels.
+        deletes_older: whether deletion vectors mark the older rows that were looked up as deleted.
+        full: whether the changelog comes from comparing rows that reach the highest level with the
+            rows that are there.
+        logs: whether the changelog comes from comparing rows that leave level 0 with older rows.
         compared: the columns whose changes are in the changelog. None if every change is.
         formats: the file format of some levels.
         format: the file format of the other levels.
@@ -98,17 +96,16 @@ class OlderRows:
             deletes_older=self.deletes_older and looks_up,
         )
 
-    def upgrading(self, level: int, entry: ManifestEntry) -> tuple[Comparison | None, bool]:
-        """As `merging`, for a file that needs no merging. Also whether the file is rewritten
-        instead of upgraded.
+    def upgrading(self, level: int, entry: ManifestEntry) -> "Upgrade":
+        """How a file is placed on the level that needs no merging.
 
         It is rewritten if rows of higher levels may change its rows, or if its format is not that
-        of the level (§7.3). With deletion vectors, no level but 0 has deletes, so a file that has
+        of the level (§7.3). With deletion vectors, only level 0 may have deletes, so a file that has
         deletes is rewritten, too.
         """
         comparison = self.merging(level, [entry])
         if comparison is None or not comparison.looks_up:
-            return comparison, False
+            return Upgrade(comparison, rewrites=False)
         # Rows are looked up only for files of level 0.
         other_format = self.formats.get(0, self.format) != self.formats.get(level, self.format)
         drops_deletes = self.deletes_older and entry.file.delete_row_count != 0
@@ -118,8 +115,20 @@ class OlderRows:
         deletes_older_rows = self.deletes_older and level < self.top
         # If none of these needs the older rows, they are not looked up.
         if rewrites or comparison.logs or deletes_older_rows:
-            return comparison, rewrites
-        return None, rewrites
+            return Upgrade(comparison, rewrites)
+        return Upgrade(None, rewrites)
+
+
+class Upgrade(NamedTuple):
+    """How a file is placed on a higher level.
+
+    Attributes:
+        comparison: as `OlderRows.merging` returns it.
+        rewrites: whether the file is rewritten. If not, it only changes its level.
+    """
+
+    comparison: Comparison | None
+    rewrites: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +138,7 @@ class RecordExpiry:
     Attributes:
         field: the column with the time of a row. A row with NULL stays.
         since: rows with a time before this one are dropped, in seconds since 1970.
-        schema: gives the schema of an id.
+        schema: gives the schema that has an id.
     """
 
     field: DataField
@@ -161,8 +170,8 @@ class RecordExpiry:
         if pa.types.is_timestamp(column.type):
             is_old = pc.less(column.view(pa.int64()), self.since * PER_SECOND[column.type.unit])
         else:
-            millis = pc.greater_equal(column, pa.scalar(_LEAST_MILLIS, pa.int64()))
-            is_old = pc.less(column, pc.if_else(millis, self.since * 1000, self.since))
+            is_millis = pc.greater_equal(column, pa.scalar(_LEAST_MILLIS, pa.int64()))
+            is_old = pc.less(column, pc.if_else(is_millis, self.since * 1000, self.since))
         return batch.filter(pc.invert(pc.fill_null(is_old, False)))
 
     def is_due(self, entry: ManifestEntry) -> bool:

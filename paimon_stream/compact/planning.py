@@ -8,8 +8,8 @@ only on its input.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any, Final
+from itertools import chain, dropwhile
+from typing import Any, Final, NamedTuple
 
 from paimon_stream import options as opt
 from paimon_stream.compact.keyed_plan import KeyedThresholds, next_unit
@@ -34,28 +34,45 @@ from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.table.vectors import Vector
 from paimon_stream.write.data_file import small_below, target_bytes
 
+
+class _RefusedOption(NamedTuple):
+    """An option of tables that are not compacted.
+
+    Attributes:
+        option: the option.
+        only_keyed: whether it matters only with a primary key.
+        duty: what a compaction of such a table would have to do, for the message.
+    """
+
+    option: Option[Any]
+    only_keyed: bool
+    duty: str
+
+
 _INDEXED: Final = "so a compaction has to build the index of its files"
-_REFUSED: Final[tuple[tuple[Option[Any], bool, str], ...]] = (
-    (opt.CLUSTERING_INCREMENTAL, False, "so a compaction has to sort its rows"),
-    (opt.DATA_EVOLUTION, False, "so a compaction has to join files that hold columns of rows"),
-    (opt.CHAIN_TABLE, True, "so deletes have to stay for the partitions that build on them"),
-    (opt.LOOKUP_REMOTE_FILES, True, "so a compaction has to keep files for look-ups"),
-    (opt.PK_BITMAP_INDEX, True, _INDEXED),
-    (opt.PK_BTREE_INDEX, True, _INDEXED),
-    (opt.PK_FULL_TEXT_INDEX, True, _INDEXED),
-    (opt.PK_MULTIVALUE_INDEX, True, _INDEXED),
-    (opt.PK_VECTOR_INDEX, True, _INDEXED),
+_REFUSED: Final = (
+    _RefusedOption(opt.CLUSTERING_INCREMENTAL, False, "so a compaction has to sort its rows"),
+    _RefusedOption(
+        opt.DATA_EVOLUTION, False, "so a compaction has to join files that hold columns of rows"
+    ),
+    _RefusedOption(
+        opt.CHAIN_TABLE, True, "so deletes have to stay for the partitions that build on them"
+    ),
+    _RefusedOption(opt.LOOKUP_REMOTE_FILES, True, "so a compaction has to keep files for look-ups"),
+    _RefusedOption(opt.PK_BITMAP_INDEX, True, _INDEXED),
+    _RefusedOption(opt.PK_BTREE_INDEX, True, _INDEXED),
+    _RefusedOption(opt.PK_FULL_TEXT_INDEX, True, _INDEXED),
+    _RefusedOption(opt.PK_MULTIVALUE_INDEX, True, _INDEXED),
+    _RefusedOption(opt.PK_VECTOR_INDEX, True, _INDEXED),
 )
-"""Options of tables that are not compacted, whether each matters only with a primary key, and what
-a compaction of such a table has to do, for the message.
-"""
 
 
 def check_compactable(table: Table) -> None:
     """Raises `UnsupportedFeature` for a table that this release does not compact, and what
     `check_table_kind` raises. Nothing is read."""
     for option, only_keyed, duty in _REFUSED:
-        if table.options.value(option) and (table.schema.primary_keys or not only_keyed):
+        matters = bool(table.schema.primary_keys) or not only_keyed
+        if matters and table.options.value(option):
             key = option.key
             value = table.options[key]
             raise UnsupportedFeature(
@@ -100,17 +117,17 @@ _FULL_LEAST: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
-    """What decides which files of an append table are rewritten.
+    """The thresholds that decide which files of an append table are rewritten.
 
     Attributes:
         target: the bytes of a new file.
         small: a file of fewer bytes is small.
         least_files: the fewest files of a unit.
-        most_files: the most files without buckets that are rewritten at once.
-        open_cost: the bytes that opening a file counts for when files are packed.
+        most_files: in a table without buckets, the most files that one run rewrites.
+        open_cost: the cost of opening a file, in bytes, when files are packed.
         rewrite_all: whether large files of a fixed bucket are rewritten, too.
-        deleted_share: without buckets, a file is also rewritten if a larger share of its rows is
-            deleted.
+        deleted_share: in a table without buckets, a file is also rewritten if more than this share
+            of its rows is deleted.
     """
 
     target: int
@@ -142,9 +159,9 @@ class PlannedUnits:
 
     Attributes:
         limits: the thresholds of the table.
-        units: what is rewritten.
-        left_as_is: what is not rewritten, because the entries of some of the files have unknown fields
-            (format.md §1.5). What these say of a file may not hold for those that would replace it.
+        units: the units that are rewritten.
+        left_as_is: the units that are not rewritten, because the entries of some of their files have
+            unknown fields (format.md §1.5). Such a field may not be true of the new files.
     """
 
     limits: Thresholds | KeyedThresholds
@@ -181,7 +198,7 @@ def plan_append(
 
     Args:
         files: the live files, in the order of the manifests.
-        limits: what decides which files are rewritten.
+        limits: the thresholds of the table.
         vectors: the deletion vectors of the files, by the name of the file.
         full: whether a fixed bucket is compacted as a whole. Without buckets it has no effect.
     """
@@ -189,26 +206,44 @@ def plan_append(
     by_bucket: dict[Bucket, list[ManifestEntry]] = {}
     candidates = 0
     for entry in files:
-        if entry.total_buckets <= 0:
-            if not _is_candidate(entry, vectors, limits) or candidates == limits.most_files:
+        has_bucket = entry.total_buckets > 0
+        if not has_bucket:
+            if candidates == limits.most_files or not _is_candidate(entry, vectors, limits):
                 continue
             candidates += 1
         by_bucket.setdefault(bucket_of(entry), []).append(entry)
     units: list[Unit] = []
-    for (_, _, bucket_count), entries in by_bucket.items():
-        if bucket_count <= 0:
-            newer = [entry for entry in entries if entry.file.unknown]
-            if newer:  # a unit of their own, so that the others are rewritten
-                units.append(Unit(tuple(sorted(newer, key=_age))))
-                entries = [entry for entry in entries if not entry.file.unknown]
-            without_vector = [entry for entry in entries if entry.file.file_name not in vectors]
-            with_vector = [entry for entry in entries if entry.file.file_name in vectors]
-            units += _packed(without_vector, limits)
-            units += _packed_with_vectors(with_vector, vectors, limits)
+    for bucket, entries in by_bucket.items():
+        if bucket.total_buckets <= 0:
+            units += _units_without_buckets(entries, limits, vectors)
+            continue
+        chosen = _full(entries, limits, vectors) if full else _minor(entries, limits)
+        if chosen:
+            units.append(Unit(tuple(chosen)))
+    return units
+
+
+def _units_without_buckets(
+    files: Iterable[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]
+) -> list[Unit]:
+    """The units of a partition without buckets. Files with unknown fields are a unit of their own,
+    so that the others can be rewritten.
+    """
+    with_unknown: list[ManifestEntry] = []
+    with_vector: list[ManifestEntry] = []
+    without_vector: list[ManifestEntry] = []
+    for entry in files:
+        if entry.file.unknown:
+            with_unknown.append(entry)
+        elif entry.file.file_name in vectors:
+            with_vector.append(entry)
         else:
-            chosen = _full(entries, limits, vectors) if full else _minor(entries, limits)
-            if chosen:
-                units.append(Unit(tuple(chosen)))
+            without_vector.append(entry)
+    units: list[Unit] = []
+    if with_unknown:
+        units.append(Unit(tuple(sorted(with_unknown, key=_age))))
+    units += _packed(without_vector, limits)
+    units += _packed_with_vectors(with_vector, vectors, limits)
     return units
 
 
@@ -218,7 +253,8 @@ def _is_candidate(entry: ManifestEntry, vectors: Mapping[str, Vector], limits: T
         return True
     if entry.file.file_name not in vectors:
         return False
-    deleted = vectors[entry.file.file_name][1].cardinality
+    _, place = vectors[entry.file.file_name]
+    deleted = place.cardinality
     return deleted is None or deleted > entry.file.row_count * limits.deleted_share
 
 
@@ -244,7 +280,8 @@ def _packed_with_vectors(
     """
     groups: dict[str, list[ManifestEntry]] = {}
     for entry in files:
-        groups.setdefault(vectors[entry.file.file_name][0].file.file_name, []).append(entry)
+        index, _ = vectors[entry.file.file_name]
+        groups.setdefault(index.file.file_name, []).append(entry)
     bins = _bins(
         sorted(groups.values(), key=lambda entries: (size_of(entries), min(map(_age, entries)))),
         limits,
@@ -268,8 +305,8 @@ def _bins(
 
 
 def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestEntry]:
-    """The first neighbouring files that are enough for a unit. If they become too large before, the
-    search continues without the oldest of them.
+    """The first neighbouring files that are enough for a unit. If they are too large before they
+    are enough, the search continues without the oldest of them.
     """
     considered: list[list[ManifestEntry]] = []
     for block in _blocks(files):
@@ -285,34 +322,36 @@ def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestE
 def _full(
     files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]
 ) -> list[ManifestEntry]:
-    """All files after the leading large ones, if there are at least three and most of them are
-    small, or if any has a deletion vector; otherwise none. With `rewrite_all`, all files of the
-    bucket.
+    """The files of a fixed bucket that a full compaction rewrites. Large files at the beginning
+    stay. The files behind them are rewritten if there are at least three and most of them are
+    small, or if one has a deletion vector. With `rewrite_all`, all files are rewritten.
     """
     blocks = _blocks(files)
     if limits.rewrite_all:
         return list(chain.from_iterable(blocks))
 
-    def have_vector(entries: Iterable[ManifestEntry]) -> bool:
-        return any(entry.file.file_name in vectors for entry in entries)
+    def is_small(entry: ManifestEntry) -> bool:
+        return entry.file.file_size < limits.small
 
-    while (
-        blocks
-        and not have_vector(blocks[0])
-        and all(entry.file.file_size >= limits.small for entry in blocks[0])
-    ):
-        blocks.pop(0)
-    behind = list(chain.from_iterable(blocks))
-    small = sum(entry.file.file_size < limits.small for entry in behind)
+    def has_vector(entry: ManifestEntry) -> bool:
+        return entry.file.file_name in vectors
+
+    def may_stay(block: Iterable[ManifestEntry]) -> bool:
+        return not any(is_small(entry) or has_vector(entry) for entry in block)
+
+    behind = list(chain.from_iterable(dropwhile(may_stay, blocks)))
+    small = sum(map(is_small, behind))
     most_are_small = len(behind) >= _FULL_LEAST and small > len(behind) - small
-    return behind if most_are_small or have_vector(behind) else []
+    if most_are_small or any(map(has_vector, behind)):
+        return behind
+    return []
 
 
 def _blocks(files: Sequence[ManifestEntry]) -> list[list[ManifestEntry]]:
-    """The files in the order of their sequence numbers. Files whose numbers overlap are one block,
-    and a block is not divided. An earlier compaction of Java may have left such files (RC3.3). A
-    block that is rewritten needs as many numbers as it has rows. So the files that begin within
-    these numbers belong to the block, too.
+    """The files in the order of their sequence numbers, in blocks that are not divided. Files whose
+    numbers overlap, as an earlier compaction of Java may have left them, are one block (RC3.3). A
+    block that is rewritten needs as many numbers as it has rows. So files that begin within these
+    numbers belong to the block, too.
     """
     blocks: list[list[ManifestEntry]] = []
     highest = -1
@@ -329,8 +368,13 @@ def _blocks(files: Sequence[ManifestEntry]) -> list[list[ManifestEntry]]:
     return blocks
 
 
+def _creation_time(entry: ManifestEntry) -> int:
+    return entry.file.creation_time or 0
+
+
 def _age(entry: ManifestEntry) -> tuple[int, str]:
-    return entry.file.creation_time or 0, entry.file.file_name
+    """Sorts files by their creation times, the oldest first."""
+    return _creation_time(entry), entry.file.file_name
 
 
 def plan_units(
@@ -348,13 +392,13 @@ def plan_units(
     Args:
         scan: the live files.
         runtime: the clock.
-        wrong: is called with the error and a file of the bucket if there is no unit because keys or
-            levels are wrong, or because waiting rows may be older than those in buckets.
+        wrong: is called with an error and a file of the bucket, if there is no unit because keys or
+            levels are wrong, or because waiting rows may be older than rows in buckets.
         full: whether this is a full compaction.
         early: whether `compaction.optimization-interval` has passed.
         only: the buckets that are planned. None for all.
-        waiting: whether rows that wait for their buckets are planned. They come first: if there are
-            any, there are no other units.
+        waiting: whether rows that wait for their buckets are planned. If there are any, there are
+            no other units.
 
     Raises:
         UnsupportedFeature, StorageError, FormatError: see `check_indexes`.
@@ -408,14 +452,14 @@ def _waiting_units(
     only: Collection[Bucket] | None,
     wrong: Callable[[PaimonStreamError, ManifestEntry], object],
 ) -> list[Unit]:
-    """A unit for the files that wait in each partition, in the order of their times (table-kinds.md
-    §4.3). If the table is no longer postponed, writers may have put rows into buckets meanwhile,
-    and the waiting rows must not replace those.
+    """A unit for each partition whose rows wait, with the files in the order of their times
+    (table-kinds.md §4.3). If the table is no longer postponed, writers may have put rows into
+    buckets meanwhile, and the waiting rows must not replace those.
     """
     units: list[Unit] = []
-    default = max(scan.table.options.value(opt.BUCKET), 0) or scan.table.options.value(
-        opt.POSTPONE_BUCKETS
-    )
+    default = scan.table.options.value(opt.BUCKET)
+    if default <= 0:
+        default = scan.table.options.value(opt.POSTPONE_BUCKETS)
     for files in buckets(
         entry
         for entry in scan.files
@@ -426,11 +470,10 @@ def _waiting_units(
             for entry in scan.files
             if entry.bucket >= 0 and entry.partition == files[0].partition
         ]
-        if (
-            in_buckets
-            and not scan.table.is_postponed
-            and max(map(_age, in_buckets))[0] >= min(map(_age, files))[0]
-        ):
+        newest_in_buckets = max(map(_creation_time, in_buckets), default=-1)
+        oldest_waiting = min(map(_creation_time, files))
+        may_replace_newer = bool(in_buckets) and newest_in_buckets >= oldest_waiting
+        if may_replace_newer and not scan.table.is_postponed:
             error = UnsupportedFeature(
                 "The rows that wait in it may be older than rows in buckets of its partition, and would replace them. "
                 "If they are newer, set bucket = -2, compact, and set it back. Else overwrite the partition."
@@ -464,7 +507,9 @@ def keyed_limits(scan: Scan, runtime: Runtime, *, early: bool = True) -> KeyedTh
         as_whole=sums_decimals,
         expiry=expiry,
     )
-    return limits if early else replace(limits, always_full=False)
+    if not early:
+        limits = replace(limits, always_full=False)
+    return limits
 
 
 def rewriter_of(

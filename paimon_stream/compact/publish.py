@@ -49,8 +49,9 @@ class CompactionSource:
             table: where they will be published.
             planned: the snapshot on which the units were planned. None if there are several.
             rewritten: the units and their new files.
-            uuid: is for the names of index files.
-            watch: gives the live files of some partitions at a base. None: they are read.
+            uuid: the part that the names of new index files share.
+            watch: gives the live files of some partitions at a base. If it is None, the manifests
+                are read.
         """
         self._table = table
         self._manifests = ManifestStore(table.storage)
@@ -67,14 +68,14 @@ class CompactionSource:
         rewritten = self._results
         table = self._table
         keyed = bool(table.schema.primary_keys)
-        changed = base.snapshot != self._planned
-        if changed:
+        is_other_base = base.snapshot != self._planned
+        if is_other_base:
             live = self._live(base)
             rewritten = [result for result in rewritten if _fits(result, live)]
         index: tuple[IndexChange, ...] = ()
-        if not keyed or (changed and table.options.value(DELETION_VECTORS)):
+        if not keyed or (is_other_base and table.options.value(DELETION_VECTORS)):
             index_now = VectorIndex.of(table, base.snapshot)
-            if changed:
+            if is_other_base:
                 vectors_now = index_now.vectors(
                     {entry.file.file_name for result in rewritten for entry in result.unit.known}
                 )
@@ -105,7 +106,8 @@ class CompactionSource:
                 commit of a stream (RC11.1).
 
         Returns:
-            The new snapshot, None if there is none, and the positions of the units in it.
+            The new snapshot, and the positions of the units that are in it. If nothing was
+            published, None and no positions.
 
         Raises:
             PaimonStreamError: see `Committer.commit`. Only after a `CommitUnknown` may anything be
@@ -128,32 +130,33 @@ class CompactionSource:
 
     def _is_as_read(self, result: Rewritten, vectors_now: Mapping[str, Vector]) -> bool:
         """Whether the files from which the unit was planned still have the deletion vectors that
-        were read. Meanwhile a vector may have moved to another index file. With a primary key,
+        were read. A vector that only moved to another index file is the same. With a primary key,
         others may have marked rows of any of these files meanwhile (RC9.2).
         """
         names = {entry.file.file_name for entry in result.unit.known}
-        found_vectors = {name: vectors_now[name] for name in names & vectors_now.keys()}
-        if found_vectors.keys() != result.vectors.keys():
+        present = {name: vectors_now[name] for name in names & vectors_now.keys()}
+        if present.keys() != result.vectors.keys():
             return False
-        moved = {name for name, vector in found_vectors.items() if vector != result.vectors[name]}
+        moved = {name for name, vector in present.items() if vector != result.vectors[name]}
         try:
-            return self._records(found_vectors, moved) == self._records(result.vectors, moved)
+            return self._records(present, moved) == self._records(result.vectors, moved)
         except NotFound:
             return False  # the index file that was read has expired
 
     def _records(self, vectors: Mapping[str, Vector], names: Collection[str]) -> dict[str, bytes]:
         """The bytes of these vectors. Each index file is read once."""
         files = IndexFiles(self._table)
-        chosen = sorted(names, key=lambda name: vectors[name][0].file.file_name)
-        places = ((name, *vectors[name]) for name in chosen)
+        chosen = [(name, *vectors[name]) for name in names]
+        # In this order, the vectors of an index file are next to each other.
+        chosen.sort(key=lambda vector: vector[1].file.file_name)
         return {
             name: record_of(files.read(entry), place, files.path(entry))
-            for name, entry, place in places
+            for name, entry, place in chosen
         }
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, DataFileMeta]]:
-        """The live files of the units' buckets, by bucket. If files are not watched, those of all
-        buckets of the units' partitions.
+        """The live files of the units' buckets, by bucket. If files are not watched, other buckets
+        of the units' partitions are among them.
         """
         types = self._table.partition_types
         buckets = {result.unit.bucket for result in self._results}
@@ -184,13 +187,11 @@ def _fits(result: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFil
         return _is_alone(result.unit, in_bucket)
     if isinstance(result.unit, WaitingUnit):
         return not any(map(result.unit.is_behind, live.keys(), live.values()))
-    _, _, bucket_count = result.unit.bucket
-    if bucket_count <= 0 or not result.files:
+    if result.unit.bucket.total_buckets <= 0 or not result.files:
         return True  # sequence numbers order the files of fixed buckets only
-    # If another file begins within the new numbers, its rows would come after some rows of the
-    # unit. If the other file begins at `first` itself, its rows come before all rows of the unit:
-    # files with the same number are read in the order of the manifests, where the new files are
-    # last.
+    # If another file begins within the new numbers, its rows would come between rows of the unit.
+    # If the other file begins at `first` itself, its rows come before all rows of the unit: files
+    # with the same number are read in the order of the manifests, where the new files are last.
     first = result.files[0].min_sequence_number
     last = result.files[-1].max_sequence_number
     other_numbers = (
@@ -200,13 +201,15 @@ def _fits(result: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFil
 
 
 def _is_alone(unit: KeyedUnit, live: Iterable[FileIdentity]) -> bool:
-    """Whether nobody else has compacted the bucket. A new file from level 1 on could have keys of
-    the unit, on its level or on an older one. The files that were looked up must still be there,
-    too.
+    """Whether nobody else has compacted the bucket. A new file above level 0 could have keys of the
+    unit, on the level of the unit or on an older one. If files were looked up, they must still be
+    there, too.
     """
     planned = {entry.identity for entry in unit.in_bucket if entry.file.level > 0}
     live_above = {identity for identity in live if identity.level > 0}
-    return planned == live_above if unit.looks_up else live_above <= planned
+    if unit.looks_up:
+        return live_above == planned
+    return live_above <= planned
 
 
 def landed(outcome: Published, rewritten: Sequence[Rewritten]) -> set[int]:
@@ -234,7 +237,7 @@ class CompactedBucket(Report):
         reads_before: the files that a reader opens before the compaction. With a primary key, the
             sorted runs that it merges in the bucket.
         reads_after: the same after the compaction.
-        skipped: why the files were left as they are. None if they were not.
+        skipped: why the files were left as they are. None if they were compacted.
     """
 
     partition: Mapping[str, Any] = field(hash=False)
@@ -260,8 +263,8 @@ class CompactReport(Report):
             and in a dry run.
         files_before: how many files were replaced.
         files_after: how many files replace them.
-        files_upgraded: how many files of a table with a primary key only changed their level. They
-            are not counted elsewhere but in the buckets.
+        files_upgraded: how many files of a table with a primary key only changed their level. Of
+            the other numbers, only those in `buckets` count such files.
         rows_before: the rows of the files that were replaced.
         rows_after: the rows of the new files.
         changelog_rows: the rows of changelog files, which compactions write for the changelog

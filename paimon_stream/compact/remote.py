@@ -33,8 +33,8 @@ class UnitTask:
 
     Attributes:
         spec: how files are written.
-        limits: what decides which files are rewritten. The expiry of keyed thresholds is left out,
-            because it cannot be pickled.
+        limits: the thresholds that decide which files are rewritten. The expiry of keyed thresholds
+            is left out, because it cannot be pickled.
         full: whether this is a full compaction.
         since: rows before this time expire, in seconds since 1970. None if rows do not expire.
         message: the unit, as a serialized `CommitMessage`.
@@ -47,7 +47,7 @@ class UnitTask:
     message: bytes = b""
 
     def taking(self, unit: Unit, vectors: Mapping[str, Vector]) -> "UnitTask":
-        """A copy of the task, for this unit, whose files have these deletion vectors."""
+        """A copy of the task for this unit. `vectors` are the deletion vectors of its files."""
         partition, bucket, total_buckets = unit.bucket
         index_files = {entry.file.file_name: entry.file for entry, _ in vectors.values()}
         message = CommitMessage(
@@ -99,7 +99,8 @@ class UnitTask:
         assert isinstance(limits, KeyedThresholds)
         if self.since is not None:
             expiry = RecordExpiry.of(schema, table.options, SchemaStore(table.storage), 0)
-            limits = replace(limits, expiry=expiry and replace(expiry, since=self.since))
+            if expiry is not None:
+                limits = replace(limits, expiry=replace(expiry, since=self.since))
         spec = MergeSpec.of(schema, table.options, table=table.location)
         types = [schema.field(column).type for column in spec.keys]
         unit = next_unit(scan.files, spec, types, limits, full=self.full, vectors=scan.vectors)
@@ -112,7 +113,7 @@ class UnitTask:
 
 
 def _files_of(message: CommitMessage) -> tuple[ManifestEntry, ...]:
-    """The files of the bucket that the message is about."""
+    """The files of the bucket, from the message of a unit."""
     assert message.total_buckets is not None
     return tuple(
         ManifestEntry(
@@ -149,8 +150,8 @@ class Elsewhere(Protocol):
         """
 
     def run(self, task: UnitTask) -> CommitMessage:
-        """The answer of the task. Raises what the task raises. A task that was cancelled raises any
-        error.
+        """Runs the task and returns its answer. Raises what the task raises. If the task was
+        cancelled, it raises some error.
         """
 
     def cancel(self) -> None:

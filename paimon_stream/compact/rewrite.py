@@ -15,7 +15,7 @@ from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -68,7 +68,8 @@ class Rewritten:
         vectors: the deletion vectors of the files from which the unit was planned, by the name of
             the data file.
         index: the bucket's new index file if the vectors have changed. Empty without a primary key.
-        homes: the bucket of each new file, by its name, if its rows have waited for a bucket.
+        homes: the bucket of each new file, by the name of the file, if the unit's rows waited for a
+            bucket.
     """
 
     unit: Unit
@@ -105,7 +106,7 @@ class Rewritten:
 
 
 class Rewriter:
-    """Rewrites units of one scan: several at a time if several threads call it. This class is for
+    """Rewrites units of one scan. Several threads may call it at the same time. This class is for
     append tables.
     """
 
@@ -121,7 +122,7 @@ class Rewriter:
             units: those that will be rewritten.
 
         Raises:
-            ConfigError: the options of the table do not allow to write its files.
+            ConfigError: with the options of the table, its files cannot be written.
         """
         self._progress = progress
         self._size = sum(unit.size for unit in units)
@@ -177,15 +178,17 @@ class Rewriter:
         for result in results:
             entries = result.placed((*result.written, *result.changelog))
             self._remove(map(self._layout.file_of, entries))
+            bucket = result.unit.bucket
             self._remove(
-                self._layout.index_file(*result.unit.bucket[:2], file) for file in result.index
+                self._layout.index_file(bucket.partition, bucket.number, file)
+                for file in result.index
             )
 
     def _watched(
         self, batches: Iterable[pa.RecordBatch], size: int, rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """The batches, checked and counted. Together the batches have `rows` rows, and their files
-        have `size` bytes. Raises `Stopped`, `NullInNotNull`.
+        """The batches. Each is checked, and counted for the progress. Together they have `rows`
+        rows, and their files have `size` bytes. Raises `Stopped`, `NullInNotNull`.
         """
         reported = 0.0
         for batch in batches:
@@ -199,7 +202,9 @@ class Rewriter:
         self._report(size - reported)
 
     def _check_nulls(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Raises `NullInNotNull`. Defaults replace NULLs only in new rows, and these are old."""
+        """Raises `NullInNotNull` for NULLs in columns that are NOT NULL. Defaults do not replace
+        them, because they are for new rows.
+        """
         for column in self._scan.schema.fields:
             place = Place(table=self._scan.table.location, column=column.name)
             check_nulls(rows.column(column.name), column.type, place, _NULL_ADVICE)
@@ -234,6 +239,30 @@ def _numbered(
     return tuple(numbered)
 
 
+class _LevelSettings(NamedTuple):
+    """How the files of a level are written.
+
+    Attributes:
+        data: the data files.
+        changelog: the changelog files.
+    """
+
+    data: KeyValueSettings
+    changelog: KeyValueSettings
+
+
+class _NewFiles(NamedTuple):
+    """The files that a merge has written.
+
+    Attributes:
+        data: the data files.
+        changelog: the changelog files.
+    """
+
+    data: list[DataFileMeta]
+    changelog: list[DataFileMeta]
+
+
 @dataclass(slots=True, kw_only=True)
 class _BucketWork:
     """What the picks of one call have done in a bucket with a primary key.
@@ -262,21 +291,21 @@ class KeyedRewriter(Rewriter):
         units: Sequence[KeyedUnit],
         limits: KeyedThresholds,
     ) -> None:
-        """See `Rewriter`. `limits` decide what is due after a unit."""
+        """See `Rewriter`. By `limits`, the bucket of a unit is planned again after the unit."""
         super().__init__(scan, runtime, progress, units)
         assert scan.merge is not None
         self._spec = scan.merge
         self._limits = limits
         self._types = [scan.schema.field(name).type for name in scan.merge.keys]
-        self._settings_of = cache(self._settings_of_level)  # two threads may make equal ones
+        self._settings_of = cache(self._settings_of_level)  # two threads may make equal settings
         self._runs_end = threading.Condition()
         self._open_runs = 0
-        """How many sorted runs all threads read now. Guarded by `_runs_end`."""
+        """How many sorted runs all threads together are reading. Guarded by `_runs_end`."""
         for unit in units:
             self._settings_of(unit.level)
 
     def rewrite(self, unit: Unit) -> Rewritten:
-        """Carries out the unit, then what is due in its bucket after that. See
+        """Carries out the unit, then the next unit of its bucket, if there is one. See
         `Rewriter.rewrite`.
         """
         assert isinstance(unit, KeyedUnit)
@@ -291,7 +320,7 @@ class KeyedRewriter(Rewriter):
             )
             if second is not None:
                 self._carry_out(second, work, share=0)
-            index = self._index(unit, work)
+            index = self._write_index(unit, work)
         except BaseException:
             self._remove(work.written)
             raise
@@ -304,14 +333,13 @@ class KeyedRewriter(Rewriter):
         unit = replace(unit, files=replaced, upgrades=upgrades)
         return Rewritten(unit, files, tuple(work.changelog), self._applied(unit), index)
 
-    def _index(self, unit: KeyedUnit, work: _BucketWork) -> tuple[IndexFileMeta, ...]:
-        """The bucket's new index file, which is durable on return. It is written if the live
+    def _write_index(self, unit: KeyedUnit, work: _BucketWork) -> tuple[IndexFileMeta, ...]:
+        """Writes the bucket's new index file, which is durable on return. There is one if the live
         files have other deletion vectors than before, or if the old index file names files that
         are gone (RC9.1). A rewritten file has no vector any more. A file that only changes its
         level keeps its vector.
         """
-        partition, bucket, _ = unit.bucket
-        place = (partition, bucket)
+        place = (unit.bucket.partition, unit.bucket.number)
         deletions = work.scan.deletions
         names = {entry.file.file_name for entry in work.live.values()}
         entries = {entry.file.file_name: entry for entry, _ in self._applied(unit).values()}
@@ -338,36 +366,32 @@ class KeyedRewriter(Rewriter):
         ]
         self._report(share * size_of(unit.upgrades))
         for merge in unit.merges:
-            new_files, new_changelog = self._merged(unit.level, merge, work, share)
+            new_files = self._merge(unit.level, merge, work, share)
             first = merge.files[0]
             placed += (
                 replace(first, file=replace(file, file_source=FileSource.COMPACT))
-                for file in new_files
+                for file in new_files.data
             )
-            work.changelog += new_changelog
+            work.changelog += new_files.changelog
         for entry in unit.files:
             del work.live[entry.identity]
         work.live.update((entry.identity, entry) for entry in placed)
 
-    def _settings_of_level(self, level: int) -> tuple[KeyValueSettings, KeyValueSettings]:
-        """The settings for data files and for changelog files of a level."""
+    def _settings_of_level(self, level: int) -> _LevelSettings:
+        """How the files of a level are written. Without a changelog, its settings are not used."""
         schema = self._scan.schema
         table = self._scan.table
         older = self._limits.older
         data = KeyValueSettings.of(schema, table.options, table.location, level=level)
         if not (older.logs or older.full):
-            return data, data
+            return _LevelSettings(data, data)
         changelog = KeyValueSettings.of(
             schema, table.options, table.location, level=level, changelog=True
         )
-        return data, changelog
+        return _LevelSettings(data, changelog)
 
-    def _merged(
-        self, level: int, merge: Merge, work: _BucketWork, share: int
-    ) -> list[list[DataFileMeta]]:
-        """The new data files on this level, and the changelog files. See `_carry_out` for
-        `share`.
-        """
+    def _merge(self, level: int, merge: Merge, work: _BucketWork, share: int) -> _NewFiles:
+        """Carries out a merge onto this level. See `_carry_out` for `share`."""
         files = merge.files
         first = files[0]
         rows = sum(entry.file.row_count for entry in files)
@@ -380,25 +404,25 @@ class KeyedRewriter(Rewriter):
         run_counts = [len(section.runs) + len(section.looked_up) for section in merge.sections]
         batches = self._batches(merge, work.scan, changelog.add_rows)
         try:
-            with self._few_runs(max(run_counts, default=0)):
+            with self._reading_runs(max(run_counts, default=0)):
                 for batch in self._watched(batches, size, rows):
                     if merge.writes:
                         data.add_rows(batch)
-            written_files = [
-                [replace(file, level=level) for file in writer.close()]
-                for writer in (data, changelog)
-            ]
+            new_files = _NewFiles(
+                data=[replace(file, level=level) for file in data.close()],
+                changelog=[replace(file, level=level) for file in changelog.close()],
+            )
         except BaseException as error:
             self._remove([*data.abort(error), *changelog.abort(error)])
             raise
         work.written += (*data.paths, *changelog.paths)
-        return written_files
+        return new_files
 
     @contextmanager
-    def _few_runs(self, runs: int) -> Iterator[None]:
-        """A context that first waits until `runs` more runs are not too many beside those that
-        other threads merge, or until no other thread merges any. The memory grows with the runs of
-        all threads.
+    def _reading_runs(self, runs: int) -> Iterator[None]:
+        """A context for reading `runs` runs at a time. It first waits until all threads together
+        would read at most `MOST_RUNS` runs, or until no other thread reads any, because the memory
+        grows with the runs of all threads.
         """
         with self._runs_end:
             self._runs_end.wait_for(
@@ -415,15 +439,19 @@ class KeyedRewriter(Rewriter):
     def _batches(
         self, merge: Merge, scan: Scan, take_changes: Callable[[pa.Table], None]
     ) -> Iterator[pa.RecordBatch]:
-        """The merged rows. The rows of the changelog are passed to `take_changes`."""
+        """Yields the merged rows. Passes the rows of the changelog to `take_changes`."""
         fresh_rows = None if self._limits.expiry is None else self._limits.expiry.fresh
         if merge.comparison is None:
             yield from section_batches(
-                scan, merge.sections, keep_deletes=merge.keep_deletes, kept=fresh_rows
+                scan, merge.sections, keep_deletes=merge.keep_deletes, row_filter=fresh_rows
             )
             return
         for rows, changes in section_changes(
-            scan, merge.sections, merge.comparison, keep_deletes=merge.keep_deletes, kept=fresh_rows
+            scan,
+            merge.sections,
+            merge.comparison,
+            keep_deletes=merge.keep_deletes,
+            row_filter=fresh_rows,
         ):
             if changes is not None:
                 self._check_nulls(changes)
@@ -432,8 +460,8 @@ class KeyedRewriter(Rewriter):
 
 
 class Distributor(Rewriter):
-    """Gives buckets to rows that wait for one. They are written as any other rows are
-    (table-kinds.md §4.3).
+    """Gives buckets to rows that wait for one. The rows are written like new rows (table-kinds.md
+    §4.3).
     """
 
     def rewrite(self, unit: Unit) -> Rewritten:
@@ -467,8 +495,8 @@ class Distributor(Rewriter):
 
 
 class DaemonThreads(Executor):
-    """Runs at most `most` calls at a time. Unlike those of a `ThreadPoolExecutor`, its threads end
-    with the process, and there is no thread while there is nothing to do.
+    """Runs at most `most` calls at a time. Unlike the threads of a `ThreadPoolExecutor`, its threads
+    end with the process, and there are none while there is nothing to do.
     """
 
     def __init__(self, most: int) -> None:

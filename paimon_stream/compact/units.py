@@ -3,13 +3,38 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, ManifestEntry
 from paimon_stream.merge.rows import Comparison
 from paimon_stream.read.merged import Section
 
-Bucket = tuple[bytes, int, int]
-"""The partition as a serialized row, the bucket, and the bucket count of its files."""
+
+class Bucket(NamedTuple):
+    """A bucket of a table. Files that were written for different bucket counts are in different
+    buckets.
+
+    Attributes:
+        partition: the partition as a serialized row.
+        number: the number of the bucket.
+        total_buckets: the bucket count that its files were written for.
+    """
+
+    partition: bytes
+    number: int
+    total_buckets: int
+
+
+class Reads(NamedTuple):
+    """How many files a reader opens. With a primary key, sorted runs are counted instead.
+
+    Attributes:
+        before: before the compaction.
+        after: after the compaction.
+    """
+
+    before: int
+    after: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +43,7 @@ class Unit:
 
     Attributes:
         files: all of them, in reading order.
-        upgrades: those of `files` that are not rewritten, because only their level changes.
+        upgrades: the files among them that are not rewritten, because only their level changes.
     """
 
     files: tuple[ManifestEntry, ...]
@@ -46,18 +71,16 @@ class Unit:
 
     @property
     def newest_schema(self) -> int:
-        """The newest schema of the files that may be rewritten in the end."""
+        """The newest schema of all files that may be rewritten."""
         return max(entry.file.schema_id for entry in self.known)
 
     def files_after(self, target: int) -> int:
         """About how many files of `target` bytes replace those that are rewritten."""
         return math.ceil(self.size / target)
 
-    def reads(self, target: int) -> tuple[int, int]:
-        """How many files a reader opens before the compaction, and how many after it. With a
-        primary key, sorted runs are counted instead. `target` is the bytes of a new file.
-        """
-        return len(self.files), self.files_after(target)
+    def reads(self, target: int) -> Reads:
+        """How many files a reader opens. `target` is the bytes of a new file."""
+        return Reads(before=len(self.files), after=self.files_after(target))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +127,8 @@ class KeyedUnit(Unit):
 
     @property
     def looks_up(self) -> bool:
-        """Whether older files of the bucket are read, too, or a changelog is written by comparing
-        with them.
+        """Whether rows are compared with older rows of the bucket, to look them up or to write a
+        changelog.
         """
         return any(merge.comparison is not None for merge in self.merges)
 
@@ -115,11 +138,11 @@ class KeyedUnit(Unit):
             math.ceil(size_of(merge.files) / target) for merge in self.merges if merge.writes
         )
 
-    def reads(self, target: int) -> tuple[int, int]:
+    def reads(self, target: int) -> Reads:
         """See `Unit`."""
         replaced = {entry.identity for entry in self.files}
         levels = {entry.file.level for entry in self.in_bucket if entry.identity not in replaced}
-        return depth(self.in_bucket), len({*levels, self.level})
+        return Reads(before=depth(self.in_bucket), after=len({*levels, self.level}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +150,16 @@ class WaitingUnit(Unit):
     """The files of a partition that wait in bucket -2.
 
     Attributes:
-        buckets: to how many buckets their rows go.
+        buckets: the number of buckets to which their rows go.
         first: the first sequence number of their rows.
     """
 
     buckets: int
     first: int
 
-    def reads(self, target: int) -> tuple[int, int]:
+    def reads(self, target: int) -> Reads:
         """See `Unit`. Readers do not see rows that wait."""
-        return 0, self.buckets
+        return Reads(before=0, after=self.buckets)
 
     def is_behind(self, bucket: Bucket, files: Mapping[FileIdentity, DataFileMeta]) -> bool:
         """Whether a bucket of this partition has changed since the plan: it has newer rows, or
@@ -146,25 +169,22 @@ class WaitingUnit(Unit):
             bucket: where the files are.
             files: the live files of that bucket.
         """
-        partition, number, buckets = bucket
-        own_partition, _, _ = self.bucket
-        if partition != own_partition or number < 0:
+        if bucket.partition != self.bucket.partition or bucket.number < 0:
             return False
         newest = max(file.max_sequence_number for file in files.values())
-        return newest >= self.first or buckets != self.buckets
+        return newest >= self.first or bucket.total_buckets != self.buckets
 
 
 def bucket_of(entry: ManifestEntry) -> Bucket:
-    """The partition, the bucket and the bucket count of a file. Files of a table without buckets
-    are in bucket 0 of −1.
-    """
-    return entry.partition, entry.bucket, entry.total_buckets
+    """The bucket of a file. Files of a table without buckets are in bucket 0 of −1."""
+    return Bucket(entry.partition, entry.bucket, entry.total_buckets)
 
 
 def depth(files: Iterable[ManifestEntry]) -> int:
     """The number of sorted runs of a bucket."""
     levels = [entry.file.level for entry in files]
-    return levels.count(0) + len({*levels} - {0})
+    higher_levels = {level for level in levels if level > 0}
+    return levels.count(0) + len(higher_levels)
 
 
 def size_of(files: Iterable[ManifestEntry]) -> int:

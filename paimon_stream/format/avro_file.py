@@ -23,9 +23,9 @@ package after 8 MiB at the latest; only the last record can be beyond that.
 
 _MOST_PLAIN_IN_FILE: Final = 256 << 20
 _PLAIN_PER_BYTE: Final = 2048
-"""The most plain bytes in all blocks of a metadata file are `_MOST_PLAIN_IN_FILE`, and
-`_PLAIN_PER_BYTE` for each of its own bytes. Statistics of 5,000 columns compress 300 to 1 if 20
-have values, and 2,600 to 1 if none has.
+"""All blocks of a metadata file together have at most `_MOST_PLAIN_IN_FILE` plain bytes, and
+`_PLAIN_PER_BYTE` more for each byte of the file. Statistics of 5,000 columns compress 300 to 1 if
+20 columns have values, and 2,600 to 1 if no column has any.
 """
 
 _MOST_DATA: Final = 1 << 30
@@ -34,8 +34,8 @@ Arrow.
 """
 
 _MOST_RECORDS: Final = 100_000
-"""The most records in a metadata file, and one more for each of its bytes. Java writes some hundred
-in a block. Each takes several bytes, however well it compresses, because of the names in it.
+"""A metadata file has at most so many records, and one more for each of its bytes. Java writes some
+hundred in a block. A record takes several bytes even if it compresses well, because it holds names.
 """
 
 _MAGIC: Final = b"Obj\x01"
@@ -192,8 +192,8 @@ def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
 
 
 def packed_blocks_of(data: bytes, path: str) -> tuple[str, str, list[AvroBlock]]:
-    """The schema and the codec of a file, and its blocks, still compressed. `data` is the bytes of
-    the file, `path` is for messages. Raises `CorruptMetadata`.
+    """The schema and the codec of a file, and its blocks, still compressed. `data` has the bytes of
+    the file; `path` is for messages. Raises `CorruptMetadata`.
     """
     opened = _opened(_Cursor(data, path))
     return opened.schema, opened.codec, list(_packed(opened))
@@ -262,7 +262,8 @@ def _metadata_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
 
 def _data_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
     """The plain blocks of a data file. Raises `CorruptMetadata` for a block of more than
-    `_MOST_DATA` bytes, or with more records than bytes and than `_MOST_RECORDS`.
+    `_MOST_DATA` bytes. It also raises it for a block that has more than `_MOST_RECORDS` records and
+    more records than bytes.
     """
     for block in _packed(file):
         plain = _plain(file.codec, block.data, file.cursor, _MOST_DATA)
@@ -318,7 +319,10 @@ class _FileCursor(_Cursor):
         self._source = source
 
     def take(self, size: int) -> bytes:
-        taken: bytes = self._source.read(size) if 0 <= size <= self.size - self.at else b""
+        remaining = self.size - self.at
+        if not 0 <= size <= remaining:
+            raise self.corrupt(self.cut_off)
+        taken: bytes = self._source.read(size)
         if len(taken) != size:
             raise self.corrupt(self.cut_off)
         self.at += size

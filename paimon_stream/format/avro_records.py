@@ -6,7 +6,6 @@ used.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache
 from io import BytesIO
 from itertools import repeat
@@ -25,9 +24,9 @@ _MOST_SMALL: Final = 16 << 20
 _SMALL_PER_BYTE: Final = 16
 _SMALL_PER_RECORD: Final = 64
 _SMALL_PER_INNER: Final = 16
-"""The most bytes of small values in a metadata file are `_MOST_SMALL`, and `_SMALL_PER_BYTE` for
-each of its own bytes. Texts and bytes cost nothing, because one of them is read at once. A record
-counts as `_SMALL_PER_RECORD` of them, a record in an array as `_SMALL_PER_INNER`.
+"""The small values of a metadata file have at most `_MOST_SMALL` bytes, and `_SMALL_PER_BYTE` more
+for each byte of the file. A text costs nothing, and neither do bytes, because each is read in one
+step. A record counts as `_SMALL_PER_RECORD` bytes, a record in an array as `_SMALL_PER_INNER`.
 """
 
 _MOST_EMPTY: Final = 1
@@ -111,9 +110,9 @@ def read_rows(
     wants: Holds = None,
     of_interest: Blocks = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """The values at `PATHS` of each entry of a manifest, as a generic reader returns them; None for
-    a field that the writer did not have. Behind them come the entry's `UnknownFields`, in files
-    whose schema has any. `read_entries` reads blocks that begin as those of the `wanted` schema do.
+    """The values at `PATHS` of each entry of a manifest, as a generic reader returns them. A field
+    that the writer did not have is None. If the file's schema has unknown fields, each row ends
+    with the `UnknownFields` of its entry.
 
     Args:
         data: the bytes of the manifest.
@@ -129,25 +128,35 @@ def read_rows(
     schemas = _checked_schemas(schema, wanted, len(data), path)
     budget = _Budget(len(data), path)
     for block in blocks:
-        if not block.records or (of_interest is not None and not of_interest(block)):
+        is_wanted = of_interest is None or of_interest(block)
+        if not block.records or not is_wanted:
             continue
         budget.spend(_SMALL_PER_RECORD * block.records)
         rows: Iterable[tuple[Any, ...]] | None = None
         if schemas.exact:
-            rest = schemas.rest
-            skip = None if rest is None else rest.skip
-            with suppress(ValueError, IndexError):
-                rows = read_entries(block.data, block.records, version, wants, budget.spend, skip)
-                if rest is not None:
-                    rows = _with_rest(rows, rest)
+            rows = _exact_rows(block, schemas.rest, version, budget, wants)
         if rows is None:
             rows = _generic_rows(block, schemas, version, budget, wants)
         yield from rows
 
 
+def _exact_rows(
+    block: AvroBlock, rest: Rest | None, version: int, budget: "_Budget", wants: Holds
+) -> list[tuple[Any, ...]] | None:
+    """The rows of a block whose records begin with the bytes that records of the wanted schema
+    have. None if the generic reader must judge the block.
+    """
+    skip = None if rest is None else rest.skip
+    try:
+        rows = read_entries(block.data, block.records, version, wants, budget.spend, skip)
+        return rows if rest is None else _with_rest(rows, rest)
+    except (ValueError, IndexError):
+        return None
+
+
 def _with_rest(rows: Iterable[tuple[Any, ...]], rest: Rest) -> list[tuple[Any, ...]]:
-    """The rows, with unknown fields in the place of the bytes that hold them. Raises `ValueError`
-    or `IndexError`.
+    """The rows, each with unknown fields in the place of the bytes that hold them. Raises
+    `ValueError` or `IndexError` for other bytes.
     """
     unknown: dict[bytes, UnknownFields] = {}
     with_unknown = []
@@ -171,8 +180,8 @@ def _generic_rows(
 
 
 def _unknown(block: AvroBlock, schemas: "_Schemas", budget: "_Budget") -> Iterable[UnknownFields]:
-    """The unknown fields of each record of a block that can be read. They are looked for with the
-    first record.
+    """The unknown fields of each record of a block. The caller has read the records, so the block
+    is known to be readable. The fields of all records are looked for when the first are asked for.
     """
     if schemas.finder is None:
         yield from repeat((), block.records)
@@ -186,8 +195,8 @@ def _unknown(block: AvroBlock, schemas: "_Schemas", budget: "_Budget") -> Iterab
 
 
 class _Budget:
-    """How many bytes of small values a file may still have. That limits the time and the memory to
-    read the file.
+    """Counts how many bytes of small values a file may still have. The limit bounds the time and
+    the memory that reading the file can take.
     """
 
     def __init__(self, size: int, path: str) -> None:
@@ -267,7 +276,9 @@ def _schemas_of(schema: str, wanted: bytes) -> _Schemas | str:
     read = None if projected == written_record else _record_of_array(projected)
     finder = Finder(written["items"], wanted_record)
     behind = finder.schema.behind(wanted_record, _LAST)
-    rest = finder.rest(behind) if behind and any(fields for _, fields in behind) else None
+    rest = None
+    if behind is not None and any(part.fields for part in behind):
+        rest = finder.rest(behind)
     return _Schemas(
         written=_record_of_array(written_record),
         read=read,
@@ -291,8 +302,8 @@ def _records(
     block: AvroBlock, schemas: _Schemas, version: int, budget: _Budget
 ) -> Iterator[Mapping[str, Any]]:
     """Reads a block in one call, as an Avro array. Compared with an array, a block only lacks the
-    count before the items and the mark at the end. How many of its bytes are small values is known
-    only afterwards, so the last block may have more of them than the budget allows.
+    count before the items and the mark at the end. The bytes of small values can be counted only
+    after a block was read, so the last block may exceed the budget before it is refused.
     """
     count, packed = block
     if not count:
@@ -303,7 +314,8 @@ def _records(
         records = block_record[_RECORDS]
     except _BROKEN:
         raise budget.corrupt("its records do not fit the schema in its header") from None
-    if not isinstance(records, list) or len(records) != count or source.read(1):
+    bytes_are_left = bool(source.read(1))
+    if bytes_are_left or not isinstance(records, list) or len(records) != count:
         raise budget.corrupt(f"a block does not hold the {count} records it claims")
     read_at_once = sum(_read_at_once(record, budget) for record in records)
     budget.spend(max(0, len(packed) - read_at_once))
@@ -321,18 +333,21 @@ def _records(
 
 
 def _read_at_once(value: Any, budget: _Budget) -> int:
-    """How many bytes of a value belong to texts and bytes, each of which is read in one step.
-    Records in arrays inside the value are spent from the budget.
+    """Counts the bytes of a value that are read in one step: those of texts and of bytes. Spends
+    records in arrays inside the value from the budget.
     """
     if isinstance(value, (bytes, str)):
         return len(value)
     if isinstance(value, dict):
         return sum([_read_at_once(member, budget) for member in value.values()])
-    if isinstance(value, list) and value and not isinstance(value[0], (int, type(None))):
-        if isinstance(value[0], dict):
-            budget.spend(_SMALL_PER_INNER * len(value))
-        return sum([_read_at_once(item, budget) for item in value])
-    return 0
+    if not isinstance(value, list) or not value:
+        return 0
+    first = value[0]
+    if first is None or isinstance(first, int):  # an array of numbers
+        return 0
+    if isinstance(first, dict):
+        budget.spend(_SMALL_PER_INNER * len(value))
+    return sum([_read_at_once(item, budget) for item in value])
 
 
 def _projected(node: Any, wanted: Any) -> Any:
@@ -373,7 +388,8 @@ def _misfit(wanted: Any, written: Any) -> str | None:
             return f"its records have no {name}"
         branches = _branches(written_types[name])
         value_types = [branch for branch in branches if branch != "null"]
-        if len(value_types) != 1 or (len(branches) > 1 and not nullable):
+        is_wrongly_nullable = len(branches) > 1 and not nullable
+        if len(value_types) != 1 or is_wrongly_nullable:
             return f"its field {name} is of another type"
         value_type = wanted_type[1] if nullable else wanted_type
         if isinstance(value_type, dict) and value_type["type"] == "record":
@@ -425,9 +441,9 @@ def parsed_array(items: Any, most_empty: int = _MOST_EMPTY_IN_DATA) -> Any:
         most_empty: how many values without bytes a record may have.
 
     Raises:
-        ValueError: a type holds itself, so its values could nest without end; or an array has
-            values without bytes, or a record has many members without bytes, so nothing but their
-            number says how many there are.
+        ValueError: a type holds itself, so that its values could nest without end. Or an array has
+            values without bytes, or a record has many members without bytes, so that the size of
+            the file does not limit their number.
         Exception: one of `SCHEMA_ERRORS`, or an error of Python, for an invalid schema.
     """
     parsed = fastavro.parse_schema({"type": "array", "items": items})
@@ -461,8 +477,8 @@ class _Weight(NamedTuple):
 
 
 def _weigh(node: Any, known: dict[str, _Weight | None], most_empty: int) -> _Weight:
-    """The weight of a type. `known` has the weights of named types; None while a type is being
-    weighed.
+    """The weight of a type. `known` has the weights of the named types that were met, and gets
+    those inside this type. Its value is None while a named type is being weighed.
     """
     if isinstance(node, str):
         weight = known.get(node, _Weight(is_empty=False, empty_values=0))

@@ -1,10 +1,10 @@
-"""Fields of Avro records that this release does not know: found in the bytes of a block when it is
-read, put back when the records are written (format.md §1.5).
+"""Fields of Avro records that this release does not know. They are found in the bytes of a block
+when it is read, and put back when the records are written (format.md §1.5).
 
-No value of such a field is made. Its bytes are cut out of the block and put at the end of the
-record that had it. So the memory that a crafted file can cost is that of its bytes, and every type
-is kept exactly. Only arrays of numbers become values, because commit messages have them in another
-form (format.md §8.2).
+Such a field is not decoded. Its bytes are cut out of the block and put at the end of the record
+that had it. So a crafted file costs no more memory than its bytes, and every type is kept exactly.
+Only arrays of numbers are decoded, because commit messages have them in another form (format.md
+§8.2).
 
 What a file holds besides the wanted schema is decided once, by the writer's schema. Files without
 such fields cost nothing.
@@ -12,7 +12,7 @@ such fields cost nothing.
 
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -23,8 +23,8 @@ from paimon_stream.format.raw_bytes import unzigzag
 from paimon_stream.format.unknown_fields import UnknownField, UnknownFields, names_of
 
 Skip: TypeAlias = Callable[[bytes, int], int]
-"""Where a value that begins at a position ends. Raises `ValueError` or `IndexError` for bytes that
-are none; a value may end beyond the bytes.
+"""Returns where the value that begins at a position ends. That may be beyond the bytes. Raises
+`ValueError` or `IndexError` for bytes that are not such a value.
 """
 
 Types: TypeAlias = tuple[tuple[tuple[str, ...], str], ...]
@@ -71,21 +71,17 @@ def _after_bytes(data: bytes, at: int) -> int:
     return at + size
 
 
-def _items(data: bytes, at: int) -> Generator[tuple[int, int], int, None]:
-    """How many items each block of an array or a map has, and where the block begins. The caller
-    sends where it ends. The last block has no items. Every item has bytes (`parsed_array`).
+def _block_head(data: bytes, at: int) -> tuple[int, int]:
+    """The number of items in the block of an array or a map that begins at a position, and where
+    its first item begins. The last block has no items. Every item has bytes (`parsed_array`).
     """
-    while True:
-        size, at = _number(data, at)
-        if size < 0:
-            size = -size
-            at = _after_number(data, at)  # the block's bytes
-        if size > len(data) - at:
-            raise ValueError("an array or a map has more items than bytes")
-        end = yield size, at
-        if not size:
-            return
-        at = end
+    items, at = _number(data, at)
+    if items < 0:
+        items = -items
+        at = _after_number(data, at)  # the size of the block in bytes
+    if items > len(data) - at:
+        raise ValueError("an array or a map has more items than bytes")
+    return items, at
 
 
 class Behind(NamedTuple):
@@ -125,8 +121,8 @@ class Schema:
                 self._collect(field["type"])
 
     def resolved(self, node: Any) -> Any:
-        """The definition of a type that may be given by its name, without a needless object around
-        it.
+        """The definition of a type. A name is replaced by what it stands for, and an object that is
+        only around another type by that type.
         """
         while True:
             if isinstance(node, str) and node in self.named:
@@ -142,38 +138,42 @@ class Schema:
         return "name" not in node and (isinstance(inner, dict | list) or inner in self.named)
 
     def behind(self, wanted: Any, last: str) -> list["Behind"] | None:
-        """The fields that come behind the known ones: those of the record `last`, if it is the last
-        of the known fields, and those of the whole record. None if the records do not begin with
-        the bytes that records of the `wanted` schema have.
+        """The fields that come behind the known ones, innermost record first. `last` is the name of
+        a known field that is a record; if it is the last known field, its own fields are searched,
+        too. None if the records do not begin with the bytes that records of the `wanted` schema
+        have.
         """
         known = Schema(wanted)
         behind: list[Behind] = []
         node = self.resolved(self.record)
         path: tuple[str, ...] = ()
         while isinstance(node, dict) and node["type"] == "record":
-            end = len(wanted["fields"])
-            behind.insert(0, Behind(path, node["fields"][end:]))
-            goes_on = wanted["fields"][-1]["name"] == last
-            compared = end - 1 if goes_on else end
-            if self._layouts(node["fields"][:compared]) != known._layouts(
-                wanted["fields"][:compared]
-            ):
+            fields = node["fields"]
+            known_fields = wanted["fields"]
+            known_count = len(known_fields)
+            behind.insert(0, Behind(path, fields[known_count:]))
+            ends_with_record = known_fields[-1]["name"] == last
+            compared = known_count - 1 if ends_with_record else known_count
+            known_layouts = known._layouts(known_fields[:compared])
+            if self._layouts(fields[:compared]) != known_layouts:
                 return None
-            if not goes_on:
+            if not ends_with_record:
                 return behind
-            if [field["name"] for field in node["fields"][compared:end]] != [last]:
+            if [field["name"] for field in fields[compared:known_count]] != [last]:
                 return None
             path = (*path, last)
-            node = self.resolved(node["fields"][compared]["type"])
-            wanted = wanted["fields"][compared]["type"]
+            node = self.resolved(fields[compared]["type"])
+            wanted = known_fields[compared]["type"]
         return None
 
     def _layouts(self, fields: Iterable[Mapping[str, Any]]) -> list[Any]:
-        """The names of fields, and what their types say of bytes."""
+        """The names of fields, with the layouts of their types."""
         return [(field["name"], self._layout(field["type"])) for field in fields]
 
     def _layout(self, node: Any) -> Any:
-        """What a type says of bytes: all but names of types, and attributes."""
+        """The part of a type that decides how values are encoded: not the names of types, and no
+        further attributes.
+        """
         node = self.resolved(node)
         if isinstance(node, list):
             return [self._layout(branch) for branch in node]
@@ -188,7 +188,7 @@ class Schema:
         return kind
 
     def skip(self, node: Any) -> Skip:
-        """What skips a value of a type of this schema."""
+        """A function that skips a value of a type of this schema."""
         node = self.resolved(node)
         if isinstance(node, list):
             return _skip_union([self.skip(branch) for branch in node])
@@ -249,12 +249,11 @@ def _skip_items(skips: Sequence[Skip]) -> Skip:
     skip_item = skips[0] if len(skips) == 1 else _skip_all(skips)
 
     def skip(data: bytes, at: int) -> int:
-        blocks = _items(data, at)
-        size, at = next(blocks)
-        while size:
-            for _ in range(size):
+        items, at = _block_head(data, at)
+        while items:
+            for _ in range(items):
                 at = skip_item(data, at)
-            size, at = blocks.send(at)
+            items, at = _block_head(data, at)
         return at
 
     return skip
@@ -267,8 +266,8 @@ class _Step(NamedTuple):
     Attributes:
         name: its name.
         skip: skips its value.
-        unknown: what keeps its value if the field is unknown.
-        search: what searches its value if unknown fields can be inside.
+        unknown: how its value is kept if the field is unknown; else None.
+        search: searches its value if unknown fields can be inside; else None.
     """
 
     name: str
@@ -300,7 +299,9 @@ class _Kept(NamedTuple):
 
 _Path: TypeAlias = tuple[str | int, ...]
 _Search: TypeAlias = Callable[[bytes, int, _Path, list[UnknownField]], int]
-"""Appends the unknown fields of a value, whose path is given, and returns where it ends."""
+"""Appends the unknown fields of the value at a position, whose path is given. Returns where the
+value ends.
+"""
 
 
 class Finder:
@@ -341,7 +342,7 @@ class Finder:
         return of_records
 
     def rest(self, behind: Iterable["Behind"]) -> "Rest":
-        """What finds unknown fields that come one after the other."""
+        """Finds the unknown fields at the ends of records, which come one after the other."""
         searches = []
         skips: list[Skip] = []
         for path, fields in behind:
@@ -351,7 +352,7 @@ class Finder:
         return Rest(skip=_skip_all(skips), searches=searches)
 
     def _search_of(self, node: Any, wanted: Any, place: tuple[str, ...]) -> _Search | None:
-        """What searches values of a type; None if no unknown field can be inside."""
+        """A function that searches values of a type; None if no unknown field can be inside."""
         node = self.schema.resolved(node)
         wanted = _value_type(wanted)
         if isinstance(node, list):
@@ -424,19 +425,18 @@ def _search_union(searches: Sequence[_Search | None], skips: Sequence[Skip]) -> 
 def _search_items(search_item: _Search) -> _Search:
     def search(data: bytes, at: int, path: _Path, unknown_fields: list[UnknownField]) -> int:
         positions = count()
-        blocks = _items(data, at)
-        size, at = next(blocks)
-        while size:
-            for _ in range(size):
+        items, at = _block_head(data, at)
+        while items:
+            for _ in range(items):
                 at = search_item(data, at, (*path, next(positions)), unknown_fields)
-            size, at = blocks.send(at)
+            items, at = _block_head(data, at)
         return at
 
     return search
 
 
 def _search_fields(steps: Sequence[_Step]) -> _Search:
-    """What searches a record, or a part of one, with these fields."""
+    """A function that searches these fields, which come one after the other."""
 
     def search(data: bytes, at: int, path: _Path, unknown_fields: list[UnknownField]) -> int:
         for name, skip, unknown, search_inside in steps:
@@ -525,13 +525,12 @@ def longs_of(field: UnknownField) -> tuple[int, ...]:
     """The numbers of an unknown field whose type is `LONGS`, and whose bytes a file had."""
     numbers: list[int] = []
     _, at = _number(field.data, 0)
-    blocks = _items(field.data, at)
-    size, at = next(blocks)
-    while size:
-        for _ in range(size):
+    items, at = _block_head(field.data, at)
+    while items:
+        for _ in range(items):
             number, at = _number(field.data, at)
             numbers.append(number)
-        size, at = blocks.send(at)
+        items, at = _block_head(field.data, at)
     return tuple(numbers)
 
 
@@ -541,21 +540,21 @@ def types_of(unknown: UnknownFields) -> Types:
     return tuple(sorted({(field.place, field.type) for field in unknown}))
 
 
-def joined(several: Iterable[Types]) -> Types | None:
-    """The unknown fields of several schemas; None if a field has several types, so that no schema
-    has room for it.
+def joined(schemas: Iterable[Types]) -> Types | None:
+    """The unknown fields of several schemas. None if a field has different types in them, so that
+    no schema has room for it.
     """
-    types: dict[tuple[str, ...], str] = {}
-    for some in several:
-        for place, type_ in some:
-            if types.setdefault(place, type_) != type_:
+    type_at: dict[tuple[str, ...], str] = {}
+    for fields in schemas:
+        for place, type_ in fields:
+            if type_at.setdefault(place, type_) != type_:
                 return None
-    return tuple(sorted(types.items()))
+    return tuple(sorted(type_at.items()))
 
 
 def types_in_file(unknown: Iterable[UnknownFields], what: str) -> Types:
-    """The fields of all these records, for a file of which there is only one, such as "the manifest
-    list". Raises `UnsupportedFeature` if it cannot hold them.
+    """The unknown fields of all these records, which must fit into one file. `what` says which
+    file, such as "the manifest list". Raises `UnsupportedFeature` if no schema has room for them.
     """
     of_records = [fields for fields in unknown if fields]
     types = joined(map(types_of, of_records))
@@ -623,10 +622,10 @@ class _Weaver:
         self._names: dict[tuple[str, ...], list[str]] = {}
         for (*place, name), _ in types:
             self._names.setdefault(tuple(place), []).append(name)
-        # The places of unknown fields, and those on the way to them.
+        # The records that get unknown fields, and all places on the way to them.
         self._ways = {place[:depth] for place in self._names for depth in range(len(place) + 1)}
         self._skips: dict[tuple[str, ...], Skip] = {}
-        """What skips the values at a place without unknown fields, for each place that was met."""
+        """A function that skips a value, for each place without unknown fields that was met."""
 
     def record(self, data: bytes, at: int, values: Mapping[_Path, bytes]) -> int:
         """Adds a record with these values, by their paths. Returns where its known fields end."""

@@ -22,8 +22,8 @@ _WordColumn = int | Words
 """One word of every row: a single number if it is the same in all rows, else one number per row."""
 
 FEW_ROWS: Final = 16
-"""Below this many rows a numpy call per word does not pay. So few rows, the longest, are finished
-one by one.
+"""With fewer rows than this, a numpy call for each word does not pay. When only so few rows are
+left, which are the longest, they are finished one by one.
 """
 
 _NANOS_PER: Final = {"ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -195,8 +195,8 @@ class _RowWords:
             self.words[self._starts + position] = column
 
     def put_texts(self, position: int | Ints, texts: _Texts) -> None:
-        """Writes the texts that do not fit into a slot, from this position on. The position differs
-        between rows.
+        """Writes the texts that do not fit into a slot. `position` is the word of its row where a
+        text begins. It differs between rows.
         """
         _scatter(self.words, self._starts + position, texts)
 
@@ -213,8 +213,8 @@ def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
 
 
 def _scatter(words: Words, targets: Ints, texts: _Texts) -> None:
-    """Writes the texts that do not fit into a slot, word by word, for all rows that have such a
-    word.
+    """Writes the texts that do not fit into a slot into `words`. `targets` says at which word the
+    text of each row begins. Each step of the loop writes one word of all texts that have it.
     """
     rows = np.flatnonzero(texts.lengths > INLINE)
     sources = texts.starts[rows]
@@ -291,8 +291,8 @@ def _zeroed(values: Words, null: Flags | None) -> Words:
 
 
 def _timestamp_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Part:
-    """Milliseconds in the slot; for a finer type in the variable part, and the nanoseconds within
-    the millisecond in the slot.
+    """A column of timestamps. The slot has milliseconds. If the type is finer, the milliseconds are
+    in the variable part, and the slot has the nanoseconds within the millisecond.
     """
     values = _raw(column, np.int64)
     nanos_per = _NANOS_PER[column.type.unit]
@@ -413,8 +413,8 @@ def column_values(column: pa.Array, type_: DataType) -> list[Any]:
 
 
 def value_scalar(value: Any, type_: DataType) -> pa.Scalar:
-    """An atomic value in internal form as an Arrow scalar. Raises `pyarrow.ArrowInvalid` for too
-    fine a timestamp.
+    """An atomic value in internal form as an Arrow scalar. Raises `pyarrow.ArrowInvalid` for a
+    timestamp that is finer than its type.
     """
     wanted = arrow_type(type_)
     match type_.root:

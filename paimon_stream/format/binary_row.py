@@ -42,7 +42,7 @@ _FORMS: Final = {
 FIXED: Final = {root: struct.Struct(f"<{form}") for root, form in _FORMS.items()}
 _SLOT: Final = struct.Struct("<ii")
 _LONG: Final = struct.Struct("<q")
-_COUNT: Final = struct.Struct("<i")
+_INT: Final = struct.Struct("<i")
 _ARITY: Final = struct.Struct(">i")
 _NAN: Final = float("nan")
 _SHOWN: Final = 64
@@ -190,9 +190,10 @@ def _put_bytes(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
 
 def _put_map(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
     key_type, value_type = type_.entry
-    keys = _array_bytes(key_type, [pair[0] for pair in value])
-    values = _array_bytes(value_type, [pair[1] for pair in value])
-    _append(out, slot, _COUNT.pack(len(keys)) + keys + values)
+    key_array = _array_bytes(key_type, [key for key, _ in value])
+    value_array = _array_bytes(value_type, [item for _, item in value])
+    size_of_keys = _INT.pack(len(key_array))
+    _append(out, slot, size_of_keys + key_array + value_array)
 
 
 def _append(out: bytearray, slot: int, piece: bytes) -> None:
@@ -209,7 +210,7 @@ def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
     head, width = _array_form(element, len(values))
     size = head + width * len(values)
     out = bytearray(size + -size % 8)
-    _COUNT.pack_into(out, 0, len(values))
+    _INT.pack_into(out, 0, len(values))
     for i, value in enumerate(values):
         if value is None:
             out[4 + (i >> 3)] |= 1 << (i & 7)
@@ -219,11 +220,12 @@ def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
 
 
 def _array_form(element: DataType, count: int) -> tuple[int, int]:
-    """Where the elements of an array begin, and the bytes of one. Before them come the count in 4
-    bytes, and the null bits in words of 4 bytes.
+    """Where the elements of an array begin, and the size of an element, both in bytes. Before the
+    elements come the count in 4 bytes, and the null bits in words of 4 bytes.
     """
     width = FIXED[element.root].size if element.root in FIXED else 8
-    return 4 + (count + 31) // 32 * 4, width
+    head = 4 + (count + 31) // 32 * 4
+    return head, width
 
 
 def _row(types: Sequence[DataType], data: memoryview) -> tuple[Any, ...]:
@@ -265,11 +267,11 @@ def _get_timestamp(data: memoryview, slot: int, type_: DataType) -> int:
 def _get_map(data: memoryview, slot: int, type_: DataType) -> list[tuple[Any, Any]]:
     key_type, value_type = type_.entry
     piece = _piece(data, slot)
-    (size,) = _COUNT.unpack_from(piece)
-    if not 0 <= size <= len(piece) - 4:
-        raise FormatError(f"The keys of a map have {size} of {len(piece)} bytes.")
-    keys = _array(key_type, piece[4 : 4 + size])
-    values = _array(value_type, piece[4 + size :])
+    (size_of_keys,) = _INT.unpack_from(piece)
+    if not 0 <= size_of_keys <= len(piece) - 4:
+        raise FormatError(f"The keys of a map have {size_of_keys} of {len(piece)} bytes.")
+    keys = _array(key_type, piece[4 : 4 + size_of_keys])
+    values = _array(value_type, piece[4 + size_of_keys :])
     if len(keys) != len(values):
         raise FormatError(f"A map has {len(keys)} keys and {len(values)} values.")
     return list(zip(keys, values, strict=True))
@@ -297,7 +299,7 @@ def _piece(data: memoryview, slot: int) -> memoryview:
 
 
 def _array(element: DataType, data: memoryview) -> list[Any]:
-    (count,) = _COUNT.unpack_from(data)
+    (count,) = _INT.unpack_from(data)
     head, width = _array_form(element, count)
     if count < 0 or head + width * count > len(data):
         raise FormatError(f"An array of {count} elements is cut off after {len(data)} bytes.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from paimon_stream.errors import FormatError, InvalidData, UnknownVersion
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
@@ -26,7 +26,7 @@ _INT: Final = struct.Struct(">i")  # numbers are big endian, as in Java's DataOu
 _LONG: Final = struct.Struct(">q")
 _VERSIONS: Final = (11, 12, 13, 14)
 _WITH_CHECK: Final = 14
-"""The first version with a snapshot from which conflicts are looked for."""
+"""The first version that can hold `check_from_snapshot`."""
 _SMALLEST_PARTITION: Final = 12
 # The length, then the header and the slots of the row.
 _SMALLEST_FILE: Final = 4 + 8 + 20 * 8
@@ -74,9 +74,7 @@ class CommitMessage:
     compact_new_index_files: tuple[IndexFileMeta, ...] = ()
     compact_deleted_index_files: tuple[IndexFileMeta, ...] = ()
     check_from_snapshot: int | None = None
-    _read_from: tuple[int, bytes] | None = field(
-        default=None, init=False, repr=False, compare=False
-    )
+    _as_read: "_AsRead | None" = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Turns lists and iterators of files into tuples. Raises `InvalidData` for anything
@@ -95,8 +93,8 @@ class CommitMessage:
             object.__setattr__(self, name, files)
 
     def file_names(self) -> Iterator[str]:
-        """The names of all files that the message adds or removes, of those beside them, and of its
-        index files.
+        """The names of all data files, extra files and index files that the message adds or
+        removes.
         """
         for file in chain.from_iterable(_FILES_OF(self)):
             yield file.file_name
@@ -108,8 +106,8 @@ class CommitMessage:
         hold, and `UnknownVersion`.
         """
         _require_known(version)
-        if self._read_from is not None and self._read_from[0] == version:
-            return self._read_from[1]
+        if self._as_read is not None and self._as_read.version == version:
+            return self._as_read.data
         if self.check_from_snapshot is not None and version < _WITH_CHECK:
             raise InvalidData(
                 f"Messages of version {version} cannot say from which snapshot on conflicts are looked for, and this "
@@ -127,7 +125,9 @@ class CommitMessage:
                 f"Bucket {self.bucket} does not fit into a commit message: {error}."
             ) from None
         lists = _FILES_OF(self)
-        for increment in (lists[: len(_ENCODERS)], lists[len(_ENCODERS) :]):
+        of_write = lists[: len(_ENCODERS)]
+        of_compaction = lists[len(_ENCODERS) :]
+        for increment in (of_write, of_compaction):
             if not any(increment):
                 pieces.append(_EMPTY_INCREMENT)
                 continue
@@ -140,7 +140,7 @@ class CommitMessage:
         return b"".join(pieces)
 
     def _check(self, version: int) -> bytes:
-        """The end of the message, with the snapshot from which conflicts are looked for."""
+        """The end of the message, which holds `check_from_snapshot`."""
         if version < _WITH_CHECK:
             return b""
         if self.check_from_snapshot is None:
@@ -183,6 +183,18 @@ class CommitMessage:
         return messages
 
 
+class _AsRead(NamedTuple):
+    """The bytes that a message was read from.
+
+    Attributes:
+        version: the version of the bytes.
+        data: the bytes.
+    """
+
+    version: int
+    data: bytes
+
+
 # The lists of files in the order of the bytes: those of the write, then those of the compaction.
 _FILE_FIELDS: Final = tuple(
     attribute.name for attribute in fields(CommitMessage) if attribute.default == ()
@@ -191,9 +203,9 @@ _FILES_OF: Final = attrgetter(*_FILE_FIELDS)
 
 
 class _Input(ByteCursor):
-    """Bytes that hold messages of one version, and the current position. Every step checks that
-    enough bytes are left before it creates anything from them. Raises `FormatError` if they are
-    not.
+    """Bytes that hold messages of one version, and the current position. Every method checks that
+    enough bytes are left before it creates anything from them, and raises `FormatError` if there
+    are too few.
     """
 
     cut_off = "A commit message is cut off: {size} bytes at {at} of {length}."
@@ -202,6 +214,10 @@ class _Input(ByteCursor):
         _require_known(version)
         super().__init__(data)
         self.version = version
+
+    def flag(self) -> bool:
+        """The next byte as a flag: False if it is zero."""
+        return self.take(1) != b"\0"
 
     def number(self) -> int:
         """The next number."""
@@ -214,8 +230,8 @@ class _Input(ByteCursor):
         return value
 
     def count(self, smallest: int) -> int:
-        """The number of entries that follow, each of at least `smallest` bytes. If these need
-        more bytes than are left, the number is refused before any entry is read.
+        """The number of entries that follow, each of at least `smallest` bytes. If so many entries
+        need more bytes than are left, the number is refused before any entry is read.
         """
         count = self.number()
         if count < 0 or count * smallest > len(self.raw) - self.at:
@@ -267,10 +283,12 @@ def _read(source: _Input) -> "CommitMessage":
     if len(partition) < _SMALLEST_PARTITION:
         raise FormatError(f"A commit message has a partition of {len(partition)} bytes.")
     bucket = source.number()
-    total_buckets = source.number() if source.take(1) != b"\0" else None
-    lists = (*_increment(source), *_increment(source))
-    files: dict[str, Any] = dict(zip(_FILE_FIELDS, lists, strict=True))
-    has_check = source.version >= _WITH_CHECK and source.take(1) != b"\0"
+    has_total_buckets = source.flag()
+    total_buckets = source.number() if has_total_buckets else None
+    of_write = _increment(source)
+    of_compaction = _increment(source)
+    files: dict[str, Any] = dict(zip(_FILE_FIELDS, (*of_write, *of_compaction), strict=True))
+    has_check = source.version >= _WITH_CHECK and source.flag()
     message = CommitMessage(
         partition=partition,
         bucket=bucket,
@@ -278,8 +296,8 @@ def _read(source: _Input) -> "CommitMessage":
         check_from_snapshot=source.long_number() if has_check else None,
         **files,
     )
-    as_read = (source.version, source.raw[start : source.at])
-    object.__setattr__(message, "_read_from", as_read)
+    as_read = _AsRead(version=source.version, data=source.raw[start : source.at])
+    object.__setattr__(message, "_as_read", as_read)
     return message
 
 

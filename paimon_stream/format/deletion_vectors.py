@@ -22,8 +22,8 @@ VERSION: Final = b"\x01"
 
 _SIZE_BYTES: Final = 4
 _CHECKSUM_BYTES: Final = 4
-"""A record is its size, then the magic number and the bitmap, which the size counts, then a
-CRC-32.
+"""A record has its size, the magic number, the bitmap, and a CRC-32. The size counts the bytes of
+the magic number and of the bitmap.
 """
 
 _MAGIC_32: Final = struct.pack(">i", 1581511376)
@@ -82,7 +82,8 @@ def encode_vector(positions: Positions, *, bits64: bool) -> tuple[bytes, int]:
     else:
         content = _MAGIC_32 + _encode_bitmap(positions)
     record = struct.pack(">i", len(content)) + content + struct.pack(">I", crc32(content))
-    return record, len(record) if bits64 else len(content)
+    length = len(record) if bits64 else len(content)
+    return record, length
 
 
 def _encode_bitmap(values: Positions) -> bytes:
@@ -109,9 +110,11 @@ def _encode_bitmap(values: Positions) -> bytes:
 
 def _split(values: Positions, bits: int) -> list[tuple[int, Positions]]:
     """The values by their upper bits, each group with the lower `bits`."""
+    if not len(values):
+        return []
     highs, starts = np.unique(values >> bits, return_index=True)
     lows = np.split(values & ((1 << bits) - 1), starts[1:])
-    return list(zip(highs.tolist(), lows, strict=len(highs) > 0))
+    return list(zip(highs.tolist(), lows, strict=True))
 
 
 def record_of(data: bytes, place: DeletionRange, path: str) -> bytes:
@@ -128,7 +131,8 @@ def record_of(data: bytes, place: DeletionRange, path: str) -> bytes:
     around_content = _SIZE_BYTES + _CHECKSUM_BYTES
     record = data[place.offset : place.offset + max(place.length, 0) + around_content]
     size = around_content + int.from_bytes(record[:_SIZE_BYTES], "big")
-    if len(record) < size or size < 16 or data[:1] != VERSION:
+    is_whole = 16 <= size <= len(record)
+    if not is_whole or data[:1] != VERSION:
         raise _unreadable(place, path, "it is cut off")
     return record[:size]
 
@@ -146,7 +150,8 @@ def _positions(data: bytes, place: DeletionRange, rows: int) -> Positions:
         raise ValueError(f"it begins with {magic.hex()}")
     count = len(positions)
     is_beyond_file = count > 0 and positions[-1] >= rows
-    if source.remaining or is_beyond_file or place.cardinality not in (None, count):
+    fits_entry = place.cardinality is None or place.cardinality == count
+    if source.remaining or is_beyond_file or not fits_entry:
         raise ValueError(f"it marks {count} rows of {rows}, and its entry says {place.cardinality}")
     return positions
 
@@ -158,7 +163,10 @@ def _checked_content(data: bytes, place: DeletionRange) -> bytes:
     (size,) = struct.unpack_from(">i", data, place.offset)
     start = place.offset + _SIZE_BYTES
     content = data[start : start + max(0, size)]
-    if size < 8 or len(content) != size or place.length not in (size, size + 8):
+    is_whole = size >= 8 and len(content) == size
+    # The entry of a vector with 64 bits counts the whole record.
+    fits_entry = place.length in (size, size + _SIZE_BYTES + _CHECKSUM_BYTES)
+    if not is_whole or not fits_entry:
         raise ValueError(f"{size} bytes do not fit the {place.length} of its entry, or the file")
     if struct.unpack_from(">I", data, start + size)[0] != crc32(content):
         raise ValueError("its checksum is wrong")
@@ -166,8 +174,8 @@ def _checked_content(data: bytes, place: DeletionRange) -> bytes:
 
 
 def _bitmaps(source: "_Source", rows: int) -> Positions:
-    """The values of a 64-bit bitmap: bitmaps of 32 bits, each with the upper 32 bits of its
-    values.
+    """The values of a 64-bit bitmap. It consists of 32-bit bitmaps, before each of which come the
+    upper 32 bits of its values.
     """
     pieces = [np.empty(0, np.int64)]
     previous_high = -1
@@ -213,7 +221,8 @@ def _bitmap(source: "_Source", rows: int) -> Positions:
             low = np.flatnonzero(
                 np.unpackbits(np.frombuffer(source.take(8192), np.uint8), bitorder="little")
             )
-        if len(low) != size or low[-1] >> 16 or (np.diff(low) <= 0).any():
+        is_ascending = (np.diff(low) > 0).all()
+        if len(low) != size or low[-1] >= 1 << 16 or not is_ascending:
             raise ValueError("one of its containers has other values than it says")
         pieces.append(low + (key << 16))
     return np.concatenate(pieces)

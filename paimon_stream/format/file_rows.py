@@ -187,7 +187,8 @@ def decode_data_file(data: bytes, version: int = 11) -> entries.DataFileMeta:
             for slot, (name, null_bit, _, read) in zip(slots, _COLUMNS, strict=True)
         }
         if not header & _NO_SEQUENCES:
-            values["unknown"] = (field_of_longs(_SEQUENCES, _longs(data, sequences_slot)),)
+            sequences = _sequence_numbers(data, sequences_slot)
+            values["unknown"] = (field_of_longs(_SEQUENCES, sequences),)
         return entries.DataFileMeta(**values)
     except (struct.error, UnicodeDecodeError) as error:
         raise FormatError(f"{len(data)} bytes are not the row of a data file: {error}.") from None
@@ -230,11 +231,12 @@ def _stats(data: bytes, slot: int) -> entries.SimpleStats:
     header, low, high, counts = _STATS_SLOTS.unpack_from(row)
     if header & 0x700:  # the null bits of the three fields
         raise FormatError("The statistics of a data file have NULL in a NOT NULL field.")
-    return entries.SimpleStats(_bytes(row, low), _bytes(row, high), _counts(_piece(row, counts)))
+    null_counts = _optional_longs(_piece(row, counts), "null counts")
+    return entries.SimpleStats(_bytes(row, low), _bytes(row, high), null_counts)
 
 
-def _array_of(array: bytes, what: str) -> tuple[int, int]:
-    """The number of elements of an array, and where they begin."""
+def _array_head(array: bytes, what: str) -> tuple[int, int]:
+    """The number of elements of an array, and where they begin. `what` names them in messages."""
     (count,) = _COUNT.unpack_from(array)
     head = 4 + (count + 31) // 32 * 4
     if count < 0 or head + 8 * count > len(array):
@@ -242,17 +244,18 @@ def _array_of(array: bytes, what: str) -> tuple[int, int]:
     return count, head
 
 
-def _longs(data: bytes, slot: int) -> list[int]:
-    """The numbers of an array whose elements are NOT NULL."""
-    values = _counts(_piece(data, slot))
+def _sequence_numbers(data: bytes, slot: int) -> list[int]:
+    """The sequence numbers in an array, whose elements are NOT NULL."""
+    values = _optional_longs(_piece(data, slot), "sequence numbers")
     numbers = [value for value in values if value is not None]
     if len(numbers) < len(values):
         raise FormatError("An array of sequence numbers has NULL elements.")
     return numbers
 
 
-def _counts(array: bytes) -> tuple[int | None, ...]:
-    count, head = _array_of(array, "null counts")
+def _optional_longs(array: bytes, what: str) -> tuple[int | None, ...]:
+    """The numbers in an array, of which those that are NULL are None."""
+    count, head = _array_head(array, what)
     values: tuple[int, ...] = struct.unpack_from(f"<{count}q", array, head)
     nulls = int.from_bytes(array[4:head], "little")
     if not nulls:
@@ -262,7 +265,7 @@ def _counts(array: bytes) -> tuple[int | None, ...]:
 
 def _names(data: bytes, slot: int) -> tuple[str, ...]:
     array = _piece(data, slot)
-    count, head = _array_of(array, "names")
+    count, head = _array_head(array, "names")
     if any(array[4:head]):
         raise FormatError("An array of names has NULL elements.")
     slots = struct.unpack_from(f"<{count}q", array, head)
@@ -332,7 +335,7 @@ _INDEX_TYPES: Final = {
         map(parse_type, (*_BEFORE_GLOBAL_INDEX, f"ROW<{_GLOBAL_INDEX}, f5 BYTES>"))
     ),
 }
-"""The types of an index file's values, by the version of the message that brought them."""
+"""The types of an index file's values, by the first version of messages that has these types."""
 
 
 def encode_index_file(file: entries.IndexFileMeta, version: int = 11) -> bytes:
@@ -340,9 +343,8 @@ def encode_index_file(file: entries.IndexFileMeta, version: int = 11) -> bytes:
     version cannot hold.
     """
     if version >= _SOURCE_META_VERSION:
-        return encode_row(
-            _INDEX_TYPES[_SOURCE_META_VERSION], (*index_values(file)[:-1], file.global_index)
-        )
+        *values, _ = index_values(file)
+        return encode_row(_INDEX_TYPES[_SOURCE_META_VERSION], (*values, file.global_index))
     if file.global_index is not None and file.global_index.source_meta is not None:
         raise InvalidData(
             f"Index file {file.file_name!r} has source metadata, which messages of version 11 lack. "

@@ -75,7 +75,7 @@ def encode_index_manifest(
     plain = BytesIO()
     newer: list[UnknownFields] = []
 
-    def close() -> None:
+    def end_block() -> None:
         records = plain.getvalue()
         if types:
             records = with_unknown(records, newer, _SCHEMA_JSON, types)
@@ -85,10 +85,10 @@ def encode_index_manifest(
         fastavro.schemaless_writer(plain, _PARSED_SCHEMA, _record(entry))
         newer.append(_newer(entry))
         if plain.tell() >= _FULL_BLOCK:
-            close()
+            end_block()
             plain = BytesIO()
             newer = []
-    close()
+    end_block()
     return encode_file(extended(_SCHEMA_JSON, types), codec.codec, blocks)
 
 
@@ -111,7 +111,8 @@ def _record(entry: IndexManifestEntry) -> dict[str, Any]:
         ranges = [dict(zip(_RANGE_FIELDS, place, strict=True)) for place in deletions]
     index: dict[str, Any] | None = None
     if global_index is not None:
-        index = dict(zip(_GLOBAL_INDEX_FIELDS, map(_as_avro, global_index), strict=False))
+        # The last field, the source metadata, is not among these values (`_newer`).
+        index = dict(zip(_GLOBAL_INDEX_FIELDS[:-1], map(_as_avro, global_index), strict=True))
     return {
         "_VERSION": VERSION,
         "_KIND": int(FileKind.ADD),

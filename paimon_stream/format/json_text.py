@@ -24,8 +24,8 @@ _MOST_VALUES: Final = 1_000_000
 """The most values in one file. An empty list takes three bytes of text and 64 bytes of memory."""
 
 _DEEPEST: Final = 250
-"""How deep values may be nested. A type that is nested 100 deep (`format/types.py`) needs 200 and a
-few.
+"""How deep values may be nested. A type that is nested 100 deep (`format/types.py`) needs a little
+more than 200 levels.
 """
 
 _MOST_DIGITS: Final = 100
@@ -167,9 +167,7 @@ BROKEN: Final = (
     EOFError,
     struct.error,
 )
-"""What Python and its libraries raise while they make values of bytes that are not what they should
-be.
-"""
+"""What Python and its libraries raise when they decode bytes that are not what they should be."""
 
 
 @contextmanager
@@ -291,9 +289,11 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
     """
     first_line, _, after_first_line = data.partition(b"\n")
     words = first_line.decode("utf-8", "replace").split(" ")
-    if len(words) != 4 or words[:2] != ["paimon-stream", kind] or not _NUMBER.fullmatch(words[2]):
+    is_of_kind = len(words) == 4 and words[:2] == ["paimon-stream", kind]
+    if not is_of_kind or not _NUMBER.fullmatch(words[2]):
         raise _corrupt(kind, path, "its first line is not the expected one")
-    version = int(words[2])
+    _, _, version_text, checksum = words
+    version = int(version_text)
     newest = _VERSIONS[kind]
     if version > newest:
         raise UnknownVersion(
@@ -304,7 +304,7 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
     if version < 1:
         raise _corrupt(kind, path, "no release has written its version")
     content = after_first_line.removesuffix(b"\n")
-    if words[3] != f"sha256:{hashlib.sha256(content).hexdigest()}":
+    if checksum != f"sha256:{hashlib.sha256(content).hexdigest()}":
         raise _corrupt(kind, path, "its checksum does not match")
     try:
         body = parse_json(content)

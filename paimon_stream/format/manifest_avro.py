@@ -147,7 +147,7 @@ _MANIFEST_LIST_JSON: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", "
 # -- writing --------------------------------------------------------------------------------------
 def divided(entries: Sequence[ManifestEntry]) -> Iterator[tuple[Sequence[ManifestEntry], Types]]:
     """The entries in as few parts as their unknown fields allow, because a manifest has one schema.
-    With each part come its unknown fields, which nearly always are none.
+    Each part comes with its unknown fields. Nearly always there are none.
     """
     if not any(entry.file.unknown for entry in entries):
         yield entries, ()
@@ -167,9 +167,9 @@ def divided(entries: Sequence[ManifestEntry]) -> Iterator[tuple[Sequence[Manifes
 def encode_entries(
     entries: Sequence[ManifestEntry], codec: Compressor, types: Types = ()
 ) -> list[AvroBlock]:
-    """Compressed blocks of these entries, as `manifest_of_blocks` takes them: one, or several if it
-    would be larger than `FULL_BLOCK`. `types` has all of their unknown fields. Raises `InvalidData`
-    for an entry that no reader would accept.
+    """Compressed blocks of these entries, as `manifest_of_blocks` takes them: one block, or several
+    if one would be larger than `FULL_BLOCK`. `types` has all unknown fields of the entries. Raises
+    `InvalidData` for an entry that no reader would accept.
     """
     plain = entries_bytes(entries)
     if types:
@@ -378,12 +378,12 @@ _TAIL_ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (
 # -- reading --------------------------------------------------------------------------------------
 _MOST_DIFFERENT: Final = 256 << 20
 _DIFFERENT_PER_BYTE: Final = 512
-"""The most bytes of different long values in a manifest are `_MOST_DIFFERENT`, and
-`_DIFFERENT_PER_BYTE` for each of its own bytes.
+"""The different long values of a manifest have at most `_MOST_DIFFERENT` bytes, and
+`_DIFFERENT_PER_BYTE` more for each byte of the manifest.
 """
 
 _LONG: Final = 128
-"""Shorter texts and bytes are not shared."""
+"""The most bytes of a text, or of bytes, that is not shared between entries."""
 
 _WORD: Final = 8
 _KNOWN: Final = len(PATHS)
@@ -406,8 +406,8 @@ def decode_manifest(
     Args:
         data: the bytes of the manifest.
         path: the manifest, for messages.
-        holds: called with a partition; whether its entries are wanted. None if all are.
-        of_interest: called with a block; whether it is decoded. None if all are.
+        holds: says of a partition whether its entries are wanted. None if all are.
+        of_interest: says of a block whether it is decoded. None if all are.
 
     Raises:
         CorruptMetadata: the manifest cannot be read.
@@ -466,21 +466,21 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
 
 
 class _Shared(dict[Any, Any]):
-    """Values that several entries have, each kept once. The bytes of different values in a manifest
-    of `size` bytes are limited, because values that compress well take many times more memory than
-    bytes of the file.
+    """Values that several entries have, each held once. The bytes of different values are limited,
+    because values that compress well take many times more memory than the file has bytes. `size` is
+    the bytes of the file.
     """
 
     def __init__(self, size: int) -> None:
         self._remaining = _MOST_DIFFERENT + _DIFFERENT_PER_BYTE * size
 
     def once(self, value: Any, size: int) -> Any:
-        """The value, or an equal one that was kept before. `size` is its bytes. Raises `ValueError`
+        """The value, or an equal one that was met before. `size` is its bytes. Raises `ValueError`
         if there are too many different values.
         """
-        kept = self.get(value)
-        if kept is not None:
-            return kept
+        earlier = self.get(value)
+        if earlier is not None:
+            return earlier
         self._remaining -= size
         if self._remaining < 0:
             raise ValueError("it has more different values than a file of its size can hold")
@@ -489,13 +489,13 @@ class _Shared(dict[Any, Any]):
 
 
 def _tuple(items: Sequence[Any], shared: _Shared) -> tuple[Any, ...]:
-    """The items as a tuple, of which equal ones are kept only once."""
+    """The items as a tuple. Equal tuples are one object."""
     values: tuple[Any, ...] = shared.once(tuple(items), _WORD * len(items))
     return values
 
 
 def _text(value: Any, shared: _Shared) -> Any:
-    """The text or bytes; a long value is kept only once."""
+    """The text or bytes. Equal long values are one object."""
     return shared.once(value, len(value)) if len(value) > _LONG else value
 
 
@@ -504,9 +504,8 @@ def _stats(
 ) -> SimpleStats:
     if not counts and low == high == of_entries.EMPTY_ROW:
         return of_entries.EMPTY_STATS
-    return SimpleStats(
-        _text(low, shared), _text(high, shared), _tuple(counts, shared) if counts else ()
-    )
+    null_counts = _tuple(counts, shared) if counts else ()
+    return SimpleStats(_text(low, shared), _text(high, shared), null_counts)
 
 
 def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:

@@ -55,8 +55,9 @@ def footer_start(size: int, tail: bytes) -> int:
     """Where the footer begins in a file of `size` bytes with `tail` as its last `TAIL` bytes.
     Raises `FormatError`.
     """
-    start = size - TAIL - int.from_bytes(tail[:4], "little")
-    if tail[4:] != MAGIC or start < 0 or size - TAIL - start > MOST_FOOTER:
+    footer_size = int.from_bytes(tail[:4], "little")
+    start = size - TAIL - footer_size
+    if tail[4:] != MAGIC or start < 0 or footer_size > MOST_FOOTER:
         raise FormatError("it does not end like a Parquet file")
     return start
 
@@ -76,12 +77,12 @@ def declare_int96(footer: bytes, columns: frozenset[int]) -> bytes:
 
 
 def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -> bytes:
-    """The end of a file, from its footer on, with another type of columns.
+    """The end of a file, from its footer on, in which some columns have another type.
 
     Args:
         footer: the end of the file.
-        chosen: whether a column is changed, by its number among the leaves, and by its element of
-            the schema or the metadata of its chunk.
+        chosen: says whether a column is changed. It gets the column's number among the leaves, and
+            either the column's element of the schema or the metadata of one of its chunks.
         type_: the new type.
     """
     metadata = _ThriftReader(footer).struct()
@@ -111,10 +112,13 @@ def _structs(struct: Struct, field: int) -> list[Struct]:
     if field not in struct:
         return []
     _, value = struct[field]
-    if not isinstance(value, tuple) or value[0] != _STRUCT:
+    if not isinstance(value, tuple):
         raise FormatError("its footer is damaged")
-    items: list[Struct] = value[1]
-    return items
+    item_kind, items = value
+    if item_kind != _STRUCT:
+        raise FormatError("its footer is damaged")
+    structs: list[Struct] = items
+    return structs
 
 
 class _ThriftReader(ByteCursor):
@@ -163,7 +167,7 @@ def _write(out: bytearray, struct: Struct) -> None:
             out.append((step << 4) | kind)
         else:
             out.append(kind)
-            _write_varint(out, field << 1 ^ field >> 63)
+            _write_varint(out, _zigzag(field))
         previous = field
         if kind not in (_TRUE, _FALSE):
             _write_value(out, kind, value)
@@ -172,7 +176,7 @@ def _write(out: bytearray, struct: Struct) -> None:
 
 def _write_value(out: bytearray, kind: int, value: Any) -> None:
     if kind in _INTEGERS:
-        _write_varint(out, value << 1 ^ value >> 63)
+        _write_varint(out, _zigzag(value))
     elif kind == _STRUCT:
         _write(out, value)
     elif kind in (_LIST, _SET):
@@ -188,8 +192,13 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
         out += value
 
 
+def _zigzag(number: int) -> int:
+    """The reverse of `unzigzag`, for a number of 64 bits."""
+    return (number << 1) ^ (number >> 63)
+
+
 def _write_varint(out: bytearray, number: int) -> None:
     while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
+        out.append((number & 0x7F) | 0x80)
         number >>= 7
     out.append(number)

@@ -80,8 +80,9 @@ class _Stream(Protocol):
 
 
 def _streamed(stream: _Stream, packed: bytes, limit: int) -> tuple[bytes, bytes]:
-    """The plain bytes, and the bytes that follow the compressed ones. Of more than `limit` plain
-    bytes, it returns `limit` + 1, which the caller refuses. Raises `EOFError` if there is no end.
+    """The plain bytes, and the bytes that follow the compressed ones. If there are more than
+    `limit` plain bytes, `limit` + 1 of them are returned, and the caller refuses them. Raises
+    `EOFError` if the compressed bytes do not end.
     """
     plain = stream.decompress(packed, limit + 1)
     if not stream.eof and len(plain) <= limit:
@@ -90,7 +91,7 @@ def _streamed(stream: _Stream, packed: bytes, limit: int) -> tuple[bytes, bytes]
 
 
 def _streamed_alone(stream: _Stream, packed: bytes, limit: int) -> bytes:
-    """The plain bytes of `_streamed`. Raises `EOFError` if there is no end, or bytes follow it."""
+    """The plain bytes of `_streamed`. Also raises `EOFError` if bytes follow the compressed ones."""
     plain, unused = _streamed(stream, packed, limit)
     if unused:
         raise EOFError
@@ -116,10 +117,10 @@ def _zstd(packed: bytes, limit: int) -> bytes:
 
 
 def _zstd_size(packed: bytes) -> int | None:
-    """The size that the first frame notes for its content, None if it notes none (RFC 8878, chapter
-    3.1).
+    """The size that the header of the first frame gives for its content; None if it gives none (RFC
+    8878, chapter 3.1).
     """
-    # A header has at most 18 bytes. A frame with a noted size that is shorter is streamed.
+    # A header has at most 18 bytes. A frame that is shorter is streamed, even if it gives a size.
     if len(packed) < 18 or packed[:4] != _ZSTD_MAGIC:
         return None
     descriptor = packed[4]

@@ -97,18 +97,26 @@ class Snapshot:
         return self.delta_manifest_list
 
     @property
-    def manifest_lists(self) -> tuple[tuple[str, int | None], ...]:
-        """The names of its manifest lists and their sizes: base, delta and, if there is one,
-        changelog.
-        """
-        lists = (
-            (self.base_manifest_list, self.base_manifest_list_size),
-            (self.delta_manifest_list, self.delta_manifest_list_size),
-        )
-        changelog = self.changelog_manifest_list
-        return (
-            lists if changelog is None else (*lists, (changelog, self.changelog_manifest_list_size))
-        )
+    def manifest_lists(self) -> "tuple[ManifestListRef, ...]":
+        """Its manifest lists: base, delta and, if there is one, changelog."""
+        base = ManifestListRef(self.base_manifest_list, self.base_manifest_list_size)
+        delta = ManifestListRef(self.delta_manifest_list, self.delta_manifest_list_size)
+        if self.changelog_manifest_list is None:
+            return base, delta
+        changelog = ManifestListRef(self.changelog_manifest_list, self.changelog_manifest_list_size)
+        return base, delta, changelog
+
+
+class ManifestListRef(NamedTuple):
+    """A manifest list, as a snapshot refers to it.
+
+    Attributes:
+        name: the name of the file in `manifest/`.
+        size: its bytes; None if the writer left them out.
+    """
+
+    name: str
+    size: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,8 +193,8 @@ _FIELDS: Final = tuple(_json_field(attribute) for attribute in fields(Snapshot)[
 """All fields but `unknown`."""
 
 _OF_TAGS: Final = ("tagCreateTime", "tagTimeRetained")
-_KNOWN: Final = frozenset((*(json_name for _, json_name, *_ in _FIELDS), *_OF_TAGS))
-"""The keys of snapshots and of tags, whose own keys are not part of the snapshot."""
+_KNOWN: Final = frozenset((*(json_field.key for json_field in _FIELDS), *_OF_TAGS))
+"""The keys of snapshots, and those that only tags have, which are not part of the snapshot."""
 
 _FILE_NAMES: Final = (
     "base_manifest_list",
@@ -217,6 +225,15 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
     return indented(node, 2, " : ").encode()
 
 
+def _is_of_type(value: Any, json_type: type) -> bool:
+    """Whether a JSON value is of this type. An integer must have 64 bits or less."""
+    if isinstance(value, bool):
+        return False
+    if isinstance(value, int):
+        return json_type is int and -(2**63) <= value < 2**63
+    return isinstance(value, json_type)
+
+
 _ADVICE: Final = "Restore the file, or roll the table back to an older snapshot."
 
 
@@ -241,8 +258,7 @@ def decode_snapshot(data: bytes, path: str, advice: str = _ADVICE) -> Snapshot:
                 if is_required:
                     values[attribute] = _OPTIONAL_ON_READ[key]
                 continue
-            has_type = isinstance(value, json_type) and not isinstance(value, bool)
-            if not has_type or (json_type is int and not -(2**63) <= value < 2**63):
+            if not _is_of_type(value, json_type):
                 raise ValueError(f"{key!r} is {value!r:.80}, not of type {json_type.__name__}")
             values[attribute] = value
         values["unknown"] = unknown_members(node, _KNOWN)

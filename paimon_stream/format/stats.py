@@ -54,9 +54,11 @@ def _order_of_integer(number: struct.Struct, general_order: RowOrder) -> RowOrde
     """The order of rows of one integer: the same as `general_order`, and several times faster."""
 
     def order(row: bytes) -> Any:
+        has_shape = row[:4] == _ROW_OF_ONE and len(row) == _NUMBER_AT + 8
         # The header's second byte has the null bit of the first column.
-        if row[:4] == _ROW_OF_ONE and len(row) == _NUMBER_AT + 8 and not row[5] & 1:
-            return ((True, number.unpack_from(row, _NUMBER_AT)[0]),)
+        if has_shape and not row[5] & 1:
+            (value,) = number.unpack_from(row, _NUMBER_AT)
+            return ((True, value),)
         return general_order(row)
 
     return order
@@ -120,8 +122,8 @@ class StatsMode:
                 return stats._replace(min=None, max=None)
             case "truncate" if isinstance(stats.min, str) or isinstance(stats.max, str):
                 upper = None if stats.max is None else _truncate_upper(stats.max, self.length)
-                known = upper is not None and stats.min is not None
-                lower = stats.min[: self.length] if known else None
+                has_both_bounds = upper is not None and stats.min is not None
+                lower = stats.min[: self.length] if has_both_bounds else None
                 return ColumnStats(min=lower, max=upper, null_count=stats.null_count)
             case _:
                 return stats
@@ -146,9 +148,9 @@ def parse_mode(mode: str) -> StatsMode:
 
 
 def _truncate_upper(value: str, length: int) -> str | None:
-    """An upper bound of at most `length` code points; None if there is none. The last code point
-    that can be increased is increased, and the code points after it are cut. Surrogates are
-    skipped; Java does not skip them, so its bound is too small.
+    """An upper bound of at most `length` code points; None if there is none. Of the first `length`
+    code points, the last one that can be increased is increased, and those after it are cut.
+    Surrogates are skipped. Java does not skip them, so its bound is too small.
     """
     if len(value) <= length:
         return value
@@ -218,7 +220,8 @@ def decode_stats(
     if stats.min_values[:4] == bytes(4) and not stats.null_counts:
         return {}
     column_stats = _column_stats([column.type for column in covered], stats)
-    return {column.name: known for column, known in zip(covered, column_stats, strict=True)}
+    names = [column.name for column in covered]
+    return dict(zip(names, column_stats, strict=True))
 
 
 def _column_stats(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats]:
@@ -241,8 +244,8 @@ def schema_of_statistics(data: bytes, path: str) -> int:
 
 
 def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> SimpleStats:
-    """The exact statistics of the partitions of entries, or of a `Counter` of them. Raises
-    `FormatError`.
+    """The exact statistics of partitions. A partition may come several times: once for each entry
+    of a manifest, or as often as a `Counter` says. Raises `FormatError`.
     """
     rows = [
         (deserialize_partition(types, partition), count)

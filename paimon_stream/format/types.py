@@ -64,7 +64,8 @@ class DataType:
         key: the type of the keys of a MAP.
         element: the type of the elements of an ARRAY or a MULTISET, and of the values of a MAP.
         fields: the members of a ROW.
-        unknown: what the JSON object of a nested type has beside these. It makes no other type.
+        unknown: the other members of a nested type's JSON object. Types that differ only in them
+            are equal.
     """
 
     root: TypeRoot
@@ -175,7 +176,7 @@ class DataField:
         type: its type.
         description: what it holds, for people.
         default_value: the value, as text, that is written in place of NULL.
-        unknown: what its JSON object has beside these. It makes no other column.
+        unknown: the other members of its JSON object. Columns that differ only in them are equal.
     """
 
     id: int
@@ -329,9 +330,9 @@ class _SqlType:
 
     def _atomic(self, part: re.Match[str]) -> "DataType":
         """The type that a match of `_ATOMIC` says."""
-        words, precision, scale, zone, not_null = part.groups()
+        words, precision_digits, scale_digits, zone, not_null = part.groups()
         keyword = " ".join(words.upper().split())
-        numbers = [int(digits) for digits in (precision, scale) if digits]
+        numbers = [int(digits) for digits in (precision_digits, scale_digits) if digits]
         if max(numbers, default=0) > MAX_LENGTH:
             raise self._not_a_type()
         if keyword in ("VARIANT", "BLOB", "VECTOR"):
@@ -344,9 +345,8 @@ class _SqlType:
             precision=_precision(root, keyword, numbers),
             scale=scale,
         )
-        if root is TypeRoot.DECIMAL and not (
-            1 <= type_.precision <= 38 and type_.scale <= type_.precision
-        ):
+        is_decimal = 1 <= type_.precision <= 38 and type_.scale <= type_.precision
+        if root is TypeRoot.DECIMAL and not is_decimal:
             raise CorruptMetadata(f"Not a decimal type: {self._sql!r:.200}.")
         if root in _WITH_PRECISION and type_.precision > 9:
             raise CorruptMetadata(

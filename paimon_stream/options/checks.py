@@ -131,8 +131,8 @@ def store_options() -> tuple[Option[Any], ...]:
 
 
 def of_table(stored: Mapping[str, str]) -> dict[str, str]:
-    """The options in a table's schema without those that have the prefix of sink options.
-    These count only if they are given to a writer.
+    """The options in a table's schema, without those that have the prefix of sink options. Sink
+    options have an effect only if they are given to a writer.
     """
     return {key: value for key, value in stored.items() if not _is_of_sinks(key)}
 
@@ -152,9 +152,9 @@ def _declared(module: ModuleType) -> tuple[Option[Any], ...]:
 
 
 def check_sink_options(options: Mapping[str, str], additional: Iterable[str] | None = None) -> None:
-    """Raises `InvalidOption` for sink options that do not exist (and suggests the nearest one that
-    does) or do not parse. Checks the other options as `check_table_options` does, with the same
-    arguments.
+    """Raises `InvalidOption` for a sink option that does not exist or does not parse. The error
+    suggests the nearest option that exists. Other options are passed to `check_table_options`, with
+    `additional`.
     """
     keys = [option.key for option in sink_options()]
     known = _by_name(of_sinks)
@@ -266,7 +266,7 @@ _MOST_SHOWN: Final = 60
 class Arguments:
     """Checks the arguments of one call that concerns the table at this location. Each check takes
     the argument's name and value, and raises `InvalidOption`. None is accepted if `optional` is
-    true, and as a mapping.
+    set. In place of a mapping it is always accepted.
     """
 
     def __init__(self, table: str) -> None:
@@ -276,7 +276,8 @@ class Arguments:
         """The flag, True or False; other values that count as true or false are refused."""
         if isinstance(value, np.bool_):
             return cast(Flag, bool(value))
-        if not isinstance(value, bool) and not (optional and value is None):
+        is_left_out = optional and value is None
+        if not isinstance(value, bool) and not is_left_out:
             raise self.wrong(name, value, _allowed("True or False", optional=optional))
         return value
 
@@ -314,13 +315,15 @@ class Arguments:
         """
         if optional and value is None:
             return
-        if not isinstance(value, str) or not (may_be_blank or value.strip()):
+        is_text = isinstance(value, str) and (may_be_blank or value.strip() != "")
+        if not is_text:
             allowed = "text" if may_be_blank else "text that is not blank"
             raise self.wrong(name, value, _allowed(allowed, optional=optional))
 
     def function(self, name: str, value: object, *, optional: bool = False) -> None:
         """Checks that it can be called."""
-        if not callable(value) and not (optional and value is None):
+        is_left_out = optional and value is None
+        if not callable(value) and not is_left_out:
             raise self.wrong(name, value, _allowed("a function", optional=optional))
 
     def mapping(
@@ -361,7 +364,8 @@ class Arguments:
         is_long = isinstance(value, str | bytes) and len(value) > _MOST_SHOWN
         is_huge = isinstance(value, int) and not LONG[0] <= value <= LONG[1]
         is_plain = isinstance(value, str | bytes | int | float)
-        if value is None or (is_plain and not (secret or is_long or is_huge)):
+        is_hidden = secret or is_long or is_huge
+        if value is None or (is_plain and not is_hidden):
             shown = repr(value)
         else:
             shown = f"of type {type(value).__name__}"
@@ -400,9 +404,9 @@ Moment: TypeAlias = dt.datetime | dt.timedelta | str | int
 
 
 def age_or_time(text: str) -> dt.timedelta | dt.datetime:
-    """The age or the time that a text denotes. Raises `ValueError` for any other text, and for a
-    long number without a unit: `20261125` may be a day, and `1795653282788` a time, and neither is
-    meant as an age.
+    """The age or the time that a text denotes. Raises `ValueError` for any other text. It also
+    raises it for a long number without a unit, which is hardly meant as an age: `20261125` may be a
+    day, and `1795653282788` a time.
     """
     if re.fullmatch(r"\s*\d{8,}\s*", text):
         raise ValueError(
@@ -426,11 +430,12 @@ def age_of(value: Age, name: str, table: str) -> dt.timedelta:
     Raises:
         InvalidOption: the value is no age.
     """
+    age: object = value
     with suppress(ValueError, OverflowError):
         if isinstance(value, str):
-            return dt.timedelta(milliseconds=duration(value))
-    if isinstance(value, dt.timedelta) and value >= dt.timedelta(0):
-        return value
+            age = dt.timedelta(milliseconds=duration(value))
+    if isinstance(age, dt.timedelta) and age >= dt.timedelta(0):
+        return age
     raise InvalidOption(
         f"{name} is {value!r}, which is not an age. Nothing was changed. "
         "Give an age such as '7 d' or '36 h', or a timedelta.",

@@ -30,10 +30,16 @@ def _merge_mode(value: str) -> str:
 
 def _operation_mapping(value: str) -> Mapping[str, str]:
     """Row kinds by token: `c=+I,u=+U,d=-D`."""
-    pairs = [pair.split("=") for pair in value.split(",") if pair.strip()]
-    if not pairs or not all(len(pair) == 2 and pair[1].strip() in _ROW_KINDS for pair in pairs):
+    kinds: dict[str, str] = {}
+    are_right = True
+    for pair in value.split(","):
+        if pair.strip():
+            token, _, kind = pair.partition("=")
+            kinds[token.strip()] = kind.strip()
+            are_right = are_right and kind.strip() in _ROW_KINDS
+    if not kinds or not are_right:
         raise ValueError("not a list such as 'c=+I,u=+U,d=-D'; the kinds are +I, -U, +U and -D")
-    return {token.strip(): kind.strip() for token, kind in pairs}
+    return kinds
 
 
 def _millis(text: str) -> int:

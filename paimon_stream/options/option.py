@@ -128,7 +128,7 @@ def integer(text: str) -> int:
 
 
 def between(least: int, most: int, refusal: str) -> Callable[[str], int]:
-    """A whole number within these bounds. `refusal` is the text of the error for any other."""
+    """A parser of whole numbers within these bounds. `refusal` is the error for other numbers."""
 
     def parse(text: str) -> int:
         number = integer(text)
@@ -221,7 +221,7 @@ def names(value: str) -> frozenset[str]:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """One of these words."""
+    """A parser of one of these words, in any letter case."""
 
     def parse(value: str) -> str:
         lowered_value = value.strip().lower()
@@ -236,9 +236,11 @@ _FORM_TOKEN: Final = re.compile(
     r"(?P<letters>([A-Za-z])\2*)|'(?P<quoted>(?:[^']|'')*)'|(?P<sign>.)", re.DOTALL
 )
 _MOST_SECTIONS: Final = 10
-"""Each section doubles the time in which a text is found not to have the form."""
+"""The most sections in a form. With each section, it takes twice as long to find that a text does
+not have the form.
+"""
 _MOST_LETTERS: Final = {"y": 19, "u": 19, "S": 9}
-"""How often a letter may be repeated; twice for the others."""
+"""How often a letter may come in a row. Letters that are not listed may come twice."""
 _FIXED_WIDTH: Final = re.compile(r"([MdHms])\1(?!\1)|S")
 """A number of fixed width."""
 
@@ -258,8 +260,8 @@ def time_form(value: str) -> re.Pattern[str]:
 
 
 def _part_of_form(token: re.Match[str]) -> str:
-    """The regular expression of one token of a form. As in Java, a number has all digits except
-    those of the fixed-width numbers that follow it.
+    """The regular expression of one token of a form. As in Java, a number takes all digits, unless
+    a number of fixed width follows it directly.
     """
     sign = token["sign"] or ""
     if token["letters"] is None and sign not in ("{", "}", "#", "'"):
@@ -272,7 +274,8 @@ def _part_of_form(token: re.Match[str]) -> str:
         raise ValueError(
             f"{token[0]!r} is not read here; use yyyy, yy, MM, M, dd, d, HH, H, mm, m, ss, s and S"
         )
-    if width == 2 or width > 3 or letter == "S":
+    has_fixed_width = width == 2 or width > 3 or letter == "S"
+    if has_fixed_width:
         group = "Y" if letter in "yu" and width == 2 else letter
         return f"(?P<{group}>[0-9]{{{width}}})"
     text_behind = token.string[token.end() :]
@@ -301,7 +304,8 @@ class Options(Mapping[str, str]):
     ) -> None:
         self._location = location
         self._raw = {**lowered(table), **lowered(overrides or {})}
-        self._values: dict[str, Any] = {}  # nobody changes one: they are looked up many times
+        # Values are looked up many times. Nobody changes them.
+        self._values: dict[str, Any] = {}
 
     def value(self, option: Option[T]) -> T:
         """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is

@@ -41,8 +41,8 @@ class KnownName:
 
     Attributes:
         option: the option.
-        rank: of several names in one source, the lowest rank counts.
-        inverse: the name means the opposite of the option.
+        rank: if a source gives an option by several names, the name of the lowest rank counts.
+        inverse: whether the name means the opposite of the option.
     """
 
     option: StoreOption
@@ -89,11 +89,14 @@ def _without_owner(kind: str, folded: str, owners: Iterable[str]) -> str:
 
 
 def is_of_another(kind: str, name: str) -> bool:
-    """Whether Hadoop's form of a name is of another bucket or account than the location's."""
+    """Whether a name has Hadoop's form for the option of one bucket or account. The caller has found
+    that it is not for the bucket or account of the location.
+    """
     folded = folded_name(kind, name)
     if kind == "s3":
         return folded.startswith("bucket.")
-    return any(folded.startswith(f"{known}.") and "." in known for known in _BY_NAME[kind])
+    names_with_dots = [known for known in _BY_NAME[kind] if "." in known]
+    return any(folded.startswith(f"{known}.") for known in names_with_dots)
 
 
 @lru_cache(1024)
@@ -109,7 +112,9 @@ def is_secret(name: str) -> bool:
 
 
 def _is_declared_secret(kind: str, folded: str) -> bool:
-    """Whether a folded name is a secret option's, perhaps with an owner before or after it."""
+    """Whether a folded name is that of a secret option, perhaps with an owner before or after
+    it.
+    """
     return any(
         folded == known or folded.startswith(f"{known}.") or folded.endswith(f".{known}")
         for known, option in _BY_NAME[kind].items()

@@ -23,8 +23,8 @@ _BROKEN: Final = (*BROKEN, MemoryError, *SCHEMA_ERRORS)
 _PRIMITIVES: Final = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _BATCH_BYTES: Final = 32 << 20
 """After reading this many bytes, records are returned even if they are fewer than asked for."""
-_KEPT: Final = "surrogateescape"
-"""How Python text keeps bytes that are not UTF-8 (PEP 383)."""
+_ESCAPES: Final = "surrogateescape"
+"""The error handler by which Python text holds bytes that are not UTF-8 (PEP 383)."""
 
 
 def read_avro(
@@ -57,7 +57,7 @@ def read_avro(
 
 
 def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Iterator[list[Any]]:
-    """The records of the blocks, about `batch_rows` at a time, fewer if they are large."""
+    """The records of the blocks, at most `batch_rows` at a time, and fewer if they are large."""
     held: list[Any] = []
     size = 0
     for block in blocks:
@@ -68,7 +68,7 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
         data = b"".join((zigzag(block.records), block.data, zigzag(0)))
         stream = io.BytesIO(data)
         try:
-            held += fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=_KEPT)
+            held += fastavro.schemaless_reader(stream, schema, None, handle_unicode_errors=_ESCAPES)
         except _BROKEN as broken:
             raise FormatError(
                 f"one of its blocks does not fit its schema: {in_words(broken)}"
@@ -90,7 +90,7 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
     """
     try:
         node = parse_json(text)
-        # Where Java takes rows of these columns for nullable, the schema is a union with null.
+        # Java writes a union with null if it regards the rows as nullable.
         record = node[-1] if isinstance(node, list) else node
         if record["type"] != "record":
             raise FormatError("its schema is not a record")
@@ -101,8 +101,8 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
 
 
 def _renamed(node: Any, names: dict[str, str]) -> Any:
-    """The type with a generated name for every named type, also where it is used. `names` has the
-    generated names so far, by the file's names.
+    """The type with generated names, both where named types are defined and where they are used.
+    `names` has the generated names so far, by the file's names, and gets those of this type.
     """
     if isinstance(node, str):
         return node if node in _PRIMITIVES else names[node]
@@ -162,12 +162,12 @@ def _texts(values: list[Any], wanted: pa.DataType) -> pa.Array:
     try:
         return pa.array(values, wanted)
     except UnicodeEncodeError:
-        encoded = [None if value is None else value.encode(errors=_KEPT) for value in values]
+        encoded = [None if value is None else value.encode(errors=_ESCAPES) for value in values]
         return pa.array(encoded, pa.binary()).view(wanted)
 
 
 def _structs(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
-    """Structs of records, whose fields have generated names."""
+    """Structs made from records, whose fields have generated names."""
     members = []
     for position, member in enumerate(type_.fields):
         key = f"f{position}"
@@ -178,8 +178,8 @@ def _structs(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Arra
 
 
 def _maps(values: list[Any], type_: DataType, wanted: pa.DataType) -> pa.Array:
-    """A map with text keys is an Avro map. Any other map is an array of records of key and
-    value.
+    """Maps. In the file, a map with text keys is an Avro map. Any other map is an array of records,
+    each with a key and a value.
     """
     pairs = [None if value is None else _pairs(value) for value in values]
     flat = list(chain.from_iterable(of_map or () for of_map in pairs))
@@ -210,8 +210,8 @@ def _lists(values: list[Any], wanted: pa.DataType, items: pa.Array) -> pa.Array:
 
 
 def _decimals(values: list[Any], wanted: pa.DataType) -> pa.Array:
-    """Unscaled numbers, stored big endian in as few bytes as possible, as Arrow's 128-bit
-    decimals.
+    """Arrow's 128-bit decimals, made from unscaled numbers that are stored big endian in as few
+    bytes as possible.
     """
     numbers = (int.from_bytes(value or b"", "big", signed=True) for value in values)
     raw = b"".join(number.to_bytes(16, "little", signed=True) for number in numbers)

@@ -11,8 +11,8 @@ Values are converted as Java converts them when it reads (tried on 1.4.2), with 
 Integers wrap around. DECIMALs that do not fit become NULL. Strings are cut and padded.
 `convert_decimals` rounds DECIMALs in 256 bits, `convert_texts` makes text and bytes, and
 `convert_parsed` makes values of text. Conversions to or from the time zone of a JVM, and those to
-the text of a FLOAT or DOUBLE, which depends on the version of Java, are refused. Statistics of
-columns of another type never leave a file or a row group out.
+the text of a FLOAT or DOUBLE, which depends on the version of Java, are refused. No file or row
+group is skipped because of the statistics of a column whose type has changed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -68,8 +68,8 @@ _CASTS: Final = (
     ({TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}, _SECONDS),
     ({TypeRoot.ARRAY, TypeRoot.MAP, TypeRoot.ROW}, _STRINGS),
 )
-"""From which types to which types values are converted. `_text_inside` says what must be
-convertible inside the nested types."""
+"""From which types to which types values are converted. A nested type becomes text only if the
+types inside it do (`_text_inside`)."""
 _OF_ANOTHER_ZONE: Final = "it depends on the time zone of each JVM"
 REFUSED: Final = (
     (_FLOATS, _STRINGS, "the text of the number depends on the version of Java"),
@@ -84,7 +84,9 @@ REFUSED: Final = (
         _OF_ANOTHER_ZONE,
     ),
 )
-"""From which types to which types Java converts values, and this package does not, and why."""
+"""Conversions that Java does and this package does not: from which types, to which types, and why
+not.
+"""
 
 _MILLIS_PER_DAY: Final = 86_400_000
 _FIRST_SECOND: Final = -(2**63) // PER_SECOND["ns"] + 1
@@ -122,14 +124,15 @@ def check_evolution(column: str, source: DataType, target: DataType, later: bool
         column: the column's name, for messages.
         source: the type in a file.
         target: the type that is wanted.
-        later: whether `source` came after `target`, so that values may not fit.
+        later: whether `source` is the newer of the two types, so that values may not fit.
 
     Raises:
         UnsupportedFeature: there is no such conversion.
         IncompatibleSchema: `source` came later, and is not the same type.
     """
-    is_leaf = not (source.is_nested and target.is_nested)
-    if later and is_leaf and source.with_nullable(target.nullable) != target:
+    are_both_nested = source.is_nested and target.is_nested
+    are_equal = source.with_nullable(target.nullable) == target
+    if later and not are_both_nested and not are_equal:
         raise IncompatibleSchema(
             f"Column {column!r} is {source} in files of the table, and was {target} when the table "
             "was loaded. Load the table again, and restart a query that reads it.",
@@ -159,7 +162,9 @@ def _is_castable(old: TypeRoot, new: TypeRoot) -> bool:
 
 
 def _why_refused(old: TypeRoot, new: TypeRoot) -> str:
-    """The reason as the end of a sentence; empty where Java does not convert, either."""
+    """The reason as the end of a sentence. It is empty if Java does not convert these types,
+    either.
+    """
     for sources, targets, reason in REFUSED:
         if old in sources and new in targets:
             return f", because {reason}"
@@ -170,8 +175,9 @@ _STRING: Final = DataType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
 
 
 def _text_inside(type_: DataType) -> DataType:
-    """The same ARRAY, MAP or ROW with STRING as its innermost types, as a nested value that becomes
-    text has it on the way. A MULTISET has no text in Java; as an innermost type it is refused.
+    """The same ARRAY, MAP or ROW with STRING as its innermost types. A nested value gets this type
+    before it becomes text. A MULTISET has no text in Java. Here it counts as an innermost type, and
+    its conversion to STRING is then refused.
     """
     if not type_.is_nested or type_.root is TypeRoot.MULTISET:
         return _STRING
@@ -210,8 +216,8 @@ def convert(
 
     Raises:
         FormatError: the array does not hold `source`.
-        InvalidData: text is not UTF-8 (Java writes such text, too), text does not parse, or a
-            number that becomes a DECIMAL is NaN or infinite.
+        InvalidData: text is not UTF-8, which Java writes, too. Or text does not parse, or a number
+            that becomes a DECIMAL is NaN or infinite.
         UnsupportedFeature: Arrow cannot hold a moment in the finer unit of `target`.
     """
     if target.root is TypeRoot.ROW:
@@ -362,7 +368,8 @@ def normalize(array: pa.Array, type_: DataType) -> pa.Array:
 def _cast(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
     """Converts an array from `source`'s Arrow type to `target`'s. Only for types that
     `check_evolution` allows. Raises `OverflowError` for moments that `target`'s Arrow type cannot
-    hold, and `NotParsed`, also for numbers that are not finite and become DECIMALs.
+    hold. Raises `NotParsed` for text that does not parse, and for numbers that are not finite and
+    should become DECIMALs.
     """
     wanted = arrow_type(target)
     if source.with_nullable(True) == target.with_nullable(True):
@@ -403,8 +410,8 @@ def _refuse_not_finite(array: pa.Array) -> None:
 
 
 def _to_timestamp(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Timestamps of days, of the milliseconds of a TIME, or of integers, which are epoch seconds.
-    Raises `OverflowError`.
+    """Timestamps, made from days, from the milliseconds of a TIME, or from integers, which are
+    epoch seconds. Raises `OverflowError`.
     """
     wanted = arrow_type(target)
     if source.root is TypeRoot.TIME:
@@ -417,9 +424,10 @@ def _to_timestamp(array: pa.Array, source: DataType, target: DataType) -> pa.Arr
 
 
 def _from_timestamp(array: pa.Array, target: DataType) -> pa.Array:
-    """Timestamps as days, as times of the day, or as integers, which are epoch seconds. Like Java,
-    drops digits beyond milliseconds by rounding down. Days and seconds are then rounded towards
-    zero. A time before 1970 is that of its day; Java 1.4 makes a negative TIME of it.
+    """Timestamps as days, as times of the day, or as integers, which are epoch seconds. As in Java,
+    digits beyond milliseconds are dropped by rounding down, and days and seconds are then rounded
+    towards zero. The TIME of a moment before 1970 is counted from the beginning of its day; Java
+    1.4 makes a negative TIME of it.
     """
     millis = _floor_to(array, pa.timestamp("ms"))
     if target.root is TypeRoot.TIME:
@@ -433,8 +441,8 @@ def _from_timestamp(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _to_precision(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Timestamps of another precision. Like Java, drops digits beyond milliseconds by rounding
-    down, and digits up to them by rounding towards zero. Raises `OverflowError`.
+    """Timestamps of another precision. As in Java, a precision of 3 or more is reached by rounding
+    down, and a lower precision by rounding towards zero. Raises `OverflowError`.
     """
     wanted = arrow_type(target)
     if target.precision >= source.precision:
@@ -451,7 +459,9 @@ def _to_precision(array: pa.Array, source: DataType, target: DataType) -> pa.Arr
 
 
 def _finer(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Timestamps in a unit that is not coarser. Raises `OverflowError` beyond what it can hold."""
+    """Timestamps in the same unit or a finer one. Raises `OverflowError` for moments that the unit
+    cannot hold.
+    """
     try:
         return array.cast(wanted)
     except pa.ArrowInvalid:
@@ -501,8 +511,8 @@ def out_of_range(what: str, path: str, **context: str) -> UnsupportedFeature:
 
 
 def _numbers(array: pa.Array, change: Callable[[Longs], Longs], dtype: npt.DTypeLike) -> pa.Array:
-    """Applies `change` to the 64-bit values of an array; NULL stays NULL. The result is of
-    `dtype`.
+    """The 64-bit values of an array, changed by `change`, as numbers of type `dtype`. NULL stays
+    NULL.
     """
     values = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return pa.array(change(values).astype(dtype), mask=nulls(array))
@@ -528,7 +538,7 @@ def _truncated(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
     # Only NaN is replaced; infinities become limits like other large numbers.
     values = np.trunc(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf))
-    # As a DOUBLE, the largest BIGINT is one larger, so numbers that are equal to it are replaced,
+    # The largest BIGINT as a DOUBLE is larger by one. So numbers that equal the limit are replaced,
     # too.
     over = values >= float(limits.max)
     under = values <= float(limits.min)

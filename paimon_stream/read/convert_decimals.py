@@ -61,9 +61,10 @@ def float_to_decimal(array: pa.Array, wanted: pa.Decimal128Type) -> pa.Array:
 
 
 def to_float(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """DECIMALs as DOUBLE or FLOAT (`wanted`), as in Java. For a type of more than 18 digits, it is
-    the nearest DOUBLE. For the others two DOUBLEs are divided, which gives the nearest one only if
-    the unscaled value is below 2^53. A FLOAT is made from the DOUBLE, so it is rounded twice.
+    """DECIMALs as DOUBLE or FLOAT (`wanted`), as in Java. A DECIMAL of more than 18 digits becomes
+    the nearest DOUBLE. For another DECIMAL, two DOUBLEs are divided, which gives the nearest DOUBLE
+    only if the unscaled value is below 2^53. A FLOAT is made from that DOUBLE, so it is rounded
+    twice.
     """
     if array.type.precision > _COMPACT:
         doubles = array.cast(pa.string()).cast(pa.float64())

@@ -46,7 +46,7 @@ def _within_blanks(name: str, most: int) -> str:
 
 
 _BEHIND_A_BLANK: Final = r"(?s)\A([^ ]+) .*\z"
-"""A DATE ends before the first blank, unless that is its first character."""
+"""A DATE with something behind a blank. It ends before the blank, unless it begins with it."""
 _DATE: Final = (
     rf"\A{_within_blanks('year', 4)}"
     rf"(?:-{_within_blanks('month', 2)}(?:-{_within_blanks('day', 2)})?)?\z"
@@ -91,7 +91,7 @@ def parsed(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _checked(array: pa.Array, pattern: str) -> pa.Array:
-    """The array, if each of its values matches. Raises `NotParsed`."""
+    """Returns the array if each of its values matches. Raises `NotParsed` otherwise."""
     _refuse_any(pc.invert(pc.match_substring_regex(array, pattern)))
     return array
 
@@ -104,7 +104,7 @@ def _refuse_any(is_wrong: pa.Array) -> None:
 
 
 def _integer(array: pa.Array, target: DataType) -> pa.Array:
-    """Digits after the point are cut off. Nothing before the point is 0."""
+    """Integers. Digits after the point are cut off. Without digits before the point, it is 0."""
     digits = pc.replace_substring_regex(_checked(array, _INTEGER), r"\A\+|\..*\z", "")
     is_zero = pc.is_in(digits, pa.array(["", "-"]))
     return pc.if_else(is_zero, "0", digits).cast(pa.int64())
@@ -136,7 +136,7 @@ def _boolean(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _date(array: pa.Array, target: DataType) -> pa.Array:
-    """Without a month or a day, it is the first one."""
+    """Days. Without a month it is the first month, and without a day the first day."""
     numbers, texts = _apart(array)
     texts = pc.replace_substring_regex(texts, _BEHIND_A_BLANK, r"\1")
     days = pc.extract_regex(_checked(texts, _DATE), _DATE)
@@ -144,8 +144,8 @@ def _date(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _moment(array: pa.Array, target: DataType) -> pa.Array:
-    """Digits beyond the precision are cut off. Raises `OverflowError` beyond Arrow's
-    nanoseconds.
+    """Timestamps. Digits beyond the precision are cut off. Raises `OverflowError` for moments that
+    Arrow's nanoseconds cannot hold.
     """
     numbers, texts = _apart(array)
     unit = _EPOCH_UNITS.get(target.precision)
@@ -157,8 +157,8 @@ def _moment(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _apart(array: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """The whole numbers among texts, as BIGINT, and the other texts. Each is NULL where the other
-    is not.
+    """Two arrays: the whole numbers among the texts, as BIGINT, and the other texts. Where one of
+    the arrays has a value, the other has NULL.
     """
     is_whole = pc.match_substring_regex(array, _WHOLE)
     nothing = pa.scalar(None, array.type)
@@ -167,7 +167,9 @@ def _apart(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _moment_of_text(array: pa.Array, target: DataType) -> pa.Array:
-    """If the month has no such day, it is the last of the month. Without a day, it is the first."""
+    """Timestamps of texts that are not whole numbers. If the month has no such day, its last day is
+    meant. Without a day, its first day is meant.
+    """
     parts = pc.extract_regex(_checked(array, _MOMENT), _MOMENT)
     # Java has a year 0 in a DATE, but not in a TIMESTAMP.
     _refuse_any(pc.equal(pc.struct_field(parts, "year"), "0000"))
@@ -196,7 +198,9 @@ def _moment_of_text(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _in_month(in_first_day: pa.Array, days: pa.Array) -> pa.Array:
-    """Moments at the same time of other days of the month, or of its last day if it has fewer."""
+    """The moments, moved from the first day of their month to these days, at the same time. If a
+    month has fewer days, its last day is taken.
+    """
     _refuse_any(pc.or_(pc.less(days, 1), pc.greater(days, 31)))
     moments = _plus_days(in_first_day, pc.subtract(days, 1))
     is_beyond = pc.not_equal(pc.month(moments), pc.month(in_first_day))
@@ -208,8 +212,8 @@ def _plus_days(moments: pa.Array, days: pa.Array) -> pa.Array:
 
 
 def _time(array: pa.Array, target: DataType) -> pa.Array:
-    """Milliseconds of the day, rounded half up by the fourth digit after the point, whatever the
-    precision is. Minutes and seconds may be more than 59; those that are missing are 0.
+    """Milliseconds of the day. Whatever the precision is, they are rounded half up by the fourth
+    digit after the point. Minutes and seconds may be more than 59, and are 0 if they are missing.
     """
     millis, texts = _apart(array)
     parts = pc.extract_regex(_checked(texts, _TIME), _TIME)
@@ -225,7 +229,7 @@ def _time(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _number(parts: pa.Array, name: str) -> pa.Array:
-    """A part of a clock as a number; nothing is 0."""
+    """A part of a clock as a number. A missing part is 0."""
     return _two_digits(parts, name).cast(pa.int64())
 
 
@@ -236,7 +240,7 @@ def _day(parts: pa.Array) -> pa.Array:
 
 
 def _of_day(parts: pa.Array, name: str) -> pa.Array:
-    """The two digits of a month or a day. Nothing is the first one."""
+    """The two digits of a month or a day. A missing one is "01"."""
     is_missing = pc.equal(pc.struct_field(parts, name), "")
     return pc.if_else(is_missing, "01", _two_digits(parts, name))
 

@@ -15,8 +15,8 @@ _NULL: Final = "null"
 
 
 def to_string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """CHAR, VARCHAR or STRING of values of another type. Bytes become text without a change. Texts
-    of other values are cut, and for CHAR they are padded.
+    """Values of another type as CHAR, VARCHAR or STRING. Bytes become text without a change. The
+    texts of other values are cut to the length, and padded to it for CHAR.
     """
     if source.is_binary:
         return array.cast(pa.string())
@@ -31,7 +31,9 @@ def to_string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 
 
 def to_binary(array: pa.Array, target: DataType) -> pa.Array:
-    """BINARY, VARBINARY or BYTES of text or bytes. They are cut, and for BINARY they are padded."""
+    """Text or bytes as BINARY, VARBINARY or BYTES. They are cut to the length, and padded to it for
+    BINARY.
+    """
     content = array.cast(pa.binary())
     if target.precision == MAX_LENGTH:
         return content
@@ -83,12 +85,14 @@ def nested_to_string(array: pa.Array) -> pa.Array:
     if pa.types.is_map(array.type):
         keys = _text_inside(array.keys)
         elements = pc.binary_join_element_wise(keys, _text_inside(array.items), " -> ")
-        brackets = ("{", "}")
+        opening = "{"
+        closing = "}"
     else:
         elements = _text_inside(array.values)
-        brackets = ("[", "]")
+        opening = "["
+        closing = "]"
     lists = with_elements(array, pa.list_(elements.type), elements)
-    return pc.binary_join_element_wise(brackets[0], pc.binary_join(lists, ", "), brackets[1], "")
+    return pc.binary_join_element_wise(opening, pc.binary_join(lists, ", "), closing, "")
 
 
 def _text_inside(array: pa.Array) -> pa.Array:

@@ -16,10 +16,10 @@ import tempfile
 from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count, pairwise
-from typing import Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -67,16 +67,38 @@ class Section:
     @property
     def single(self) -> ManifestEntry | None:
         """The section's only file; None if it has several."""
-        return self.runs[0][0] if len(self.runs) == len(self.runs[0]) == 1 else None
+        files = self.files
+        return files[0] if len(files) == 1 else None
 
 
 class _Range(NamedTuple):
-    """The keys of a file: the first, the last, and the file's age. Ranges are sorted by these."""
+    """The keys of a file.
+
+    Attributes:
+        first: the first key.
+        last: the last key.
+        age: the file's place in the order of commits.
+        entry: the file.
+    """
 
     first: Key
     last: Key
     age: int
     entry: ManifestEntry
+
+
+class _RunInMaking(NamedTuple):
+    """A run to which files are added. Such runs are sorted by their last keys.
+
+    Attributes:
+        last: the last key of the files so far.
+        number: decides between runs with the same last key.
+        files: the files so far, in key order.
+    """
+
+    last: Key
+    number: int
+    files: list[ManifestEntry]
 
 
 def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
@@ -95,7 +117,7 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
     oldest_first = sorted(files, key=lambda entry: -entry.file.level)
     ages = {id(entry): age for age, entry in enumerate(oldest_first)}
     ranges = [_range(types, entry, ages[id(entry)]) for entry in files]
-    ranges.sort(key=lambda range_: range_[:3])
+    ranges.sort(key=lambda range_: (range_.first, range_.last, range_.age))
     in_order: list[Section] = []
     overlapping: list[_Range] = []
     bound: Key = ()
@@ -113,9 +135,9 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
 def with_older(
     newer: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]
 ) -> Iterator[Section]:
-    """The `newer` sections, each with the `older` files that may have keys of it. The older files
-    are of higher levels, on each of which no two files have the same keys. Raises `FormatError` for
-    keys that cannot be decoded.
+    """The `newer` sections, each with the `older` files that may have keys of that section. The
+    older files are on higher levels. On one such level, no two files have the same keys. Raises
+    `FormatError` for keys that cannot be decoded.
     """
     levels: defaultdict[int, list[_Range]] = defaultdict(list)
     for entry in older:
@@ -131,28 +153,28 @@ def with_older(
         for ranges in levels.values():
             start = bisect_left(ranges, first, key=lambda range_: range_.last)
             end = bisect_right(ranges, last, key=lambda range_: range_.first)
-            if start < end:
-                runs.append(tuple(range_.entry for range_ in ranges[start:end]))
-                ages |= {range_.entry.file.file_name: range_.age for range_ in ranges[start:end]}
+            overlapping = ranges[start:end]
+            if overlapping:
+                runs.append(tuple(range_.entry for range_ in overlapping))
+                ages |= {range_.entry.file.file_name: range_.age for range_ in overlapping}
         yield replace(section, ages=ages, looked_up=tuple(runs))
 
 
 def _section(ranges: Sequence[_Range]) -> Section:
-    """Builds the runs: a file joins the run that ends first if it begins after that end, else it
-    starts a new run.
+    """The section of these ranges, which are in key order. A file is added to the run that ends
+    first if the file begins after that end. Otherwise it starts a new run.
     """
-    # Each run with its last key and its number, which decides between runs with the same last key.
-    runs: list[tuple[Key, int, list[ManifestEntry]]] = []
+    runs: list[_RunInMaking] = []  # a heap: the run that ends first is at its front
     numbers = count()
     for range_ in ranges:
-        if runs and runs[0][0] < range_.first:
-            _, number, run = heapq.heappop(runs)
-            run.append(range_.entry)
-            heapq.heappush(runs, (range_.last, number, run))
+        if runs and runs[0].last < range_.first:
+            ends_first = heapq.heappop(runs)
+            ends_first.files.append(range_.entry)
+            heapq.heappush(runs, ends_first._replace(last=range_.last))
         else:
-            heapq.heappush(runs, (range_.last, next(numbers), [range_.entry]))
+            heapq.heappush(runs, _RunInMaking(range_.last, next(numbers), [range_.entry]))
     return Section(
-        tuple(tuple(run) for _, _, run in runs),
+        tuple(tuple(run.files) for run in runs),
         {range_.entry.file.file_name: range_.age for range_ in ranges},
     )
 
@@ -167,8 +189,8 @@ def _key(types: Sequence[DataType], row: bytes) -> Key:
 
 
 def _comparable(value: Any) -> Any:
-    """A value of a key in a form that compares as Java orders it. Numbers get a 0 before them, NaN
-    a 1.
+    """A value of a key in a form that compares as Java orders it. A float becomes a pair: a 0 and
+    the number, or `_NAN`.
     """
     if isinstance(value, float):
         return _NAN if math.isnan(value) else (0, value)
@@ -186,13 +208,13 @@ def _scalar(scalar: Any) -> Any:
 
 
 PIECE_ROWS: Final = (4_096, 65_536, 524_288)
-"""Rows read from a run at a time: the minimum, the maximum, and the maximum of all runs
-together.
+"""How many rows are read from a run at a time: the minimum, the maximum, and the maximum for all
+runs together.
 """
 
 PIECE_BYTES: Final = 2**23
-"""Bytes read from all runs together at a time, compressed as in the files, because rows may be
-wide.
+"""About how many bytes are read from all runs together at a time, as they are in the files. This
+limits the memory where rows are wide.
 """
 
 MOST_RUNS: Final = 64
@@ -203,8 +225,18 @@ _SPILLED_BYTES: Final = 2**20
 """Bytes of a piece in the temporary file, before they are compressed."""
 _SPILLED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
-Piece = tuple[ManifestEntry, pa.RecordBatch]
-"""Rows in key order, and the file that they come from."""
+
+class Piece(NamedTuple):
+    """Rows in key order.
+
+    Attributes:
+        entry: the file that they come from.
+        rows: the rows.
+    """
+
+    entry: ManifestEntry
+    rows: pa.RecordBatch
+
 
 ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
 """Returns the rows of a file in batches; the number is the most rows of a batch."""
@@ -219,15 +251,14 @@ def merged_batches(
     """
     for pieces in whole_keys(spec, section, read):
         levels = levels_of(pieces) if spec.lookup else None
-        rows = (batch for _, batch in pieces)
+        rows = (piece.rows for piece in pieces)
         yield from merge_rows(spec, rows, keep_deletes=keep_deletes, levels=levels).to_batches()
 
 
 def levels_of(pieces: Sequence[Piece]) -> Ints:
     """The level of each row of these pieces."""
-    return np.repeat(
-        [entry.file.level for entry, _ in pieces], [batch.num_rows for _, batch in pieces]
-    )
+    levels = [piece.entry.file.level for piece in pieces]
+    return np.repeat(levels, [piece.rows.num_rows for piece in pieces])
 
 
 def whole_keys(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[list[Piece]]:
@@ -251,7 +282,7 @@ def whole_keys(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[li
     def pieces_of(files: Iterable[ManifestEntry]) -> Iterator[Piece]:
         for entry in files:
             for batch in read(entry, min(piece_rows, _rows_in(entry, piece_bytes))):
-                yield entry, batch
+                yield Piece(entry, batch)
 
     def run_of(files: Iterable[ManifestEntry]) -> "_Run":
         return _Run(spec, pieces_of(files))
@@ -262,7 +293,7 @@ def whole_keys(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[li
         return
     new = [entry for entry in reading_order(section) if not entry.file.level]
     of_higher_levels = [[entry for entry in files if entry.file.level] for files in section.runs]
-    with _Spill(spec, section) as spill:
+    with _spill(spec, section) as spill:
         # Level 0 is read first: if it has more than `MOST_RUNS` files, all their rows go to the
         # temporary file before any row is returned.
         joined = spill.in_few_runs([run_of([entry]) for entry in new])
@@ -281,8 +312,8 @@ def reading_order(section: Section) -> list[ManifestEntry]:
 def _steps(
     section: Section, runs: "list[_Run]", looked_up: "Sequence[_Run]" = ()
 ) -> Iterator[list[Piece]]:
-    """All rows of the keys up to each bound, in pieces, oldest first. Rows of the runs that are
-    looked up are among them only if the other runs have some.
+    """The rows of the keys from one bound to the next, in pieces, oldest first. Rows that are
+    looked up are returned only together with rows of the other runs.
     """
     # `fill` reads the next piece of each run that holds nothing. Runs that have ended are dropped.
     while runs := [run for run in runs if run.fill()]:
@@ -294,8 +325,21 @@ def _steps(
         if pieces:
             yield sorted(
                 [*pieces, *pieces_looked_up],
-                key=lambda piece: section.ages[piece[0].file.file_name],
+                key=lambda piece: section.ages[piece.entry.file.file_name],
             )
+
+
+@contextmanager
+def _spill(spec: MergeSpec, section: Section) -> Iterator["_Spill"]:
+    """A context with a temporary file for a section."""
+    name = f"a temporary file in {tempfile.gettempdir()}"
+    with writing(name):
+        file = tempfile.TemporaryFile()  # noqa: SIM115 – closed below
+    try:
+        yield _Spill(spec, section, file, name)
+    finally:
+        with suppress(OSError):  # what could not be written has been reported
+            file.close()
 
 
 class _Spill:
@@ -303,19 +347,12 @@ class _Spill:
     order of their files, because only a merge of all rows of a key is right for all merge engines.
     """
 
-    def __init__(self, spec: MergeSpec, section: Section) -> None:
+    def __init__(self, spec: MergeSpec, section: Section, file: IO[bytes], name: str) -> None:
+        """`name` is what messages call the file."""
         self._spec = spec
         self._section = section
-        self._name = f"a temporary file in {tempfile.gettempdir()}"
-
-    def __enter__(self) -> "_Spill":
-        with writing(self._name):
-            self._file = tempfile.TemporaryFile()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with suppress(OSError):  # what could not be written has been reported
-            self._file.close()
+        self._file = file
+        self._name = name
 
     def in_few_runs(self, runs: "list[_Run]") -> "list[_Run]":
         """The rows of these runs, which are in the order of commits, as at most `MOST_RUNS`
@@ -327,22 +364,23 @@ class _Spill:
         return runs
 
     def _joined(self, runs: "list[_Run]") -> "_Run":
-        """One run with the rows of these runs. Each piece of it has the age of one of the joined
-        files. So the age of no other file may lie between their ages.
+        """One run with the rows of these runs. Each of its pieces has the age of one of the joined
+        files. So no other file may be older than one joined file and younger than another.
         """
         places: list[tuple[ManifestEntry, int]] = []
         for pieces in _steps(self._section, runs):
-            rows = pa.Table.from_batches([batch for _, batch in pieces])
+            oldest = pieces[0].entry
+            rows = pa.Table.from_batches([piece.rows for piece in pieces])
             ordered, starts = in_key_order(self._spec, rows)
             piece_rows = max(_FEWEST_ROWS, _SPILLED_BYTES * rows.num_rows // max(1, rows.nbytes))
             wanted = np.arange(0, rows.num_rows, piece_rows)
             # All rows of a key are in one piece: each cut moves back to the first row of its key.
             cuts = np.unique(starts[np.searchsorted(starts, wanted, side="right") - 1]).tolist()
             for start, end in pairwise([*cuts, rows.num_rows]):
-                places.append((pieces[0][0], self._written(ordered.slice(start, end - start))))
-        return _Run(self._spec, ((entry, self._read(place)) for entry, place in places))
+                places.append((oldest, self._write(ordered.slice(start, end - start))))
+        return _Run(self._spec, (Piece(entry, self._read(place)) for entry, place in places))
 
-    def _written(self, rows: pa.Table) -> int:
+    def _write(self, rows: pa.Table) -> int:
         """Writes the rows to the file. Returns where they begin in it."""
         with writing(self._name):
             place = self._file.seek(0, os.SEEK_END)
@@ -369,7 +407,7 @@ class _Run:
         self._table = spec.table
         self._source = pieces
         self._held: deque[Piece] = deque()
-        """What was read and not taken yet."""
+        """The pieces that were read and not taken yet."""
         self.ended = False
         self.last_key: Key = ()
 
@@ -380,37 +418,40 @@ class _Run:
             if piece is None:
                 self.ended = True
                 break
-            entry, batch = piece
-            if batch.num_rows:
-                self._check_order(entry, batch)
+            if piece.rows.num_rows:
+                self.last_key = self._checked_last_key(piece)
                 self._held.append(piece)
         return bool(self._held)
 
-    def _check_order(self, entry: ManifestEntry, batch: pa.RecordBatch) -> None:
-        key = self._key_at(batch)
-        if self.last_key and key(0) <= self.last_key:
+    def _checked_last_key(self, piece: Piece) -> Key:
+        """The last key of a piece. Raises `FormatError` if the piece does not begin behind the rows
+        that were read before it.
+        """
+        key_at = self._key_at(piece.rows)
+        if self.last_key and key_at(0) <= self.last_key:
+            file_name = piece.entry.file.file_name
             raise FormatError(
-                f"File {entry.file.file_name} of {self._table} is not sorted by its key, or "
+                f"File {file_name} of {self._table} is not sorted by its key, or "
                 "overlaps with what its manifest says is before it. Roll the table back to before "
                 "that file.",
                 table=self._table,
-                file=entry.file.file_name,
+                file=file_name,
             )
-        self.last_key = key(batch.num_rows - 1)
+        return key_at(piece.rows.num_rows - 1)
 
-    def take(self, bound: Key | None) -> Iterator[tuple[ManifestEntry, pa.RecordBatch]]:
+    def take(self, bound: Key | None) -> Iterator[Piece]:
         """Removes and returns the held rows up to the bound, or all held rows if there is no
         bound.
         """
         while self._held:
-            entry, batch = self._held.popleft()
-            taken = batch.num_rows
+            entry, rows = self._held.popleft()
+            taken = rows.num_rows
             if bound is not None:
-                taken = bisect_right(range(taken), bound, key=self._key_at(batch))
+                taken = bisect_right(range(taken), bound, key=self._key_at(rows))
             if taken:
-                yield entry, batch.slice(0, taken)
-            if taken < batch.num_rows:
-                self._held.appendleft((entry, batch.slice(taken)))
+                yield Piece(entry, rows.slice(0, taken))
+            if taken < rows.num_rows:
+                self._held.appendleft(Piece(entry, rows.slice(taken)))
                 return
 
     def _key_at(self, batch: pa.RecordBatch) -> Callable[[int], Key]:
@@ -420,5 +461,7 @@ class _Run:
 
 
 def _rows_in(entry: ManifestEntry, size: int) -> int:
-    """How many rows of average width make up `size` bytes of this file."""
-    return max(_FEWEST_ROWS, size * max(1, entry.file.row_count) // max(1, entry.file.file_size))
+    """How many rows of average width make up `size` bytes of this file; at least `_FEWEST_ROWS`."""
+    file_rows = max(1, entry.file.row_count)
+    file_bytes = max(1, entry.file.file_size)
+    return max(_FEWEST_ROWS, size * file_rows // file_bytes)

@@ -51,8 +51,12 @@ class Stream(NamedTuple):
 
 
 class StripeFooter(NamedTuple):
-    """The streams of a stripe, the encoding of each column, and the writer's time zone ("" if
-    unknown).
+    """The footer of a stripe.
+
+    Attributes:
+        streams: the streams of the stripe.
+        encodings: the encoding of each column.
+        time_zone: the writer's time zone; empty if it is not known.
     """
 
     streams: tuple[Stream, ...]
@@ -61,8 +65,13 @@ class StripeFooter(NamedTuple):
 
 
 class OrcFooter(NamedTuple):
-    """Types by column number (0 is the row), stripes, the bounds of timestamp columns in
-    milliseconds, and the codec.
+    """The footer of a file.
+
+    Attributes:
+        types: the types of the columns by their numbers; number 0 is the row.
+        stripes: the stripes.
+        millis: the bounds of timestamp columns in milliseconds, by the numbers of the columns.
+        codec: the codec of streams and footers.
     """
 
     types: tuple[OrcType, ...]
@@ -79,21 +88,25 @@ class OrcFooter(NamedTuple):
         # those of fields in ORC's specification.
         size = source.size()
         tail = _read_at(source, max(0, size - _TAIL), min(size, _TAIL))
-        if len(tail) < 2 or tail[-1] + 1 > len(tail):
+        if len(tail) < 2:
             raise FormatError("it is cut off")
-        postscript = Message(tail[-1 - tail[-1] : -1])
+        tail_size = tail[-1] + 1
+        if tail_size > len(tail):
+            raise FormatError("it is cut off")
+        postscript = Message(tail[-tail_size:-1])
         if postscript.data(8000) != _MAGIC:
             raise FormatError("it does not end like an ORC file")
         codec = _CODECS.get(postscript.number(2))
         if codec is None:
             raise UnsupportedFeature(f"it is compressed with ORC's codec {postscript.number(2)}")
         length = postscript.number(1)
-        end = size - 1 - tail[-1]
+        end = size - tail_size
         if length > end:
             raise FormatError("it is cut off")
         footer = Message(_plain(source, end - length, length, codec, _MOST_FOOTER))
         types = tuple(_type(Message(data)) for data in footer.all(4))
-        if not types or any(child >= len(types) for type_ in types for child in type_.children):
+        children = [child for type_ in types for child in type_.children]
+        if not types or any(child >= len(types) for child in children):
             raise FormatError("its types contradict each other")
         stripes = tuple(
             OrcStripe(*map(Message(data).number, range(1, 6))) for data in footer.all(3)
@@ -176,38 +189,45 @@ def _plain(source: Any, offset: int, length: int, codec: str, most: int) -> byte
 
 
 def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
-    """Joins a stream's or footer's chunks, whose headers give length and compression. `most` is how
-    many plain bytes there may be. Raises `FormatError`, and `UnsupportedFeature` for a compressed
-    chunk whose codec is not read here.
+    """The plain bytes of a stream or footer, which consists of chunks. `most` limits the plain
+    bytes. Raises `FormatError`, and `UnsupportedFeature` for a compressed chunk whose codec is not
+    read here.
     """
     if codec == "null":
         return data
     parts = []
+    remaining = most
     at = 0
     while at < len(data):
+        # The header of a chunk has its length, and in its lowest bit whether it is plain.
         header = int.from_bytes(data[at : at + _CHUNK_HEADER], "little")
+        length = header >> 1
+        is_plain = header & 1
         at += _CHUNK_HEADER
-        chunk = data[at : at + (header >> 1)]
-        if len(chunk) != header >> 1:
+        chunk = data[at : at + length]
+        if len(chunk) != length:
             raise FormatError("a chunk in it is cut off")
-        at += header >> 1
-        try:
-            if not header & 1:
-                chunk = decompressed(codec, chunk, _MOST_CHUNK)
-        except ValueError as wrong:
-            raise FormatError(f"a chunk in it {wrong}") from None
-        except LookupError:
-            raise UnsupportedFeature(f"its timestamps are compressed with {codec}") from None
-        parts.append(chunk)
-        most -= len(chunk)
-        if most < 0:
+        at += length
+        plain = chunk if is_plain else _decompressed(codec, chunk)
+        parts.append(plain)
+        remaining -= len(plain)
+        if remaining < 0:
             raise FormatError("a part of it decompresses to more than it can hold")
     return b"".join(parts)
 
 
+def _decompressed(codec: str, chunk: bytes) -> bytes:
+    try:
+        return decompressed(codec, chunk, _MOST_CHUNK)
+    except ValueError as wrong:
+        raise FormatError(f"a chunk in it {wrong}") from None
+    except LookupError:
+        raise UnsupportedFeature(f"its timestamps are compressed with {codec}") from None
+
+
 class Message(ByteCursor):
     """The fields of a protobuf message by number, undecoded. Raises `FormatError` if the bytes are
-    not one.
+    not such a message.
     """
 
     def __init__(self, data: bytes) -> None:

@@ -8,9 +8,9 @@ Arrow knows the offsets of a time zone only up to 2037, as far as the zone's fil
 that it has no daylight saving time. Years repeat: for each later year there is a year before 2037
 with the same days on the same weekdays, and the rules of time zones depend on nothing else.
 
-The decoding and the years that stand for later ones both stay
-(docs/decisions/0020-orc-in-any-year.md): without them, a table that has the year 9999 where a row
-has no end could not be read or compacted any more.
+Both the decoding and the years that stand for later ones are needed
+(docs/decisions/0020-orc-in-any-year.md). Many tables have the year 9999 for what has no end.
+Without them, such a table could not be read or compacted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,9 +77,8 @@ def read_orc(
     if not by_hand and any("." in name for name in by_arrow):
         # Arrow would treat a name with a dot as a member of a struct, so all columns are read.
         chosen = None
-    has_timestamps = any(
-        map(footer.is_timestamp, chain.from_iterable(map(footer.below, columns.values())))
-    )
+    with_children = chain.from_iterable(map(footer.below, columns.values()))
+    has_timestamps = any(map(footer.is_timestamp, with_children))
     source.seek(0)
     reader = orc.ORCFile(source)
     for number, stripe in enumerate(footer.stripes):
@@ -135,7 +134,9 @@ def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:
 
 
 def _leaf(zone: str) -> Leaf:
-    """Turns columns into values. `zone` is that of legacy timestamps, "" if there are none."""
+    """A function that turns columns into values. `zone` is that of legacy timestamps, and empty if
+    there are none.
+    """
 
     def leaf(array: pa.Array, type_: DataType) -> pa.Array:
         values = normalize(array, type_)
@@ -160,7 +161,8 @@ def _timestamps(
     instant. Raises `FormatError`, `UnsupportedFeature` for the encoding of Hive 0.11, and what
     `moments` raises.
     """
-    if column >= len(stripe_footer.encodings) or stripe_footer.encodings[column] != _DIRECT_V2:
+    has_encoding = column < len(stripe_footer.encodings)
+    if not has_encoding or stripe_footer.encodings[column] != _DIRECT_V2:
         raise UnsupportedFeature("its timestamps are in the encoding of Hive 0.11")
     streams = {stream.kind: stream for stream in stripe_footer.streams if stream.column == column}
 
@@ -208,10 +210,11 @@ def _bits(data: bytes, count: int) -> npt.NDArray[np.bool_]:
     plain = bytearray()
     size = (count + 7) // 8
     while len(plain) < size:
-        # A head below 128 stands before one repeated byte. Any other head stands before
-        # 256 - head different bytes.
         head = runs.take(1)[0]
-        plain += runs.take(1) * (head + 3) if head < 128 else runs.take(256 - head)
+        if head < 128:
+            plain += runs.take(1) * (head + 3)  # one byte, repeated
+        else:
+            plain += runs.take(256 - head)  # different bytes
     return np.unpackbits(np.frombuffer(plain[:size], np.uint8))[:count].astype(bool)
 
 
@@ -283,29 +286,31 @@ class _Runs(ByteCursor):
         gap_width = (fourth >> 5) + 1
         size = (third >> 5) + 1
         base = int.from_bytes(self.take(size), "big")
-        sign = 1 << (size * 8 - 1)  # the highest bit is the sign, the others are the size
-        base = -(base & ~sign) if base & sign else base
+        sign = 1 << (size * 8 - 1)  # the highest bit is the sign, the others are the magnitude
+        if base & sign:
+            base = -(base & ~sign)
         values = self._packed(width, length)
         entry_width = next((bits for bits in _WIDTHS if bits >= patch_width + gap_width), 64)
-        # A patch is the distance from the last one, then the bits above those of a packed number.
+        # A patch consists of the distance from the previous patch and the bits above those of a
+        # packed number.
         position = 0
         for patch in self._packed(entry_width, fourth & 31).tolist():
             position += patch >> patch_width
             if position >= length:
                 raise FormatError("a patch in it is out of place")
-            values[position] |= np.uint64(
-                ((patch & ((1 << patch_width) - 1)) << width) & (2**64 - 1)
-            )
+            upper_bits = patch & ((1 << patch_width) - 1)
+            values[position] |= np.uint64((upper_bits << width) & (2**64 - 1))
         return values.astype(np.int64) + _wrapped(base)
 
     def _delta(self, head: int) -> Longs:
         code = (head >> 1) & 31
         length = self._length(head)
         base = self.varint()
-        base = unzigzag(base) if self._signed else base
+        if self._signed:
+            base = unzigzag(base)
         step = unzigzag(self.varint())
-        # With code 0 all differences are equal. Else the others than the first are packed, without
-        # sign.
+        # With code 0 all differences are equal. Otherwise, all but the first are packed, and have
+        # the sign of the first.
         deltas = np.full(length - 1, _wrapped(step), np.int64)
         if code and length > 2:
             rest = self._packed(_WIDTHS[code], length - 2).astype(np.int64)

@@ -105,14 +105,14 @@ def _all_rows(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def deleted_rows(scan: Scan, files: Iterable[ManifestEntry]) -> Iterator[Positions]:
-    """For each file the rows that its deletion vector marks. Raises `CorruptMetadata`,
+    """For each file, the rows that its deletion vector marks. Raises `CorruptMetadata`,
     `NotFound`.
     """
     return map(_Reader(scan, ()).deleted, files)
 
 
-Kept = Callable[[pa.RecordBatch], pa.RecordBatch]
-"""Chooses among the rows of a file."""
+RowFilter = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Returns those rows of a file that are to be read."""
 
 _POSITION: Final = DataField(id=-1, name="_POSITION_IN_FILE", type=parse_type("BIGINT NOT NULL"))
 
@@ -122,9 +122,9 @@ RowsOf = Callable[[ManifestEntry], Iterator[tuple[pa.RecordBatch, Positions]]]
 
 
 def rows_with_positions(scan: Scan) -> RowsOf:
-    """What reads a file of an append table whose files each have all columns: its rows that are not
-    deleted, with their positions in the file. Several threads may use it at once. It raises what
-    `read_batches` raises.
+    """A function that reads the rows of a file that are not deleted, with their positions in the
+    file. The table is an append table, and each file has all columns. Several threads may use the
+    function at once. It raises what `read_batches` raises.
     """
     columns = list(range(len(scan.columns)))
     reader = _Reader(scan, (*scan.columns, _POSITION))
@@ -137,7 +137,11 @@ def rows_with_positions(scan: Scan) -> RowsOf:
 
 
 def section_batches(
-    scan: Scan, wanted: Iterable[merging.Section], *, keep_deletes: bool, kept: Kept | None = None
+    scan: Scan,
+    wanted: Iterable[merging.Section],
+    *,
+    keep_deletes: bool,
+    row_filter: RowFilter | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some sections of one bucket, one per key, as a compaction writes them: with
     `_SEQUENCE_NUMBER` and `_VALUE_KIND` after the scan's columns, which are all of the table.
@@ -146,13 +150,13 @@ def section_batches(
         scan: the files, which have a primary key.
         wanted: the sections.
         keep_deletes: whether rows that delete are among the rows.
-        kept: chooses among the rows of each file; None keeps all.
+        row_filter: chooses among the rows of each file; None for all rows.
 
     Raises:
         PaimonStreamError: what `read_batches` raises.
     """
     assert scan.merge is not None
-    for section, rows_of in _with_rows(scan, wanted, kept):
+    for section, rows_of in _with_rows(scan, wanted, row_filter):
         entry = section.single
         if entry is None:
             yield from merging.merged_batches(
@@ -169,18 +173,18 @@ def section_changes(
     how: Comparison,
     *,
     keep_deletes: bool,
-    kept: Kept | None = None,
+    row_filter: RowFilter | None = None,
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-    """The rows of some sections, as `section_batches` returns them, each with its changelog, if
-    there is one. If the comparison deletes older rows, those that were looked up are among the
-    scan's deletions when their section ends.
+    """The rows of some sections, as `section_batches` returns them, each part with its changelog,
+    if there is one. If the comparison deletes older rows, the rows that were looked up in a section
+    are added to `scan.deletions` at the end of the section.
 
     Args:
         scan: the files, which have a primary key.
         wanted: the sections.
         how: how rows are merged and compared.
         keep_deletes: whether rows that delete are among the rows.
-        kept: chooses among the rows of each file; None keeps all.
+        row_filter: chooses among the rows of each file; None for all rows.
 
     Raises:
         PaimonStreamError: what `read_batches` raises.
@@ -188,16 +192,18 @@ def section_changes(
     columns = list(range(len(scan.columns) + 2))
 
     def merge(pieces: Sequence[merging.Piece]) -> MergedRows:
-        rows = (batch.select(columns) for _, batch in pieces)
+        rows = (piece.rows.select(columns) for piece in pieces)
         return how.merged(rows, merging.levels_of(pieces), keep_deletes=keep_deletes)
 
-    for section, rows_of in _with_rows(scan, wanted, kept, with_position=how.deletes_older):
+    for section, rows_of in _with_rows(scan, wanted, row_filter, with_position=how.deletes_older):
         deletions: defaultdict[str, list[Positions]] = defaultdict(list)
         for pieces in merging.whole_keys(how.spec, section, rows_of):
             merged, log, older = merge(pieces)
-            if how.deletes_older and kept is not None:
-                # Rows that are not kept are deleted, too, but not merged.
-                merged, log, _ = merge([(entry, kept(batch)) for entry, batch in pieces])
+            if how.deletes_older and row_filter is not None:
+                # Rows that the filter drops are deleted from older files, but not merged.
+                merged, log, _ = merge(
+                    [merging.Piece(entry, row_filter(rows)) for entry, rows in pieces]
+                )
             yield merged, log
             if how.deletes_older and len(older):
                 for file_name, positions in _positions_in_files(pieces, older):
@@ -211,27 +217,29 @@ def section_changes(
 def _positions_in_files(
     pieces: Sequence[merging.Piece], rows: Positions
 ) -> Iterator[tuple[str, Positions]]:
-    """For each piece, the name of its file and the positions there of some rows. `rows` are the
-    places of these rows, counted over all pieces together.
+    """For each piece, the name of its file and the positions of some rows in that file. `rows` are
+    the places of these rows, counted over all pieces together.
     """
     start = 0
-    for entry, batch in pieces:
-        in_piece = rows[(rows >= start) & (rows < start + batch.num_rows)] - start
-        yield entry.file.file_name, batch.columns[-1].to_numpy()[in_piece]
-        start += batch.num_rows
+    for piece in pieces:
+        end = start + piece.rows.num_rows
+        in_piece = rows[(rows >= start) & (rows < end)] - start
+        positions = piece.rows.columns[-1].to_numpy()
+        yield piece.entry.file.file_name, positions[in_piece]
+        start = end
 
 
 def _with_rows(
     scan: Scan,
     wanted: Iterable[merging.Section],
-    kept: Kept | None,
+    row_filter: RowFilter | None,
     *,
     with_position: bool = False,
 ) -> Iterator[tuple[merging.Section, merging.ReadFile]]:
     """Each section with the function that reads its files. With `with_position`, the last column
     has each row's position in its file.
 
-    `kept` does not choose among rows that a first-row table looks up, as in Java, nor among rows
+    `row_filter` does not choose among rows that a first-row table looks up, as in Java, nor among rows
     whose position is wanted.
     """
     assert scan.merge is not None
@@ -243,9 +251,9 @@ def _with_rows(
 
     def rows_of(entry: ManifestEntry, batch_rows: int) -> Iterator[pa.RecordBatch]:
         rows = reader.file(entry, batch_rows)
-        if kept is None or entry.file.file_name in read_completely:
+        if row_filter is None or entry.file.file_name in read_completely:
             return rows
-        return map(kept, rows)
+        return map(row_filter, rows)
 
     for section in wanted:
         reader.expect(merging.reading_order(section))
@@ -257,26 +265,28 @@ def _with_rows(
 def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of the buckets of a table with a primary key. Files are opened ahead.
 
-    Sections are made of the files that are left. A file that was left out may share keys with them,
-    but none of its keys fulfils the condition, so stale rows of these keys are filtered out at the
-    end.
+    Sections are made of the files of the scan. A file that was left out of the scan may share keys
+    with them. But none of the file's keys fulfils the condition, so stale rows of these keys are
+    filtered out at the end.
     """
     names = [column.name for column in scan.columns]
     needed = tuple(map(scan.schema.field, spec.needed(names)))
-    plain = _Reader(scan, scan.columns, scan.where)
+    without_kind = _Reader(scan, scan.columns, scan.where)
     with_kind = _Reader(scan, (*scan.columns, KIND_COLUMN), scan.where)
     for_merging = _Reader(scan, (*needed, SEQUENCE_COLUMN, KIND_COLUMN))
-    buckets_at_once = AT_ONCE if plain.ahead.helps else 1
+    buckets_at_once = AT_ONCE if without_kind.ahead.helps else 1
     for group in in_groups(merging.buckets(scan.files), buckets_at_once):
         planned: list[tuple[merging.Section, _Reader]] = []
         for section in [section for files in group for section in sections_of(scan, files)]:
             entry = section.single
+            if entry is not None and not _may_have_rows(scan, entry):
+                continue
             if entry is None:
                 reader = for_merging
-            elif not _may_have_rows(scan, entry):
-                continue
+            elif entry.file.delete_row_count == 0:
+                reader = without_kind
             else:
-                reader = plain if entry.file.delete_row_count == 0 else with_kind
+                reader = with_kind
             planned.append((section, reader))
             reader.expect(merging.reading_order(section))
         for section, reader in planned:
@@ -292,9 +302,12 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
 
 
 def _may_have_rows(scan: Scan, entry: ManifestEntry) -> bool:
-    """Whether a file may have rows that the scan wants. It is a section by itself (`_merged`)."""
+    """Whether the only file of a section may have rows that the scan wants (see `_merged`)."""
     where = scan.where
-    return where is None or any(where.possible(known_of(scan, [entry], where, values=True)))
+    if where is None:
+        return True
+    (is_possible,) = where.possible(known_of(scan, [entry], where, values=True))
+    return is_possible
 
 
 def sections_of(scan: Scan, files: Sequence[ManifestEntry]) -> list[merging.Section]:
@@ -317,16 +330,16 @@ _NONE_DELETED: Final = np.empty(0, np.int64)
 
 
 def _age(entry: ManifestEntry) -> tuple[int, str]:
-    """Of the files that hold the same rows, the one for which this is smallest has the deletion
-    vector of these rows.
+    """A key that sorts files by their age. Of the files that hold the same rows, the oldest one has
+    the deletion vector of these rows.
     """
     return entry.file.max_sequence_number, entry.file.file_name
 
 
 def without_deleted(chunk: Chunk, deleted: Positions, start: int) -> tuple[Chunk, Positions]:
     """The rows of a chunk that are not deleted, and their positions in the file. The chunk begins
-    at position `start`. A deleted row is never converted: its values may not be ones of today's
-    type.
+    at position `start`. Deleted rows are taken out before values are converted, because their
+    values may not fit today's type.
     """
     positions = np.arange(start, start + chunk.rows)
     first, end = np.searchsorted(deleted, (start, start + chunk.rows)).tolist()
@@ -381,15 +394,14 @@ class _Reader:
         if deleted is None:
             deleted = self.deleted(entry)
         chosen = self._chosen(sources, partition)
-        rows = 0  # the rows before the next chunk
-        for chunk in self._chunks(
-            entry, path, written, tuple(sources.values()), batch_rows, chosen
-        ):
+        chunks = self._chunks(entry, path, written, tuple(sources.values()), batch_rows, chosen)
+        end = 0  # the position behind the chunks so far
+        for chunk in chunks:
+            start_of_chunk = end
+            end += chunk.rows
             if chunk.skipped:
-                rows += chunk.rows
                 continue
-            left, positions = without_deleted(chunk, deleted, rows)
-            rows += chunk.rows
+            left, positions = without_deleted(chunk, deleted, start_of_chunk)
             if not left.rows:
                 continue
             with _reading(path, self._scan):
@@ -398,9 +410,9 @@ class _Reader:
                     batch = fill_row_ids(batch, entry.file, positions)
             for start in range(0, batch.num_rows, batch_rows):
                 yield batch.slice(start, batch_rows)
-        if rows != entry.file.row_count:
+        if end != entry.file.row_count:
             raise FormatError(
-                f"{path} holds {rows:,} rows; its manifest says {entry.file.row_count:,}. "
+                f"{path} holds {end:,} rows; its manifest says {entry.file.row_count:,}. "
                 f"{_RESTORE_OR_ROLL_BACK}",
                 path=path,
             )
@@ -418,8 +430,8 @@ class _Reader:
             if columns
         ]
         next_batches = [next(part, None) for part in parts]
-        # The files have the same rows, and the same of them are deleted, so all parts end at the
-        # same time.
+        # The files have the same rows, and the same rows are left out of each file. So all parts
+        # end at the same time.
         while batches := [batch for batch in next_batches if batch is not None]:
             rows = min(batch.num_rows for batch in batches)
             arrays = {
@@ -435,22 +447,23 @@ class _Reader:
             ]
 
     def _columns_by_file(self, files: Sequence[ManifestEntry]) -> list[list[DataField]]:
-        """For each of these files, which hold the same rows, the columns that are read from it: the
-        first file that has a column, or the first of all if none has it.
+        """The columns that are read from each of these files, which hold the same rows. A column is
+        read from the first file that has it. If no file has it, the first file gives NULLs.
         """
         columns_of: list[list[DataField]] = [[] for _ in files]
         ids_in = [self._column_ids(entry.file) for entry in files]
         for column in self._columns:
-            place = next((place for place, ids in enumerate(ids_in) if column.id in ids), None)
+            places = [place for place, ids in enumerate(ids_in) if column.id in ids]
             may_lack = column.type.nullable or column.name in self._partition_keys
-            if place is None and not may_lack:
+            if not places and not may_lack:
                 names = ", ".join(entry.file.file_name for entry in files)
                 raise FormatError(
                     f"column {column.name!r} is NOT NULL, but none of the files {names} has it. "
                     "Write the column, or select others.",
                     column=column.name,
                 ).of_table(self._scan.table.location)
-            columns_of[place or 0].append(column)  # the first file gives NULLs for a missing one
+            chosen_place = places[0] if places else 0
+            columns_of[chosen_place].append(column)
         return columns_of
 
     def _column_ids(self, file: DataFileMeta) -> set[int]:
@@ -461,7 +474,7 @@ class _Reader:
         }
 
     def _with_columns(self, columns: Sequence[DataField]) -> "_Reader":
-        """A reader of other columns, of the same scan."""
+        """A reader of other columns. It shares all else with this one."""
         reader = copy(self)
         reader._columns = tuple(columns)
         reader._arrow = arrow_schema(columns)
@@ -493,8 +506,8 @@ class _Reader:
         return sources
 
     def _chosen(self, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> Chosen:
-        """Returns the function that chooses row groups that may have wanted rows. It looks at the
-        columns that have today's type in the file.
+        """How row groups are chosen that may have wanted rows: by the statistics of which columns,
+        and the function that chooses. Only columns that have today's type in the file count.
         """
         where = self._where
         if where is None:
@@ -595,7 +608,9 @@ def file_chunks(
 def _format(name: str) -> str:
     """The format, by the file's name, never by the table's options (format.md §1.2)."""
     parts = name.lower().split(".")
-    return parts[-2] if parts[-1] in _HADOOP_SUFFIXES and len(parts) > 2 else parts[-1]
+    if len(parts) > 2 and parts[-1] in _HADOOP_SUFFIXES:
+        return parts[-2]
+    return parts[-1]
 
 
 @contextmanager

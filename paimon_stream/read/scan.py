@@ -46,8 +46,8 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointInTime:
-    """Which snapshot of a table is meant. At most one of the attributes says so; if none does, it
-    is the newest snapshot (`find_snapshot`).
+    """Says which snapshot of a table is meant. At most one of the attributes may be set. If none is
+    set, the newest snapshot is meant (`find_snapshot`).
 
     Attributes:
         snapshot_id: its id.
@@ -67,12 +67,12 @@ class PointInTime:
 
         Args:
             location: where the table is, for messages.
-            snapshot_id: as it was typed; `find_snapshot` refuses what is no whole number.
+            snapshot_id: the id as it was typed; `find_snapshot` refuses all but whole numbers.
             tag: the name of a tag.
             timestamp: an age or a time.
 
         Raises:
-            InvalidOption: the timestamp is neither.
+            InvalidOption: the timestamp is neither an age nor a time.
         """
         millis = None
         if timestamp is not None:
@@ -82,7 +82,7 @@ class PointInTime:
 
     @property
     def said_by(self) -> list[str]:
-        """The names of the attributes that say which snapshot it is; none for the newest one."""
+        """The names of the attributes that are set; none if the newest snapshot is meant."""
         arguments = {
             "snapshot_id": self.snapshot_id,
             "tag": self.tag,
@@ -108,7 +108,8 @@ class Scan:
         vectors: the deletion vectors of these files, by the name of the data file.
         deletions: all deleted rows of each file whose vector a compaction is about to change, by the
             name of the data file.
-        where: chooses among the rows. Files without such rows are left out.
+        where: the condition on rows; None for all rows. Files that cannot have a row that fulfils
+            it are not among `files`.
     """
 
     table: Table
@@ -143,13 +144,13 @@ def plan_scan(
             such rows are left out (`predicate.py`).
         partition: the wanted partition; None for all.
         specs: in place of a `partition`: the partitions that match one of them are read.
-        hidden: whether files are read, too, that readers do not see before a compaction.
+        hidden: whether also those files are read that readers do not see before a compaction.
 
     Raises:
         UnsupportedFeature: this release does not read the table or an option of it.
         NotFound: there is no such snapshot or tag.
         IncompatibleSchema: there are no such columns.
-        InvalidData: these are no partition values.
+        InvalidData: `partition` has values that the partition columns cannot have.
         InvalidOption: what `find_snapshot` refuses.
         CorruptMetadata, StorageError: metadata cannot be read.
     """
@@ -214,8 +215,8 @@ def _with_files(
 
 
 def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
-    """How rows of one of the table's schemas are merged: by today's options of the table. If these
-    name later columns, the schema's own options count.
+    """How rows of one of the table's schemas are merged. The table's options of today decide. If
+    they name columns that this schema does not have, the schema's own options decide.
     """
     try:
         return MergeSpec.of(schema, table.options, table=table.location)
@@ -257,8 +258,8 @@ def find_snapshot(table: Table, at: PointInTime) -> Snapshot | None:
 
     Raises:
         NotFound: there is no such snapshot or tag.
-        InvalidOption: the id is not a whole number, the tag is not text, or several of the three
-            are given.
+        InvalidOption: the id is not a whole number, the tag is not text, or several attributes are
+            set.
         CorruptMetadata, StorageError: a snapshot or a tag cannot be read.
     """
     arguments = opt.Arguments(table.location)
@@ -358,9 +359,9 @@ def _columns(
 def _files(
     scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, *, hidden: bool
 ) -> list[ManifestEntry]:
-    """The live files that may have wanted rows, in the order of the manifests. In fixed buckets of
-    append tables, their order is that of the sequence numbers (`bucket-append-ordered`). `specs`
-    and `hidden` are as in `plan_scan`.
+    """The live files that may have wanted rows, in the order of the manifests. If an append table
+    has fixed buckets, the files of a bucket are in the order of their sequence numbers
+    (`bucket-append-ordered`). `specs` and `hidden` are as in `plan_scan`.
     """
     table = scan.table
     where = scan.where
@@ -388,7 +389,7 @@ def _files(
 
 
 def _known_of_manifest(scan: Scan, meta: ManifestFileMeta) -> Known:
-    """What is known of the rows in the files of a manifest: the bounds of their partitions."""
+    """The bounds of the partitions of a manifest's files. Nothing else is known of their rows."""
     bounds = partition_bounds(scan.table.partition_types, meta.partition_stats)
     if bounds is None:
         return {}, None
@@ -396,8 +397,8 @@ def _known_of_manifest(scan: Scan, meta: ManifestFileMeta) -> Known:
 
 
 def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
-    """A function that gives the schema of files by its id. It reads each schema once, and raises
-    `NotFound`, `CorruptMetadata`, `StorageError`.
+    """A function that gives the schema with an id, such as that of a file. It reads each schema
+    once, and raises `NotFound`, `CorruptMetadata`, `StorageError`.
     """
     schema = scan.schema
     store = SchemaStore(scan.table.storage)
@@ -415,19 +416,19 @@ def known_of(
     """What is known of the rows in each of these files: their partition and the statistics of the
     columns that `where` reads.
 
-    Nothing is said of a column whose type has changed since, of timestamps in ORC files, and of
-    columns of tables with data evolution.
+    Statistics are not used for a column whose type has changed since, for timestamps in ORC files,
+    and for tables with data evolution.
 
-    Where rows are merged, only the statistics of the key count. So a file is left out only if none
-    of its keys can fulfil the condition. Older rows of such keys in other files are filtered out
-    later, because they have the same keys.
+    Where rows are merged, only the statistics of the key are used. So a file is left out only if
+    none of its keys can fulfil the condition. Older rows of such keys in other files are filtered
+    out later, because they have the same keys.
 
     Args:
         scan: the read.
-        files: of this read.
-        where: names the columns.
-        values: whether the statistics of all columns count even where rows are merged. The caller
-            then knows that no other file has keys of these files, so that their rows are final.
+        files: the files, which are of this read.
+        where: the condition, which says which columns matter.
+        values: whether the statistics of all columns are used even where rows are merged. This is
+            right only if no other file has a key of these files, so that their rows are final.
 
     Raises:
         NotFound, CorruptMetadata, StorageError: a schema cannot be read.
@@ -471,20 +472,20 @@ def _stats_of_columns(
         columns: today's columns that are asked for.
         file: the file.
         written: the schema that it was written with.
-        decode: gives the statistics by that schema's names, or raises `FormatError`: then there are
-            none.
+        decode: gives the statistics by that schema's names. If it raises `FormatError`, the file
+            counts as one without statistics.
     """
     try:
         stats_as_written = decode(file, written)
     except FormatError:
         return {}
-    before = {column.id: column for column in written.fields}
+    columns_as_written = {column.id: column for column in written.fields}
     stats = {}
     for column in columns:
         if column.type.is_timestamp and file.file_name.endswith(".orc"):
             # The zone of Java's process may be in the bounds, or missing from the values.
             continue
-        old = before.get(column.id)
+        old = columns_as_written.get(column.id)
         if old is None or old.name not in stats_as_written:
             continue
         if old.type.with_nullable(column.type.nullable) == column.type:
@@ -493,10 +494,10 @@ def _stats_of_columns(
 
 
 def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]:
-    """What is known of the rows of a partition.
+    """The statistics of partition columns, in rows that are all of one partition.
 
     Args:
-        values: the partition's, by the names of the columns; None is NULL.
+        values: the values of the partition, by the names of the columns; None is NULL.
         rows: how many rows there are.
     """
     stats = {}
@@ -512,9 +513,8 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> li
     processed are also left out.
     """
     options = table.options
-    by_level = options.value(opt.DELETION_VECTORS) and not options.value(
-        opt.DELETION_VECTORS_MERGE_ON_READ
-    )
+    has_vectors = options.value(opt.DELETION_VECTORS)
+    merges_on_read = options.value(opt.DELETION_VECTORS_MERGE_ON_READ)
     waiting = sum(entry.bucket < 0 for entry in entries)
     if waiting and options.value(opt.POSTPONE_MERGE_ON_READ):
         _LOG.warning(
@@ -523,7 +523,8 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> li
             opt.POSTPONE_MERGE_ON_READ.key,
             waiting,
         )
-    lowest_level = 1 if by_level or merge.engine == FIRST_ROW else 0
+    needs_compaction = merge.engine == FIRST_ROW or (has_vectors and not merges_on_read)
+    lowest_level = 1 if needs_compaction else 0
     return [entry for entry in entries if entry.bucket >= 0 and entry.file.level >= lowest_level]
 
 
@@ -545,12 +546,13 @@ def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
     )
     for first, second in pairwise(ordered):
         if _overlap_in_part(row_range(first), row_range(second)):
-            names = (first.file.file_name, second.file.file_name)
+            first_name = first.file.file_name
+            second_name = second.file.file_name
             raise FormatError(
-                f"the files {names[0]} and {names[1]} have some rows in common, but not all. No "
+                f"the files {first_name} and {second_name} have some rows in common, but not all. No "
                 "engine can join their columns. Roll the table back to the snapshot before the "
                 "second one came.",
-                files=names,
+                files=(first_name, second_name),
             ).of_table(table.location)
     return ordered
 
@@ -572,16 +574,16 @@ class RowRange(NamedTuple):
 
 
 def row_range(entry: ManifestEntry) -> RowRange:
-    """Which rows a file has. Where rows have no ids, the first one is 0."""
+    """Which rows a file has. If they have no ids, the id of the first one counts as 0."""
     file = entry.file
     return RowRange(entry.partition, entry.bucket, file.first_row_id or 0, file.row_count)
 
 
 def _overlap_in_part(before: RowRange, after: RowRange) -> bool:
     """Whether two ranges have some ids in common, but not all. `before` begins first."""
-    if (before.partition, before.bucket) != (after.partition, after.bucket) or before == after:
-        return False
-    return after.first_id < before.first_id + before.rows
+    are_of_one_bucket = (before.partition, before.bucket) == (after.partition, after.bucket)
+    end_of_before = before.first_id + before.rows
+    return are_of_one_bucket and before != after and after.first_id < end_of_before
 
 
 def _check_readable(table: Table, *also: opt.Option[Any]) -> None:

@@ -10,8 +10,8 @@ Invariants:
   content, or changes nothing. Everything depends on it, because it lets exactly one writer have a
   snapshot id. A storage without it is refused (`NotAtomic`). All other operations may be repeated.
 - Files of `write` and `write_all` are durable when the call returns, so they are durable before a
-  snapshot that refers to them. Only hints are not (`write_hint`): nobody believes a hint without a
-  proof.
+  snapshot that refers to them. Only hints need not be durable (`write_hint`), because nobody
+  believes a hint without a proof.
 - All errors are `StorageError`s, with three exceptions. `read` raises `CorruptMetadata` for a file
   that is too large to be what it should be. A path that is refused raises `InvalidOption`. An
   object store raises a `ConfigError` if its settings are wrong (no such bucket) or this process may
@@ -72,8 +72,8 @@ class FileStat:
 @runtime_checkable
 class Storage(Protocol):
     """One folder of a storage. Implementations are immutable and can be pickled, because they
-    travel to executors. Methods that can be made of other methods are inherited, unless an
-    implementation has a faster way.
+    travel to executors. Methods that have a body here call other methods. An implementation that
+    has a faster way overrides them.
     """
 
     __slots__ = ()
@@ -107,8 +107,9 @@ class Storage(Protocol):
             self.write(path, data)
 
     def write_hint(self, path: str, data: bytes) -> None:
-        """Like `write`, for hints: if the machine stops before something else is written durably in
-        that folder, the file may have its old content, be empty, or be missing.
+        """Like `write`, but for hints, which need not be durable. If the machine stops before
+        another file of that folder is written durably, this file may have its old content, be
+        empty, or be missing.
         """
         self.write(path, data)
 
@@ -131,9 +132,9 @@ class Storage(Protocol):
         return [file.name for file in self.list_files(folder, prefix)]
 
     def list_folders(self, folder: str) -> list[str]:
-        """The names of the folders directly in the folder (`""` is the root), sorted, without those
-        that begin with a dot; [] for a missing folder. A storage without real folders returns those
-        with at least one file.
+        """The sorted names of the folders directly in the folder (`""` is the root); [] for a
+        missing folder. Names that begin with a dot are left out. A storage without real folders
+        returns folders with at least one file.
         """
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
@@ -162,9 +163,9 @@ class Storage(Protocol):
 
     def delete(self, path: str) -> None:
         """Deletes the file, or an empty folder. A missing file is no error. Never deletes a folder
-        that is not empty. A symbolic link to a file is deleted itself, and its file stays. A link
-        to a folder stays, too. A path through a link below the root is refused (`StorageError`),
-        because the files behind it may belong to others.
+        that is not empty. If the path is a symbolic link to a file, the link is deleted, and the
+        file behind it stays. A link to a folder stays. A path through a link below the root is
+        refused (`StorageError`), because the files behind the link may belong to others.
         """
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
@@ -189,10 +190,10 @@ class Storage(Protocol):
         """A random-access source that pyarrow reads from. Raises `NotFound`."""
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
-        """The results of functions that use this storage and do not depend on each other, in their
-        order. Where answers take long, as in an object store, all are under way at once, in several
-        threads. The first error is then raised when all have ended. Elsewhere they run one after
-        the other, and none begins after one has failed.
+        """The results of functions that use this storage and do not depend on each other, in the
+        order of the functions. Where answers take long, as in an object store, all functions run at
+        once, in several threads, and the first error is raised when all have ended. In other
+        storages they run one after the other, and none begins after one has failed.
         """
         return in_turn(requests)
 
@@ -245,7 +246,8 @@ def checked_path(path: str) -> str:
     backward paths (`a/../b`), for NUL, and for text that no file system can hold (a lone surrogate
     that stands for no byte).
     """
-    if _OUTSIDE.search(path) or not (path.isascii() or _is_text(path)):
+    is_text = path.isascii() or _is_text(path)
+    if _OUTSIDE.search(path) or not is_text:
         raise InvalidOption(
             f"The path {path!r} would leave the table's folder, or is none.", path=path
         )
@@ -307,8 +309,8 @@ class Bundle:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._files: dict[str, bytes] = {}
-        self._held = 0  # bytes
-        self._in_doubt = False  # a flush that failed may have left files
+        self._held = 0  # the bytes of these files
+        self._in_doubt = False  # whether a flush that failed may have left files
 
     def write(self, path: str, data: bytes) -> None:
         """Adds the file. Raises `StorageError` if files must be written to make room and that
@@ -321,8 +323,8 @@ class Bundle:
             self.flush()
 
     def drop(self, path: str) -> bool:
-        """Forgets a file that is still held. Returns whether surely nothing of it was sent: it was
-        held, and no flush has failed since the last one that succeeded.
+        """Drops a file if it is still held. Returns whether it is certain that nothing of the file
+        was sent: it was held, and no flush has failed since the last one that succeeded.
         """
         data = self._files.pop(path, None)
         self._held -= len(data or b"")

@@ -1,7 +1,7 @@
-"""A branch of a table as a storage: its own metadata, and all other files, which it shares
-(table-kinds.md §6). A table that is opened over such a view reads and writes that branch. The
-folders of a branch are in `branch/branch-<name>/`: those that Java has there, and this package's
-own folder. So each branch has its own streams.
+"""A branch of a table as a storage. It shows the branch's own metadata, and all other files, which
+the branch shares with the table (table-kinds.md §6). A table that is opened over such a view reads
+and writes that branch. The folders of a branch are in `branch/branch-<name>/`: those that Java has
+there, and this package's own folder. So each branch has its own streams.
 """
 
 import os
@@ -89,8 +89,9 @@ class StorageView:
             )
             if place.there == place.here:
                 return result
-            back = partial(_with_path_here, place)
-            return map(back, result) if name == "list_below" else back(result)
+            if name == "list_below":
+                return map(partial(_with_path_here, place), result)
+            return _with_path_here(place, result)
 
         return call
 
@@ -101,16 +102,12 @@ class StorageView:
         """
         groups: dict[str, _PathGroup] = {}
         for item in items:
-            path = item if isinstance(item, str) else item[0]
+            path, *content = [item] if isinstance(item, str) else item
             place = self._place(path)
             path_there = place.path_there(path)
             group = groups.setdefault(place.here, _PathGroup(place.storage, {}, []))
             group.paths_here[path_there] = path
-            if isinstance(item, str):
-                group.items.append(path_there)
-            else:
-                _, content = item
-                group.items.append((path_there, content))
+            group.items.append((path_there, *content) if content else path_there)
         failures_of_groups = self.wrapped.together(
             [partial(getattr(group.storage, name), group.items) for group in groups.values()]
         )
@@ -263,9 +260,11 @@ def split_location(location: str) -> tuple[str, str | None]:
     table, mark, name = last.partition(_MARK)
     if not mark:
         return location, None
+    branch = None
     if name != MAIN:
         check_branch(name, shown_location(location))
-    return f"{folder}{slash}{table}", None if name == MAIN else name
+        branch = name
+    return f"{folder}{slash}{table}", branch
 
 
 def with_branch(location: Any, branch: str | None) -> Any:

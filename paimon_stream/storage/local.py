@@ -136,7 +136,7 @@ class LocalStorage(Storage):
         """See `Storage.list_files`."""
         files = []
         for entry in self._entries(folder, prefix):
-            # Contexts are made only where they are needed, because folders may hold very many
+            # `os_files.reading` is entered only after an error, because folders may hold very many
             # files.
             try:
                 if entry.is_file():
@@ -177,8 +177,9 @@ class LocalStorage(Storage):
         try:
             delete_below(self.root, path)
         except OSError as failed:
-            # A read-only file system reports that before it looks for the file.
-            if failed.errno not in NO_SUCH_FILE and not _is_missing(full):
+            # A read-only file system reports that it is read-only before it looks for the file.
+            is_gone = failed.errno in NO_SUCH_FILE or _is_missing(full)
+            if not is_gone:
                 raise os_files.translated(failed, full, "delete") from None
 
     def rename(self, source: str, target: str) -> None:
@@ -213,10 +214,12 @@ class LocalStorage(Storage):
 
     def _entries(self, folder: str, prefix: str) -> Iterator[os.DirEntry[str]]:
         full = self._full(folder) if folder else self.root
+        hides_dots = prefix == ""
         try:
             with os.scandir(full) as entries:
                 for entry in entries:
-                    if entry.name.startswith(prefix) and (prefix or not entry.name.startswith(".")):
+                    is_hidden = hides_dots and entry.name.startswith(".")
+                    if entry.name.startswith(prefix) and not is_hidden:
                         yield entry
         except OSError as failed:
             if failed.errno not in NO_SUCH_FILE:
@@ -224,8 +227,8 @@ class LocalStorage(Storage):
 
     @contextlib.contextmanager
     def _temporary(self, full: str, data: bytes, *, synced: bool = True) -> Iterator[str]:
-        """A temporary file with the data beside the target, synced unless `synced` is False;
-        removed afterwards.
+        """A context with a temporary file that has the data. It is beside the target `full`. It is
+        synced unless `synced` is False, and is removed at the end.
         """
         folder, name = os.path.split(full)
         temporary = f"{folder}/.{name}.{self.ids.uuid()}.tmp"
@@ -328,7 +331,7 @@ def _linked_nevertheless(temporary: str) -> bool:
 # be a link or lie behind one.
 
 NO_SUCH_FILE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
-"""What the system says of a path at which no file can be found, whatever is tried."""
+"""The errors of the system for a path at which there can be no file."""
 
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -372,7 +375,9 @@ def _delete(parent: int, name: str) -> None:
     if stat.S_ISDIR(mode):
         with contextlib.suppress(OSError):
             os.rmdir(name, dir_fd=parent)
-    elif not (stat.S_ISLNK(mode) and stat.S_ISDIR(_mode(parent, name, follow=True))):
+        return
+    is_link_to_folder = stat.S_ISLNK(mode) and stat.S_ISDIR(_mode(parent, name, follow=True))
+    if not is_link_to_folder:
         os.unlink(name, dir_fd=parent)
 
 

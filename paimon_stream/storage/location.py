@@ -71,7 +71,7 @@ def shown_location(location: str) -> str:
     """The location without user, password, query and fragment."""
     scheme, colon, address = location.partition(":")
     if not _SCHEME.match(location):
-        # A plain path, or a URI whose scheme was forgotten; the latter may have a login.
+        # A plain path, or a URI whose scheme was forgotten. Such a URI may have a login.
         return scheme + colon + re.sub(r"^//[^/@]*@", "//", address)
     address = re.split(r"[?#]", address, maxsplit=1)[0]
     if not address.startswith("//"):
@@ -80,8 +80,11 @@ def shown_location(location: str) -> str:
     user, _, machine = host.rpartition("@")
     if scheme.lower() in _AT_ACCOUNT and ":" not in host:
         return scheme + colon + address  # before its @ is the container
-    if ":" in machine and (not _PORT.fullmatch(machine) or (not user and "@" in path)):
-        # A '/' of the password seems to end the host. Only the part after the last '@' is shown.
+    has_odd_port = not _PORT.fullmatch(machine)
+    may_be_login = not user and "@" in path
+    if ":" in machine and (has_odd_port or may_be_login):
+        # The password has a '/', which seems to end the host. Only the part after the last '@' is
+        # shown.
         return f"{scheme}{colon}//{path.rpartition('@')[2]}"
     return f"{scheme}{colon}//{machine}{slash}{path}"
 
@@ -102,7 +105,9 @@ def store_location(location: str) -> StoreLocation:
     host = ""
     if at_account:
         bucket, _, host = netloc.partition("@")
-    if "@" in bucket or "@" in host or ":" in netloc:
+    has_login = "@" in bucket or "@" in host
+    has_port = ":" in netloc
+    if has_login or has_port:
         raise _invalid(
             shown,
             "A location holds no user, password or port. "
@@ -137,7 +142,7 @@ def store_location(location: str) -> StoreLocation:
 
 
 def _checked_key(kind: str, parts: list[str], shown: str) -> str:
-    """The key with these parts. Raises `InvalidOption` for one that cannot be a table's folder."""
+    """The key with these parts. Raises `InvalidOption` if it cannot be the folder of a table."""
     key = "/".join(parts)
     if kind == "azure" and "\\" in key:
         raise _invalid(

@@ -41,8 +41,8 @@ class _Store:
     folders: dict[str, dict[str, _File]] = field(default_factory=dict)
 
 
-# These make copies of one storage, including pickled ones, see the same files. Named stores stay
-# until they are cleared; nameless ones end with their last storage.
+# By these, copies of one storage, also pickled ones, see the same files. A store with a name stays
+# for as long as the process lives. A store without a name ends with its last storage.
 _NAMED: dict[str, _Store] = {}
 _ALIVE: weakref.WeakValueDictionary[str, _Store] = weakref.WeakValueDictionary()
 _REGISTRY_LOCK = threading.Lock()
@@ -157,8 +157,8 @@ class MemoryStorage(Storage):
 
     def list_folders(self, folder: str) -> list[str]:
         """See `Storage.list_folders`."""
-        start = self._folder(folder)
-        start = f"{start}/" if start else ""
+        key = self._folder(folder)
+        start = f"{key}/" if key else ""
         with self._store.lock:
             inside = [path[len(start) :] for path in self._store.folders if path.startswith(start)]
         names = {path.partition("/")[0] for path in inside}

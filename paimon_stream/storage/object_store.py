@@ -55,8 +55,8 @@ class ObjectStorage(Storage):
     holds the settings with their secrets, which executors need; `repr` does not.
 
     Attributes:
-        settings: with these the store is opened.
-        runtime: the clock and the dice by which requests are repeated.
+        settings: the settings with which the store is opened.
+        runtime: the clock and the dice for the waits before repetitions.
         tally: counts what this object sends.
     """
 
@@ -97,7 +97,7 @@ class ObjectStorage(Storage):
                 self._wait(attempt)
             except errors.NoSpace as full:
                 # The client may have repeated the request, and the first one took effect.
-                if self._held(path, full) != data:
+                if self._read_back(path, full) != data:
                     raise
                 return None
         raise _unknown("write", f"{self.location}/{path}", conflict)
@@ -126,7 +126,7 @@ class ObjectStorage(Storage):
             NoSpace: the store is full, and there is no such object.
         """
         handle = _handle_for(data) if repeated else Handle.ONCE
-        sent_before = repeated  # so an existing object may come from an earlier request
+        sent_before = repeated  # whether an existing object may come from an earlier request
         refusal: errors.PaimonStreamError | None = None
         for attempt in range(_CONFLICTS + 1):
             try:
@@ -141,10 +141,10 @@ class ObjectStorage(Storage):
                 raise
             except (errors.AlreadyExists, errors.NoSpace) as refused:
                 refusal = refused
-                held = self._held(path, refused)
+                content = self._read_back(path, refused)
             is_full = isinstance(refusal, errors.NoSpace)
-            if held is not None:
-                is_ours = held == data and (sent_before or is_full)
+            if content is not None:
+                is_ours = content == data and (sent_before or is_full)
                 return PutResult.CREATED if is_ours else PutResult.EXISTS
             if is_full:
                 raise refusal
@@ -221,14 +221,14 @@ class ObjectStorage(Storage):
         request have that error.
         """
         if self.settings.kind != "s3":
-            return self._deleted_alone(paths)
+            return self._delete_alone(paths)
         unique_paths = dict.fromkeys(paths)
-        # This deletes nothing. `key` raises for the paths that are no keys, which are thus found.
+        # This deletes nothing. It finds the paths that are no keys, for which `key` raises.
         failed = delete_each(self.key, unique_paths)
         good = [path for path in unique_paths if path not in failed]
         groups = [good[start : start + _PAGE] for start in range(0, len(good), _PAGE)]
         for failed_of_group in self.together(
-            [partial(self._deleted_together, group) for group in groups]
+            [partial(self._delete_together, group) for group in groups]
         ):
             failed.update(failed_of_group)
         return failed
@@ -252,18 +252,20 @@ class ObjectStorage(Storage):
         """The results of the requests, which are in flight at once."""
         return at_once(requests)
 
-    def _deleted_together(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
+    def _delete_together(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
+        """Deletes files with one request. Returns what could not be deleted, and why."""
         keys = [self.key(path) for path in paths]
         try:
             self.ask("delete", paths[0], lambda obstore, store: obstore.delete(store, keys))
         except (errors.StorageError, errors.InvalidOption) as refused:
             is_denied = refused.context.get("status") in (401, 403)
             if isinstance(refused, errors.Unavailable) or is_denied:
-                return dict.fromkeys(paths, refused)  # each request by itself would get it, too
-            return self._deleted_alone(paths)
+                return dict.fromkeys(paths, refused)  # a request for each file would get it, too
+            return self._delete_alone(paths)
         return {}
 
-    def _deleted_alone(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
+    def _delete_alone(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
+        """Deletes files with a request for each. Returns what could not be deleted, and why."""
         failures = self.together([partial(delete_each, self.delete, (path,)) for path in paths])
         return {path: error for failed in failures for path, error in failed.items()}
 
@@ -347,8 +349,8 @@ class ObjectStorage(Storage):
     def get(
         self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None
     ) -> T:
-        """Calls `use` with the answer, whose body has not been read yet, and returns its result.
-        Raises `NotFound`.
+        """Calls `use` with the answer, and returns what it returns. The body of the answer has not
+        been read yet. Raises `NotFound`.
         """
         key = self.key(path)
         return self.ask(
@@ -379,10 +381,9 @@ class ObjectStorage(Storage):
     def _put(self, verb: str, path: str, data: bytes, mode: str, handle: Handle) -> None:
         self.call(verb, path, "put", data, mode=mode, use_multipart=False, handle=handle)
 
-    def _held(self, path: str, refused: errors.PaimonStreamError) -> bytes | None:
-        """The content of the object after a put that was refused; None if there is no object.
-        Raises `Unavailable` if the object cannot be read, because the effect of the put is then
-        unknown.
+    def _read_back(self, path: str, refused: errors.PaimonStreamError) -> bytes | None:
+        """Reads the object after a put that was refused. None if there is no object. Raises
+        `Unavailable` if the object cannot be read, because the effect of the put is then unknown.
         """
         try:
             return self.get(path, lambda answer: bytes(answer.bytes()))
@@ -417,7 +418,9 @@ def _unpickled(settings: StoreSettings, right: bool) -> ObjectStorage:
 def _is_shown_below(start: str, key: str) -> bool:
     """Whether `list_below` shows an object: it is below `start`, and in no hidden folder."""
     name = key[len(start) :]
-    return key.startswith(start) and name != "" and "/." not in f"/{name.rpartition('/')[0]}"
+    folder, _, _ = name.rpartition("/")
+    is_in_hidden_folder = "/." in f"/{folder}"
+    return key.startswith(start) and name != "" and not is_in_hidden_folder
 
 
 def _file_stat(path: str, facts: Any) -> FileStat:

@@ -63,8 +63,8 @@ class CheckedFile(io.FileIO):
 
 
 class Output:
-    """The context of `open_output`. It is no generator, because a generator that is dropped
-    half-way, as by a kill, would change the file.
+    """The context of `open_output`. It is not a generator. A generator that is dropped half-way, as
+    in the simulation of a kill, would still run its end and change the file.
     """
 
     def __init__(self, full: str) -> None:
@@ -122,8 +122,8 @@ def write_new(full: str, data: bytes, *, synced: bool = True) -> None:
 
 
 def sync_folder_of(full: str) -> None:
-    """Makes the name of a file durable. The file already exists, so a failure does not prove that
-    nothing was done: it raises `Unavailable`.
+    """Makes the name of a file durable. Raises `Unavailable` if that fails, because the file
+    already exists and may stay.
     """
     try:
         _sync(os.path.dirname(full))
@@ -210,9 +210,9 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
 
 @contextlib.contextmanager
 def reading(full: str) -> Iterator[None]:
-    """Raises the `OSError` of a read as this package's error. A folder in place of the file raises
-    `NotFound`. So does a path at which no file can be, because a name is too long, or links lead to
-    each other.
+    """A context that raises the `OSError` of a read as this package's error. It raises `NotFound`
+    also for a folder in place of the file, and for a path at which no file can be, because a name
+    is too long or links lead to each other.
     """
     try:
         yield
@@ -227,7 +227,7 @@ def reading(full: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(full: str) -> Iterator[None]:
-    """Raises the `OSError` of a write as this package's error."""
+    """A context that raises the `OSError` of a write as this package's error."""
     try:
         yield
     except OSError as failed:

@@ -29,13 +29,17 @@ def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[tuple[int, T]]:
-    """The pages of several listings, each with the number of its listing. The next pages of several
-    listings are asked for at once, unless the storage has folders: then one listing follows the
-    other. Open listings take turns. So they end at about the same time, and the last requests are
-    sent together, too.
+    """The pages of several listings, each with the number of its listing. In a storage with folders
+    one listing follows the other. Otherwise the next pages of several listings are asked for at
+    once. Open listings take turns, so that they end at about the same time, and the last requests
+    are sent together, too.
     """
     waiting = enumerate(sources)
-    asked_at_once, open_at_once = (1, 1) if storage.has_folders else (AT_ONCE, 4 * AT_ONCE)
+    asked_at_once = AT_ONCE
+    open_at_once = 4 * AT_ONCE
+    if storage.has_folders:
+        asked_at_once = 1
+        open_at_once = 1
     active = list(islice(waiting, open_at_once))
     while active:
         turn = active[:asked_at_once]
@@ -58,8 +62,10 @@ class Ahead(Generic[T]):
         self._storage = storage
         self._fetch = fetch
         self._most_files = most_files
-        self._plan: dict[str, int] = {}  # the sizes of the files that are expected, in their order
-        self._held: dict[str, T] = {}  # what was fetched and not handed out yet
+        self._expected: dict[str, int] = {}
+        """The sizes of the files that are expected, in the order in which they are."""
+        self._held: dict[str, T] = {}
+        """What was fetched and not handed out yet."""
         self.helps = not storage.has_folders
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
@@ -67,51 +73,54 @@ class Ahead(Generic[T]):
         memory, or a guess.
         """
         if self.helps:
-            self._plan.update((path, size) for path, size in files if path not in self._held)
+            self._expected.update((path, size) for path, size in files if path not in self._held)
 
     def forget(self) -> None:
         """Drops what was expected and not handed out."""
-        self._plan = {}
+        self._expected = {}
         self._held = {}
 
     def peek(self, path: str) -> T | None:
         """Does what `take` does, but the content stays and can be asked for again."""
-        if path in self._plan:
-            group = self._next_group(path)
+        if path in self._expected:
+            group = self._take_group(path)
             fetched = self._storage.together([partial(self._tried, file) for file in group])
             for file, content in zip(group, fetched, strict=True):
                 if content is not None:
                     self._held[file] = content
         return self._held.get(path)
 
-    def _next_group(self, path: str) -> list[str]:
-        """Removes a file from the plan, and as many that follow as there is room for. Returns
-        them.
+    def _take_group(self, path: str) -> list[str]:
+        """Takes a file out of those that are expected, and as many of the next as there is room
+        for.
         """
         group = [path]
-        size = self._plan.pop(path)
+        size = self._expected.pop(path)
         room = _MOST_BYTES - size
-        while self._plan and len(group) < self._most_files and room > 0:
-            file = next(iter(self._plan))
+        while self._expected and len(group) < self._most_files and room > 0:
+            file = next(iter(self._expected))
             group.append(file)
-            room -= self._plan.pop(file)
+            room -= self._expected.pop(file)
         return group
 
     def hold(self, path: str) -> None:
-        """Fetches a file that is wanted later. Several threads may call this, unlike the rest."""
+        """Fetches a file that is wanted later. Unlike the other methods, several threads may call
+        this one at the same time.
+        """
         if path not in self._held:
             content = self._tried(path)
             if content is not None:
                 self._held[path] = content
 
     def take(self, path: str) -> T | None:
-        """Hands out the content of a file that was expected or is held. None if the file is
-        neither, was handed out before, or could not be fetched.
+        """Hands out the content of a file that is expected or held. None if it is neither expected
+        nor held, or if it could not be fetched.
         """
         self.peek(path)
         return self._held.pop(path, None)
 
     def _tried(self, path: str) -> T | None:
+        """Fetches a file; None if that fails."""
         try:
             return self._fetch(path)
         except PaimonStreamError:
@@ -148,8 +157,8 @@ class ReadAhead(Ahead[bytes]):
 
 
 class OpenAhead(Ahead[Any]):
-    """Opens data files, and with each of them some of the next. In a store, a source that was just
-    opened holds at most a MiB.
+    """Opens data files, and with each of them some of those that are expected next. In a store, a
+    source that was just opened holds at most a MiB.
     """
 
     def __init__(self, storage: Storage) -> None:

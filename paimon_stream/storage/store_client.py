@@ -4,10 +4,10 @@ A store is opened when it is first used, once in each process, and is shared by 
 same bucket and settings. obstore is imported then. A child that is forked later gets an error,
 because the client would hang there. Spark's daemon forks its workers before any use.
 
-Four connections serve one store (`Handle`). The *calm* one repeats failed requests. The *large* one
-does the same, and gives large bodies more time. The *parts* one serves the parts of a file, and
-repeats them for as long as an outage is waited for. The *once* one repeats nothing: whether a
-conditional create took effect is unknown after a repetition.
+Four connections serve one store (`Handle`). CALM repeats failed requests. LARGE does the same, and
+gives large bodies more time. PARTS serves the parts of a file, and repeats them for as long as an
+outage is waited for. ONCE repeats nothing: after a repetition, it would be unknown whether a
+conditional create took effect.
 
 After a store has answered once, requests wait for the end of an outage, up to `max_outage_millis`.
 For executors it is enough that the store has answered the driver.
@@ -47,7 +47,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 
 _TRIES: Final = 3
-"""How often a small request is sent to a store that has not answered yet."""
+"""The most times that a small request is sent to a store that has not answered yet."""
 _WAIT_SECONDS: Final = 0.3
 """The wait between those requests."""
 _LONGEST_WAIT_SECONDS: Final = 10
@@ -55,10 +55,10 @@ _LONGEST_WAIT_SECONDS: Final = 10
 _RETRY_SECONDS: Final = 60
 """How long obstore repeats a request, if an outage is not waited for longer."""
 _SAY_AGAIN_SECONDS: Final = 60
-"""How often the log says that an outage lasts."""
+"""The seconds between two messages of the log that an outage lasts."""
 _REPEATED: Final = (("list", store_errors.BROKEN), ("delete", store_errors.TIMED_OUT))
-"""The failures that may be repeated and that obstore itself does not repeat: an answer that is cut
-off, or that does not come.
+"""Failed requests that may be repeated although obstore itself does not repeat them: a listing whose
+answer is cut off, and a deletion without an answer.
 """
 
 
@@ -98,7 +98,7 @@ class Client:
         settings: what opens the store.
         obstore: the module.
         answered: whether something has answered at the store's endpoint.
-        right: whether the store has done what it was asked, so that its settings are right.
+        right: whether the settings are right, because the store has done what it was asked.
         atomic: whether a probe has shown that the store creates files atomically.
     """
 
@@ -168,11 +168,12 @@ class Client:
         is_down = failure.rule.kind is Unavailable
         if asking.is_small:
             asking.tries_left -= 1
-        is_dated = self.right and failure.dated
-        if is_dated:
+        are_credentials_old = self.right and failure.may_be_of_old_credentials
+        if are_credentials_old:
             self._handles.clear()  # the next requests read the credentials anew
+        may_renew = not asking.renewed and asking.handle is not Handle.PARTS
         may_repeat = (is_first and is_down) or (request.verb, failure.rule) in _REPEATED
-        if is_dated and not asking.renewed and asking.handle is not Handle.PARTS:
+        if are_credentials_old and may_renew:
             asking.renewed = True
         elif asking.is_small and asking.tries_left > 0 and may_repeat:
             clock.sleep(_WAIT_SECONDS)
@@ -192,9 +193,10 @@ class Client:
 
     def _failure(self, failed: BaseException) -> store_errors.Failure | None:
         """What the error of a request means; None for an error that is not the store's."""
-        # Streams raise `OSError`, and paths that no store can hold `ValueError`.
-        of_store = (self.obstore.exceptions.BaseError, OSError, ValueError)
-        if not (isinstance(failed, of_store) or store_errors.is_panic(failed)):
+        # Streams raise `OSError`. Paths that no store can hold raise `ValueError`.
+        errors_of_store = (self.obstore.exceptions.BaseError, OSError, ValueError)
+        is_of_store = isinstance(failed, errors_of_store) or store_errors.is_panic(failed)
+        if not is_of_store:
             return None
         failure = store_errors.failure_of(failed)
         if self.answered and failure.rule is store_errors.NO_CREDENTIALS:
@@ -275,11 +277,11 @@ class _Asking:
 
     @property
     def is_small(self) -> bool:
-        """Whether the request is repeated only for about a second while the store has not answered
-        yet.
+        """Whether the request is small. While the store has not answered yet, such a request is
+        repeated only for about a second.
         """
-        is_large = self.handle is Handle.LARGE
-        return self.handle is Handle.CALM or (is_large and self.request.verb == "read")
+        is_read = self.handle is Handle.LARGE and self.request.verb == "read"
+        return is_read or self.handle is Handle.CALM
 
 
 _CLIENTS: Final[dict[StoreSettings, Client]] = {}
@@ -315,7 +317,7 @@ def client_of(settings: StoreSettings) -> Client:
 
 
 def shared_settings(settings: StoreSettings) -> StoreSettings:
-    """The settings without the folder of the table: tables in one bucket with equal results share a
+    """The settings without the folder of the table. Tables for which they are equal share a
     client.
     """
     return replace(settings, location="", prefix="")
@@ -335,8 +337,8 @@ def trust(settings: StoreSettings) -> None:
 
 _CONTENTS: Final = (b"first", b"second")
 _PROBES: Final = 5
-"""How often a store that has answered this process before is probed at most. Each probe waits until
-the store answers.
+"""The most times that a store is probed that has answered this process before. Each probe waits
+until the store answers.
 """
 
 
@@ -358,17 +360,19 @@ def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
         StorageError: the storage cannot write.
     """
     client = _client(storage)
-    if (client is not None and client.atomic) or is_served(storage):
+    was_proven = client is not None and client.atomic
+    if was_proven or is_served(storage):
         return
     above = f"{folder}/" if folder else ""
     for probes_left in reversed(range(_PROBES)):
         try:
-            # Each time under another name: after a failure it is unknown whether the last one was
-            # created, and an old file shows nothing.
+            # Each probe has a name of its own. After a failure, the file may exist or not, so the
+            # same name would prove nothing.
             _probe(storage, f"{above}.probe-{ids.uuid()}")
             break
         except Unavailable:
-            if not probes_left or client is None or not client.right:
+            may_probe_again = probes_left > 0 and client is not None and client.right
+            if not may_probe_again:
                 raise
     if client is not None:
         client.atomic = True

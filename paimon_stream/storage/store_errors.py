@@ -2,10 +2,10 @@
 
 The first rule that fits decides: the error code in the store's answer, the HTTP status, and,
 without an answer, what the client says of the connection. A login that is refused is known by its
-text, whatever its status. Only `Unavailable` and `AlreadyExists`
-leave open whether the operation took effect; every other error proves that it did not (stores.md
-§5). Messages name the verb, location, path, status, code and advice, never a URL, headers, a body
-or a setting, because those may hold secrets.
+text, whatever its status. Only `Unavailable` and `AlreadyExists` leave open whether the operation
+took effect. Every other error proves that it did not (stores.md §5). Messages name the verb,
+location, path, status, code and advice, never a URL, headers, a body or a setting, because those
+may hold secrets.
 """
 
 import re
@@ -172,7 +172,7 @@ class Failure:
     """What the error of a request means.
 
     Attributes:
-        rule: what it means.
+        rule: the kind of failure.
         status: the HTTP status, if there was an answer.
         code: the error code in the answer, if it has one.
         answered: whether the store itself gave an answer.
@@ -184,13 +184,12 @@ class Failure:
     answered: bool
 
     @property
-    def dated(self) -> bool:
+    def may_be_of_old_credentials(self) -> bool:
         """Whether credentials that were renewed may help. An answer to HEAD has no code, so its
         status decides.
         """
-        return self.rule in (_EXPIRED, _KEY) or (
-            self.code is None and self.status in (400, 401, 403)
-        )
+        is_denied_without_code = self.code is None and self.status in (400, 401, 403)
+        return is_denied_without_code or self.rule in (_EXPIRED, _KEY)
 
     def error(self, request: Request, addition: str = "") -> errors.PaimonStreamError:
         """The error to raise. `addition` is a further sentence of its message."""

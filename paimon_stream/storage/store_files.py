@@ -5,7 +5,7 @@
 import io
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -21,7 +21,9 @@ from paimon_stream.storage.store_client import Handle
 from paimon_stream.storage.store_open import StoreSettings
 
 _PART: Final = 8 << 20
-"""A file of at most this size is one request. A larger one is sent in parts of it."""
+"""A file of at most this size is sent in one request. A larger file is sent in parts of this
+size.
+"""
 _TOGETHER: Final = 4
 """How many parts of a file are sent at once."""
 _HELD_WITH_PARTS: Final = 1 << 20
@@ -63,9 +65,9 @@ class _AskedStore(Protocol):
 
 class Upload(io.RawIOBase):
     """The context of `open_output`, and its stream. It holds a few parts in memory, however large
-    the file is. A file of one part is created conditionally. obstore cannot send the condition for
-    several parts. So the name is looked for before the first part is sent, and no name may be used
-    twice.
+    the file is. A file of one part is created on the condition that there is no such object.
+    obstore cannot send the condition with several parts. Then it is asked before the first part is
+    sent whether there is such an object, and no name may be used twice.
     """
 
     def __init__(self, store: _AskedStore, path: str) -> None:
@@ -175,32 +177,50 @@ def open_source(store: _AskedStore, path: str) -> Any:
     """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger file the
     end is read first, because formats have their indexes there. Raises `NotFound`.
     """
-    size, start, tail = _size_and_tail(store, path)
-    if start == 0:
-        return pa.BufferReader(tail)
-    return pa.PythonFile(_Ranges(store, path, size, tail), mode="r")
+    tail = _read_tail(store, path)
+    if tail.start == 0:
+        return pa.BufferReader(tail.data)
+    return pa.PythonFile(_Ranges(store, path, tail), mode="r")
 
 
-def _size_and_tail(store: _AskedStore, path: str) -> tuple[int, int, bytes]:
-    """The size of the file, where its last bytes begin, and those bytes."""
+class _Block(NamedTuple):
+    """Bytes of a file.
+
+    Attributes:
+        start: the position in the file at which they begin.
+        data: the bytes.
+    """
+
+    start: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """The position behind the bytes."""
+        return self.start + len(self.data)
+
+
+def _read_tail(store: _AskedStore, path: str) -> _Block:
+    """The last bytes of a file, or all of a small file."""
     # Azure has no ranges that count from the end.
     if store.settings.kind != "azure":
         try:
-            return store.get(path, _facts_of_tail, options={"range": {"suffix": _LEAST_READ}})
+            return store.get(path, _block_of, options={"range": {"suffix": _LEAST_READ}})
         except InvalidOption:
             # An empty file has no last bytes, so stores refuse the request.
             size = int(store.head(path)["size"])
             if size:
                 raise
-            return 0, 0, b""
+            return _Block(0, b"")
     size = int(store.head(path)["size"])
     start = max(0, size - _LEAST_READ)
-    tail = store.ranged(path, start, size) if size else b""
-    return size, start, tail
+    return _Block(start, store.ranged(path, start, size) if size else b"")
 
 
-def _facts_of_tail(answer: Any) -> tuple[int, int, bytes]:
-    return int(answer.meta["size"]), int(answer.range[0]), bytes(answer.bytes())
+def _block_of(answer: Any) -> _Block:
+    """The bytes of an answer to a request for the last bytes of a file."""
+    start, _ = answer.range
+    return _Block(int(start), bytes(answer.bytes()))
 
 
 class _Ranges(io.RawIOBase):
@@ -208,16 +228,15 @@ class _Ranges(io.RawIOBase):
     last. A reader that goes on where it stopped gets larger blocks.
     """
 
-    def __init__(self, store: _AskedStore, path: str, size: int, tail: bytes) -> None:
+    def __init__(self, store: _AskedStore, path: str, tail: _Block) -> None:
+        """`tail` has the last bytes of the file."""
         super().__init__()
         self._store = store
         self._path = path
-        self._size = size
+        self._size = tail.end
         self._at = 0  # where the next read begins
-        # The held bytes, each with the position at which they begin: the last bytes of the file,
-        # and those that were read last.
-        self._tail = (size - len(tail), tail)
-        self._block = (0, b"")
+        self._tail = tail
+        self._block = _Block(0, b"")  # the bytes that were read last
 
     def readable(self) -> bool:
         return True
@@ -238,7 +257,7 @@ class _Ranges(io.RawIOBase):
         end = self._size if size is None or size < 0 else min(self._at + size, self._size)
         pieces = []
         while self._at < end:
-            piece = self._cached(end) or self._fetched(end)
+            piece = self._cached(end) or self._fetch(end)
             if not piece:
                 break
             self._at += len(piece)
@@ -246,17 +265,20 @@ class _Ranges(io.RawIOBase):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _cached(self, end: int) -> bytes:
-        for start, data in (self._tail, self._block):
-            if start <= self._at < start + len(data):
-                return data[self._at - start : end - start]
+        """The next bytes up to `end`, as far as they are held."""
+        for block in (self._tail, self._block):
+            if block.start <= self._at < block.end:
+                return block.data[self._at - block.start : end - block.start]
         return b""
 
-    def _fetched(self, end: int) -> bytes:
-        """Bytes from a new request, and perhaps more that are kept for the next read."""
-        start, data = self._block
+    def _fetch(self, end: int) -> bytes:
+        """Sends a request for the next bytes, and returns those up to `end`. The request may ask
+        for more, which are held for the next read.
+        """
         ahead = _LEAST_READ
-        if start + len(data) == self._at:
-            ahead = min(2 * max(len(data), _LEAST_READ), _MOST_AHEAD)
-        stop = min(max(end, self._at + ahead), self._at + _MOST_READ, self._tail[0])
-        self._block = (self._at, self._store.ranged(self._path, self._at, stop))
+        goes_on = self._block.end == self._at
+        if goes_on:
+            ahead = min(2 * max(len(self._block.data), _LEAST_READ), _MOST_AHEAD)
+        stop = min(max(end, self._at + ahead), self._at + _MOST_READ, self._tail.start)
+        self._block = _Block(self._at, self._store.ranged(self._path, self._at, stop))
         return self._cached(end)

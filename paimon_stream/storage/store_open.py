@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from paimon_stream.errors import InvalidOption, PermissionDenied, UnsupportedFeature
 from paimon_stream.extras import require
@@ -138,7 +138,9 @@ def open_store(
 
 
 def _retries(most: int, seconds: float) -> dict[str, Any]:
-    """How obstore repeats requests: at most so often, and for at most so long."""
+    """The configuration by which obstore repeats requests: at most `most` times, and for at most
+    `seconds`.
+    """
     return {
         "max_retries": most,
         "retry_timeout": timedelta(seconds=seconds),
@@ -215,28 +217,45 @@ def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], C
     None if obstore finds them itself.
     """
     if settings.kind == "s3":
-        keys = [
-            config.pop(name, None)
-            for name in ("access_key_id", "secret_access_key", "session_token")
-        ]
+        keys = _AwsKeys(
+            key_id=config.pop("access_key_id", None),
+            secret=config.pop("secret_access_key", None),
+            token=config.pop("session_token", None),
+        )
         if settings.profile is not None or settings.role:
             boto3 = _Boto3(
                 settings.location, settings.profile, keys, settings.role, config.get("region")
             )
             _check_credentials(boto3)
             return boto3
-        if keys[0] is not None:
-            return _fixed(access_key_id=keys[0], secret_access_key=keys[1], token=keys[2])
-        return None
-    names = {"bearer_token": "token"} if settings.kind == "gcs" else _AZURE_KEYS
-    for name, called in names.items():
+        if keys.key_id is None:
+            return None
+        return _fixed(access_key_id=keys.key_id, secret_access_key=keys.secret, token=keys.token)
+    names = _GCS_KEYS if settings.kind == "gcs" else _AZURE_KEYS
+    for name, name_in_credential in names.items():
         value = config.pop(name, None)
         if value is not None:
-            return _fixed(**{called: value})
+            return _fixed(**{name_in_credential: value})
     return None
 
 
+_GCS_KEYS: Final = {"bearer_token": "token"}
 _AZURE_KEYS: Final = {"token": "token", "account_key": "access_key", "sas_key": "sas_token"}
+"""The names of keys and tokens in obstore's credentials, by their names in its configuration."""
+
+
+class _AwsKeys(NamedTuple):
+    """A key of AWS. All parts are None if the options have no key.
+
+    Attributes:
+        key_id: the key's id.
+        secret: the key.
+        token: the token of a session.
+    """
+
+    key_id: str | None
+    secret: str | None
+    token: str | None
 
 
 def _fixed(**credential: Any) -> Callable[[], Credential]:
@@ -261,7 +280,7 @@ class _Boto3:
 
     location: str
     profile: str | None
-    keys: list[str | None]
+    keys: _AwsKeys
     role: Mapping[str, str]
     region: str | None
     _session: Any = None
@@ -271,13 +290,11 @@ class _Boto3:
         return self._of_role() if self.role else self._of_profile()
 
     def session(self) -> Any:
+        """The session whose credentials are current."""
         credentials = None if self._session is None else self._session.get_credentials()
         if credentials is None or not hasattr(credentials, "refresh_needed"):
             boto3 = require("boto3", "aws", f"The credentials for {self.location}")
-            key_id, key, token = self.keys
-            self._session = boto3.Session(
-                key_id, key, token, self.region, profile_name=self.profile
-            )
+            self._session = boto3.Session(*self.keys, self.region, profile_name=self.profile)
         return self._session
 
     def _of_profile(self) -> Credential:
@@ -332,7 +349,7 @@ def _check_credentials(provider: _Boto3) -> None:
 
 def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any) -> None:
     """Adds the region of a bucket at AWS, unless a region or an endpoint is set. If AWS does not
-    tell it, the profile's counts, if there is one.
+    tell the region, that of the profile is used, if there is one.
     """
     if "region" in config or "endpoint" in config:
         return

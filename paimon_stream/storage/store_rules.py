@@ -80,7 +80,7 @@ class StoreSetup:
 def apply_rules(
     place: StoreLocation, values: StoreValues, *, allow_http: bool, web_identity: bool = False
 ) -> StoreSetup:
-    """What the values of a store's options ask for.
+    """The setup of a store that the values of its options ask for.
 
     Args:
         place: the table's location.
@@ -127,7 +127,11 @@ def _proxy_url(values: StoreValues) -> str:
     user = values.text("proxy_user")
     password = values.text("proxy_password") or ""
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
-    scheme, usual_port = ("https", "443") if values.switch("proxy_ssl") else ("http", "80")
+    scheme = "http"
+    usual_port = "80"
+    if values.switch("proxy_ssl"):
+        scheme = "https"
+        usual_port = "443"
     port = values.text("proxy_port") or usual_port
     if not port.isdigit():
         raise values.wrong("proxy_port", "is not the number of a port.")
@@ -183,7 +187,8 @@ def _check_tls(values: StoreValues, key: str, url: str, setup: StoreSetup) -> No
     """
     if not url.startswith("http://"):
         return
-    if not (setup.allow_http or _is_loopback(_parts(values, key, url).hostname or "")):
+    is_loopback = _is_loopback(_parts(values, key, url).hostname or "")
+    if not is_loopback and not setup.allow_http:
         raise values.wrong(
             key,
             "has no TLS: rows and tokens would go over the network in the clear. "
@@ -273,9 +278,8 @@ def _s3_login(values: StoreValues, setup: StoreSetup, *, web_identity: bool) -> 
         "container_authorization_token_file",
     )
     setup.config |= container
-    setup.login = bool(keys or setup.profile or setup.role or container) or values.has(
-        "web_identity_token_file"
-    )
+    has_web_identity = values.has("web_identity_token_file")
+    setup.login = has_web_identity or bool(keys or setup.profile or setup.role or container)
 
 
 def _s3_role(values: StoreValues, setup: StoreSetup, *, web_identity: bool, needed: bool) -> None:
@@ -298,9 +302,8 @@ def _s3_role(values: StoreValues, setup: StoreSetup, *, web_identity: bool, need
         raise values.wrong(
             "credentials_provider", "assumes a role. Give 'fs.s3a.assumed.role.arn', too."
         )
-    if "web_identity_token_file" in role or (
-        web_identity and not setup.config and not setup.profile
-    ):
+    has_no_other_login = not setup.config and not setup.profile
+    if "web_identity_token_file" in role or (web_identity and has_no_other_login):
         if "external_id" in role:
             raise values.wrong("external_id", "has no meaning with a web identity.")
         setup.config |= role
@@ -341,11 +344,12 @@ def _classes(values: StoreValues, key: str, known: set[str]) -> set[str]:
     one.
     """
     words = re.split(r"[\s,]+", values.text(key) or "")
+    # The name of a nested class comes after a '$'.
     names = {re.split("[.$]", word)[-1] for word in words if word}
     if names - known:
         raise values.unsupported(
             key,
-            "names a class of Java whose way is not known here. Give keys, a profile or a role.",
+            "names a class of Java that is not known here. Give keys, a profile or a role.",
         )
     return names
 

@@ -1,6 +1,6 @@
-"""The settings of a store: its storage options, then Spark's configuration, then the environment.
-Of each option, the value of the first of these sources counts. Credentials are taken from the first
-source that has any. No message holds a value.
+"""The settings of a store. They come from three sources, in this order: the storage options, Spark's
+configuration, and the environment. Each option has its value from the first source that has one.
+Credentials are taken from the first source that has any. No message holds a value.
 """
 
 import configparser
@@ -92,8 +92,8 @@ def _setup(
     *,
     allow_http: bool,
 ) -> StoreSetup:
-    """What the sources say of the store. Without a login, the default profile of AWS counts, if
-    there is one. Raises as `settings_of`.
+    """The setup that the sources ask for. Without a login, the default profile of AWS is used, if
+    there is one. Raises what `settings_of` raises.
     """
     values = gathered(place, sources)
     web_identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in environment
@@ -162,8 +162,8 @@ def _divided(
 
 
 def _with_account(place: StoreLocation, sources: list[Source]) -> StoreLocation:
-    """The location with the account that the options name, by which Hadoop's names of options
-    end.
+    """The location with the account that the options name. The names of Hadoop's options end with
+    the account.
     """
     if place.kind != "azure" or place.account:
         return place
@@ -183,9 +183,12 @@ def _has_default_profile(environment: Mapping[str, str]) -> bool:
         return False
     file = environment.get("AWS_SHARED_CREDENTIALS_FILE")
     home = environment.get("HOME")
-    if file is None and home is None:
+    if file is not None:
+        path = Path(file)
+    elif home is not None:
+        path = Path(home, ".aws", "credentials")
+    else:
         return False
-    path = Path(file) if file is not None else Path(str(home), ".aws", "credentials")
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(path.read_text())

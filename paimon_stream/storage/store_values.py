@@ -45,9 +45,10 @@ class _StoreSetting:
 
     Attributes:
         value: the value.
-        name: the name that the option has there.
+        name: the name by which the source gives the option.
         source: the name of the source.
-        rank: of several names of an option in one source, the lowest rank counts.
+        rank: the rank of that name. If a source gives an option by several names, the name of the
+            lowest rank counts.
     """
 
     value: str
@@ -110,20 +111,19 @@ class StoreValues:
 
 
 def gathered(place: StoreLocation, sources: Iterable[Source]) -> StoreValues:
-    """The first value of each option, in the order of the sources; all values of a login come from
-    the first source that has one of them. An empty value counts as none. Raises `InvalidOption` for
-    a name in the call's own options that no store of this kind knows, and `UnsupportedFeature` for
-    one that asks for what is not supported.
+    """The value of each option from the first source that has one. All values of a login come from
+    the first source that has a part of a login. An empty value counts as none. Raises
+    `InvalidOption` if the call's own options have a name that no store of this kind knows. Raises
+    `UnsupportedFeature` for an option that is known and not supported.
     """
     settings_of_sources = [_read(place, source) for source in sources]
     login_keys = {option.key for option in STORE_OPTIONS[place.kind] if option.login}
-    source_of_login = next(
-        (settings for settings in settings_of_sources if _has_login(settings, login_keys)), None
-    )
+    with_login = [settings for settings in settings_of_sources if _has_login(settings, login_keys)]
     first: dict[str, _StoreSetting] = {}
     for settings in settings_of_sources:
+        may_have_login = not with_login or settings is with_login[0]
         for key, setting in settings.items():
-            if key not in login_keys or source_of_login is None or settings is source_of_login:
+            if may_have_login or key not in login_keys:
                 first.setdefault(key, setting)
     return StoreValues(place.shown, first)
 
@@ -134,8 +134,8 @@ def _has_login(settings: Mapping[str, _StoreSetting], login_keys: set[str]) -> b
 
 
 def _read(place: StoreLocation, source: Source) -> dict[str, _StoreSetting]:
-    """The settings in a source, by the key of the option. If an option has several names there, the
-    first one counts.
+    """The settings in a source, by the key of the option. If it gives an option by several names,
+    the name of the lowest rank counts.
     """
     settings: dict[str, _StoreSetting] = {}
     owners = owners_of(place)
@@ -153,8 +153,8 @@ def _read(place: StoreLocation, source: Source) -> dict[str, _StoreSetting]:
 
 
 def owners_of(place: StoreLocation) -> tuple[str, ...]:
-    """The bucket, or the hosts that Hadoop's names of options may end with: that of the container
-    first.
+    """The texts with which the names of Hadoop's options may end: the bucket, or the hosts of
+    Azure, those of the container first.
     """
     if place.kind != "azure":
         return (place.bucket,)
@@ -191,9 +191,11 @@ def _refuse(
     refused, because the others may be meant for Spark itself.
     """
     if refusal is not None and value.strip().lower() not in ("", "false"):
-        off = "" if source.name == CALL else " Or set paimon-stream.store.from-spark to false."
+        alternative = ""
+        if source.name != CALL:
+            alternative = " Or set paimon-stream.store.from-spark to false."
         raise UnsupportedFeature(
-            f"{place.shown}: {name!r} of {source.name} is not supported. {refusal}.{off}",
+            f"{place.shown}: {name!r} of {source.name} is not supported. {refusal}.{alternative}",
             option=name,
             location=place.shown,
         )

@@ -1,5 +1,5 @@
-"""Independent requests: one after the other, or in flight at once. This module also counts how many
-of each kind there were.
+"""Runs independent requests, one after the other or at once. Counts how many requests of each kind
+there were.
 
 A *trip* is a request, or several that are in flight at once. Trips are counted in each thread.
 Requests that are sent together begin in the trip after the last one of the thread that sends them.
@@ -146,10 +146,10 @@ def ended(outcomes: Sequence[EndedRequest]) -> list[Any]:
 
 
 def at_once(requests: Sequence[Request]) -> list[Any]:
-    """The results of the requests, which run in this thread and in those of one pool. The first
-    error is raised when all have ended. A request may itself call this for other requests: the
-    thread runs those that no other thread has begun. When the interpreter ends, the pool's threads
-    begin nothing more, because the interpreter waits for them.
+    """The results of the requests, which run in this thread and in the threads of one pool. The
+    first error is raised when all have ended. A request may itself call this function: its thread
+    then runs the inner requests that no other thread has begun. When the interpreter ends, the
+    pool's threads begin nothing more, because the interpreter waits for them.
     """
     if len(requests) < 2:
         return in_turn(requests)
@@ -179,8 +179,8 @@ def _interpreter_goes_on() -> bool:
 
 
 def _pool() -> ThreadPoolExecutor:
-    """The threads of this process; a fork leaves none. There is no lock: a fork could leave it held
-    for ever.
+    """The threads of this process. A child that was forked has none of its parent's. There is no
+    lock, because a fork could leave it locked for ever.
     """
     pid = os.getpid()
     pool = _POOLS.get(pid)

@@ -126,20 +126,19 @@ def checked_options(
 
 
 def open_beside(storage: Storage, location: str) -> Storage:
-    """The storage of an external path of the table in `storage`. It has the settings of that
-    storage if both are in stores of one kind and account; otherwise those of the environment.
-    Raises what `open_folder` raises.
+    """The storage of an external path of the table in `storage`. If both are in stores of one kind
+    and account, it has the settings of `storage`, and otherwise those of the environment. Raises
+    what `open_folder` raises.
     """
     storage = getattr(storage, "wrapped", storage)  # a view has no settings
     if scheme_of(location) == "file":
         # As in Java, nothing is percent-encoded.
         return open_folder("/" + location.partition(":")[2].lstrip("/"))
-    if (
-        isinstance(storage, ObjectStorage)
-        and KIND_OF.get(scheme_of(location)) == storage.settings.kind
-    ):
+    kind = KIND_OF.get(scheme_of(location))
+    if isinstance(storage, ObjectStorage) and kind == storage.settings.kind:
         place = store_location(location)
-        if not place.account or place.account == storage.settings.config.get("account_name"):
+        is_of_account = place.account == storage.settings.config.get("account_name")
+        if is_of_account or not place.account:
             moved = replace(
                 storage.settings, location=place.shown, bucket=place.bucket, prefix=place.prefix
             )

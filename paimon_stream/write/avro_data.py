@@ -114,16 +114,18 @@ def _schema(type_: DataType, path: str) -> Any:
 
 
 def _entry(type_: DataType) -> tuple[DataType, DataType]:
-    """The types of keys and values. A MULTISET is a map to counts, which are nullable for Java's
-    writer of Avro.
+    """The types of keys and values of a MAP or MULTISET. A MULTISET is a map to counts. Java's
+    writer of Avro declares the counts as nullable.
     """
     key, value = type_.entry
-    return key, value if type_.root is TypeRoot.MAP else _COUNT
+    if type_.root is TypeRoot.MULTISET:
+        value = _COUNT
+    return key, value
 
 
 def _nullable(column: pa.Array, type_: DataType) -> list[bytes]:
-    """The bytes of each value. A nullable value is preceded by the number of its branch of the
-    union.
+    """The bytes of each value. If the type is nullable, the number of the union's branch comes
+    before each value.
     """
     values = _values(column, type_)
     if not type_.nullable:
@@ -143,10 +145,11 @@ def _values(column: pa.Array, type_: DataType) -> list[bytes]:
             return _blocks(column, _nullable(used_elements(column, column.values), element))
         case DataType(root=TypeRoot.MAP | TypeRoot.MULTISET):
             key_type, value_type = _entry(type_)
-            encode_keys = (
-                _values if key_type.is_string else _nullable
-            )  # an Avro map has no NULL keys
-            keys = encode_keys(used_elements(column, column.keys), key_type)
+            keys_in_use = used_elements(column, column.keys)
+            if key_type.is_string:  # an Avro map, whose keys are never NULL
+                keys = _values(keys_in_use, key_type)
+            else:
+                keys = _nullable(keys_in_use, key_type)
             items = _nullable(used_elements(column, column.items), value_type)
             return _blocks(column, [key + item for key, item in zip(keys, items, strict=True)])
         case DataType(root=TypeRoot.ROW):

@@ -42,8 +42,8 @@ class Place:
 
     @property
     def amount(self) -> str:
-        """The placeholder of the count in the pattern of an error: of places for nested values,
-        whose rows are not counted, otherwise of rows.
+        """The placeholder of the count in the pattern of an error. It counts rows, but for nested
+        values it counts places, because their rows are not known.
         """
         return errors.PLACES if self.path else errors.ROWS
 
@@ -102,7 +102,7 @@ def cast_scalar(column: pa.Array, target: CastTarget) -> pa.Array:
     Raises:
         IncompatibleSchema: for other types and for more digits than the type has.
         NumericOverflow: for numbers out of range.
-        ValueTooLong: for too long text and bytes.
+        ValueTooLong: for text and bytes that are too long.
         InvalidData: for text that is not UTF-8.
     """
     type_ = target.type
@@ -145,7 +145,8 @@ def _check_length(column: pa.Array, target: CastTarget) -> None:
     type_ = target.type
     allowed_length = type_.precision
     # Bytes are counted first: it takes less time, and no text has fewer bytes than code points.
-    if (pc.max(pc.binary_length(column)).as_py() or 0) <= allowed_length:
+    most_bytes = pc.max(pc.binary_length(column)).as_py() or 0
+    if most_bytes <= allowed_length:
         return
     lengths = pc.utf8_length(column) if type_.is_string else pc.binary_length(column)
     longer = _count(pc.greater(lengths, allowed_length))
@@ -160,7 +161,7 @@ def _check_length(column: pa.Array, target: CastTarget) -> None:
 
 
 def _converted(column: pa.Array, target: CastTarget) -> pa.Array:
-    """The column in another Arrow type, if no value changes by that."""
+    """The column in another Arrow type. Raises an error if a value would change by that."""
     source = column.type
     arrow = target.arrow
     if _same_family(source, arrow):
@@ -184,7 +185,9 @@ def _converted(column: pa.Array, target: CastTarget) -> pa.Array:
 
 
 def _time_of_millis(column: pa.Array, target: CastTarget) -> pa.Array:
-    """The TIME of milliseconds of the day, as rows of Spark bring them that has no TIME."""
+    """TIME values, made from milliseconds of the day. Rows of a Spark without a type TIME have
+    these.
+    """
     is_outside = pc.or_(pc.less(column, 0), pc.greater_equal(column, _MILLIS_PER_DAY))
     outside = _count(is_outside)
     if outside:

@@ -64,7 +64,7 @@ class ColumnPlan:
         Raises:
             IncompatibleSchema: for missing, unknown and ambiguous columns and for other types.
             NumericOverflow: for numbers out of range.
-            ValueTooLong: for too long text and bytes.
+            ValueTooLong: for text and bytes that are too long.
             NullInNotNull: for NULL in columns that do not allow it.
             InvalidData: for text that is not UTF-8.
 
@@ -93,8 +93,8 @@ class ColumnPlan:
         return column
 
     def _positions(self, names: Sequence[str]) -> Sequence[int]:
-        """Where each of the table's columns is in a batch with these columns. Raises
-        `IncompatibleSchema`.
+        """The position of each of the table's columns in a batch whose columns have these names.
+        Raises `IncompatibleSchema`.
         """
         wanted = self.arrow.names
         if names == wanted:
@@ -198,8 +198,8 @@ def _without_null_rows(
         children: the elements, or the keys and the values, of the whole array.
 
     Returns:
-        New offsets, from 0, NULL where the row is; and of each child the elements of the rows that
-        are not NULL.
+        New offsets, which begin with 0 and are NULL for NULL rows. Then, for each child, its
+        elements in the rows that are not NULL.
     """
     if not len(column):
         return pa.array([0], pa.int32()), [child.slice(0, 0) for child in children]
@@ -247,7 +247,8 @@ def _spread(member: pa.Array, field: pa.Field, is_valid: npt.NDArray[np.bool_]) 
     """
     if not field.nullable and not len(member):
         return pa.repeat(pa.scalar(_zero(field.type), field.type), len(is_valid))
-    # Each row takes the member of the last row up to here that is not NULL, or else the first one.
+    # Each row takes the member of the nearest row at or before it that is not NULL. If there is no
+    # such row, it takes the first member.
     positions = np.maximum(np.cumsum(is_valid) - 1, 0)
     mask = ~is_valid if field.nullable else None
     return member.take(pa.array(positions, mask=mask))
@@ -273,10 +274,10 @@ def default_of(field: DataField, table: str = "") -> pa.Scalar | None:
         table: the table, for messages.
 
     Returns:
-        The value, None without a default.
+        The value; None if the column has no default.
 
     Raises:
-        UnsupportedFeature: if the default is no such value, and for nested columns.
+        UnsupportedFeature: if the default is not a value of the type, and for nested columns.
     """
     literal = field.default_value
     if literal is None:

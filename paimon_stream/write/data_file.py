@@ -39,16 +39,16 @@ _ROW_GROUP_BYTES: Final = 128 * 2**20
 _APPEND_TARGET_BYTES: Final = 256 * 2**20
 _KEYED_TARGET_BYTES: Final = 128 * 2**20
 _FULL_SHARE: Final = 0.92
-"""The share of its target size from which on a file is full."""
+"""A file is full when it has reached this share of its target size."""
 
 _PROBE_SHARE: Final = 0.5
-"""The size in memory of the first row group of a bucket, at most, as a share of the target size."""
+"""The most bytes in memory of a bucket's first row group, as a share of the target size."""
 
 _TELLING_ROWS: Final = 1000
-"""The fewest rows whose mean size tells about other rows."""
+"""The fewest rows whose mean size says something about other rows."""
 
 _LEAST_ROW_BYTES: Final = 1 / 1024
-"""The least mean size of a row that is noted for a row group, so that it is never 0."""
+"""The least mean size of a row that is noted, so that it is never 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class DataFileSettings:
         schema_id: the id of the table's schema.
         prefix: what the names of files begin with.
         target_bytes: the size at which a file is closed.
-        row_group_bytes: The size from which on waiting rows are written, in memory.
+        row_group_bytes: the size in memory at which waiting rows are written.
         external: the paths outside of the table that files may be written to.
     """
 
@@ -224,7 +224,7 @@ class BucketWriter:
         """The open file. The first row group opens it."""
         self._sizes = _RowSizes()
         self._named_files = 0
-        """How many names were given out. It is part of the next name."""
+        """How many files were named so far. This number is part of the next name."""
         self._next_sequence = 0
         """The sequence number of the first row of the file that ends next."""
         self._done: list[DataFileMeta] = []
@@ -259,7 +259,7 @@ class BucketWriter:
         self._file = None
         columns = file.close()
         self._sizes.note_file(file.size, file.rows)
-        self._done.append(self._described(file, columns))
+        self._done.append(self._describe(file, columns))
         self.paths.append(file.path)
 
     def close(self) -> tuple[DataFileMeta, ...]:
@@ -269,8 +269,8 @@ class BucketWriter:
         return tuple(self._done)
 
     def abort(self, error: BaseException) -> tuple[str, ...]:
-        """Gives up and removes the open file. Returns the complete files' paths for the caller to
-        delete.
+        """Drops the waiting rows and removes the open file. Returns the paths of the complete
+        files, which the caller deletes.
         """
         self._waiting.clear()
         if self._file is not None:
@@ -290,7 +290,9 @@ class BucketWriter:
         return waiting.rows >= rows_to_target
 
     def _rows_to_target(self) -> int | None:
-        """About how many more rows fill the open file; None before anything was written."""
+        """About how many more rows fill the open file, or a new one if no file is open. None before
+        anything was written.
+        """
         row_bytes = self._sizes.row_bytes
         if row_bytes is None:
             return None
@@ -316,7 +318,7 @@ class BucketWriter:
         rows = self._waiting.take(self._row_group_rows())
         if self._file is None:
             self._file = self._settings.format.open(
-                self._storage, self._next_path(), rows, self._sizes.of_files
+                self._storage, self._choose_path(), rows, self._sizes.of_files
             )
         size_before = self._file.size
         self._file.write(rows)
@@ -325,8 +327,8 @@ class BucketWriter:
         if self._file.size >= _FULL_SHARE * self._settings.target_bytes:
             self.end_file()
 
-    def _next_path(self) -> str:
-        """Where the next file is written."""
+    def _choose_path(self) -> str:
+        """Chooses where the next file is written. Each call gives another path."""
         settings = self._settings
         name = f"{settings.prefix}{self._uuid}-{self._named_files}.{settings.format.suffix}"
         # External paths take turns, from a start that differs between writers.
@@ -335,10 +337,12 @@ class BucketWriter:
         return settings.external.place(self._folder, name, turn)
 
     def _note(self, rows: pa.Table) -> None:
-        """Notes rows that were written to the open file."""
+        """Notes rows that were written to the open file. Subclasses may need them."""
 
-    def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
-        """The manifest entry's metadata of a complete file. `columns` are its statistics."""
+    def _describe(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
+        """Describes a complete file for its manifest entry. `columns` are its statistics. The rows
+        of the file get the next sequence numbers.
+        """
         first_sequence = self._next_sequence
         self._next_sequence += file.rows
         stats, stats_columns = self._settings.stats.describe(columns)

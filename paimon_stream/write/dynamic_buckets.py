@@ -33,12 +33,14 @@ _BITS: Final = 16
 _BUCKET: Final = (1 << _BITS) - 1
 
 _LITTLE: Final = 1 << 16
-"""New keys are kept apart from the older keys until they are more than this many, and more than an
-eighth of the older keys.
+"""New keys are held apart from the older keys as long as there are at most so many of them, or at
+most an eighth as many as older keys.
 """
 
 _LARGE: Final = 1 << 20
-"""Buckets with as many keys are sorted and searched by themselves, in half the time and memory."""
+"""A bucket with at least so many keys is sorted and searched by itself. This takes half the time and
+memory.
+"""
 
 _T = TypeVar("_T")
 
@@ -54,7 +56,7 @@ def _find(pairs: Pairs, hashes: Hashes) -> Numbers:
     """The bucket of each hash, -1 for a hash that is not known."""
     if not len(pairs):
         return np.full(len(hashes), -1, np.int32)
-    # A hash above all pairs is looked up beyond the last one; it is compared with the last.
+    # A hash above all pairs would be beyond the last pair. It is compared with the last pair.
     positions = np.minimum(np.searchsorted(pairs, _pairs(hashes, 0)), len(pairs) - 1)
     nearest = pairs[positions]
     nearest_hashes = nearest >> _BITS
@@ -63,9 +65,9 @@ def _find(pairs: Pairs, hashes: Hashes) -> Numbers:
 
 
 def _first_twice(pairs: Pairs) -> Pairs:
-    """The first two pairs of a hash that is there more than once; none if there is no such hash."""
+    """Two pairs with the same hash; none if all hashes differ."""
     for start in range(0, len(pairs), _LITTLE):
-        # The pair after the piece is compared, too, with the last of the piece.
+        # The piece overlaps the next one by a pair, so that all neighbours are compared.
         piece = pairs[start : start + _LITTLE + 1]
         hashes = piece >> _BITS
         repeats = np.flatnonzero(hashes[1:] == hashes[:-1])
@@ -81,11 +83,11 @@ class _Partition:
 
     Attributes:
         large: the sorted hashes of each large bucket.
-        old: the pairs of all other buckets, but for those in `recent`.
+        old: the pairs of all other buckets, without those in `recent`.
         recent: the pairs that were added last.
         fill: the number of hashes in each bucket.
         files: the index file of each bucket.
-        new: the hashes that each bucket gets now.
+        new: the hashes that this batch has put into each bucket.
     """
 
     large: dict[int, Hashes] = field(default_factory=dict)
@@ -120,9 +122,9 @@ class _Partition:
 
 
 class Assigner:
-    """Gives each key its bucket, by the hash index of the table. Of the partitions that get rows,
-    it holds four bytes for a key in a large bucket, and eight for any other key, with four more for
-    a new one.
+    """Gives each key its bucket, by the hash index of the table. It holds the keys of the
+    partitions that get rows: four bytes for a key in a large bucket, eight for any other key, and
+    four more for a new key.
     """
 
     def __init__(
@@ -154,10 +156,10 @@ class Assigner:
         self._written = 0
         """How many index files were written. It is part of the next name."""
         self._target = options.value(DYNAMIC_TARGET_ROWS)
-        most_by_option = options.value(DYNAMIC_MAX_BUCKETS)  # below 1: no limit
-        self._most_buckets = (
-            MOST_BUCKETS if most_by_option < 1 else min(most_by_option, MOST_BUCKETS)
-        )
+        most_by_option = options.value(DYNAMIC_MAX_BUCKETS)
+        self._most_buckets = MOST_BUCKETS
+        if most_by_option >= 1:  # a lower number sets no limit
+            self._most_buckets = min(most_by_option, MOST_BUCKETS)
         self._read = partial(read_index_file, storage, layout)
         self._partitions: dict[bytes, _Partition] = {}
 
@@ -177,10 +179,10 @@ class Assigner:
             IndexConflict: if the index has changed meanwhile.
             StorageError: of the storage.
         """
-        known = self._partition(partition)
+        keys = self._partition(partition)
         distinct, position_of_key = np.unique(hashes, return_inverse=True)
         buckets = np.full(len(distinct), -1, np.int32)
-        for part in known.find(distinct):
+        for part in keys.find(distinct):
             twice = np.flatnonzero((part >= 0) & (buckets >= 0))
             if len(twice):
                 first = twice[0]
@@ -188,20 +190,20 @@ class Assigner:
             buckets = np.maximum(buckets, part)
         new = np.flatnonzero(buckets < 0)
         if len(new):
-            buckets[new] = self._place(known, distinct[new])
-            known.learn(distinct[new], buckets[new])
+            buckets[new] = self._place(keys, distinct[new])
+            keys.learn(distinct[new], buckets[new])
         return buckets[position_of_key]
 
     def write(self, partition: bytes, bucket: int) -> tuple[IndexFileMeta, ...]:
-        """Writes the bucket's next index file, with the older hashes and the new ones. Writes
-        nothing if there are no new ones. Raises `CorruptMetadata`, `StorageError`.
+        """Writes the bucket's next index file, with the older hashes and the new hashes. Writes
+        nothing if there are no new hashes. Raises `CorruptMetadata`, `StorageError`.
         """
-        known = self._partition(partition)
-        new = known.new.get(bucket)
+        keys = self._partition(partition)
+        new = keys.new.get(bucket)
         if not new:
             return ()
         older_hashes = b""
-        file = known.files.get(bucket)
+        file = keys.files.get(bucket)
         if file is not None:
             older_hashes = self._read_current(partial(self._read, partition, bucket, file))
         content = older_hashes + np.concatenate(new).astype(">i4").tobytes()
@@ -212,11 +214,12 @@ class Assigner:
         return (meta,)
 
     def _partition(self, partition: bytes) -> _Partition:
-        known = self._partitions.get(partition)
-        if known is None:
-            known = self._read_current(partial(self._load, partition))
-            self._partitions[partition] = known
-        return known
+        """The keys of a partition, which are read at the first call."""
+        keys = self._partitions.get(partition)
+        if keys is None:
+            keys = self._read_current(partial(self._load, partition))
+            self._partitions[partition] = keys
+        return keys
 
     def _read_current(self, read: Callable[[], _T]) -> _T:
         """The result of `read`. Raises `IndexConflict` if the index has changed meanwhile and its
@@ -239,7 +242,7 @@ class Assigner:
         """Reads all index files of a partition."""
         files = self._files.get(partition, {})
         reads = [partial(self._read, partition, bucket, file) for bucket, file in files.items()]
-        known = _Partition(
+        keys = _Partition(
             files=files, fill={bucket: file.row_count for bucket, file in files.items()}
         )
         pairs = [_NO_PAIRS]
@@ -248,16 +251,16 @@ class Assigner:
             if len(hashes) < _LARGE:
                 pairs.append(_pairs(hashes, bucket))
             else:
-                known.large[bucket] = np.sort(hashes)
-        known.old = np.sort(np.concatenate(pairs))
-        twice = (_first_twice(known.old) & _BUCKET).tolist()
-        if twice:
-            raise self._twice(partition, *twice)
-        return known
+                keys.large[bucket] = np.sort(hashes)
+        keys.old = np.sort(np.concatenate(pairs))
+        buckets_of_same_hash = (_first_twice(keys.old) & _BUCKET).tolist()
+        if buckets_of_same_hash:
+            raise self._twice(partition, *buckets_of_same_hash)
+        return keys
 
     def _twice(self, partition: bytes, bucket: int, other_bucket: int) -> CorruptMetadata:
-        """The error for a hash that is in two buckets, because its key would get two rows
-        (table-kinds.md D1). In large buckets, only the hashes that get rows are compared.
+        """The error for a hash that is in two buckets: its key could get two rows (table-kinds.md
+        D1). In large buckets, only the hashes of keys that get rows are compared.
         """
         lower = min(bucket, other_bucket)
         higher = max(bucket, other_bucket)
@@ -293,35 +296,39 @@ class Assigner:
             of_partition[entry.bucket] = entry.file
         return files
 
-    def _place(self, known: _Partition, hashes: Hashes) -> Numbers:
-        """Gives new hashes, which are distinct, their buckets."""
+    def _place(self, keys: _Partition, hashes: Hashes) -> Numbers:
+        """Puts new hashes, which are distinct, into buckets. Returns the bucket of each."""
         buckets = np.zeros(len(hashes), np.int32)
+        # As in Java, the remainder has the sign of the hash, and its absolute value is the task.
         task_of_hash = np.abs(np.fmod(hashes, np.int32(self._tasks)))
         for task in np.unique(task_of_hash).tolist():
             left = np.flatnonzero(task_of_hash == task)
-            for bucket, room in self._rooms(known, task, len(left)):
+            # Each bucket is filled before the next one is asked for, which depends on the filling.
+            for bucket, room in self._rooms(keys, task, len(left)):
                 placed = left[:room]
                 left = left[room:]
                 buckets[placed] = bucket
-                known.put(bucket, hashes[placed])
+                keys.put(bucket, hashes[placed])
                 if not len(left):
                     break
         return buckets
 
-    def _rooms(self, known: _Partition, task: int, count: int) -> Iterator[tuple[int, int]]:
-        """Buckets of a task, each with its room, for `count` hashes: first its buckets that are
-        not full, then those that it may open. If all are full, its buckets share the rest.
+    def _rooms(self, keys: _Partition, task: int, count: int) -> Iterator[tuple[int, int]]:
+        """Buckets of a task, each with the number of hashes that it gets, until `count` hashes have
+        a bucket. First come the task's buckets that are not full, then those that it may open. If
+        all are full, its buckets share the remaining hashes.
         """
-        filled = sorted(bucket for bucket in known.fill if self._is_of_task(bucket, task))
+        opened = sorted(bucket for bucket in keys.fill if self._is_of_task(bucket, task))
         unopened = (
             bucket
             for bucket in range(task, self._most_buckets, self._tasks)
-            if bucket not in known.fill
+            if bucket not in keys.fill
         )
-        for bucket in chain(filled, unopened):
-            room = self._target - known.fill.get(bucket, 0)
+        remaining = count
+        for bucket in chain(opened, unopened):
+            room = self._target - keys.fill.get(bucket, 0)
             if room > 0:
-                count -= room
+                remaining -= room
                 yield bucket, room
         if self._most_buckets == MOST_BUCKETS:
             raise UnsupportedFeature(
@@ -329,13 +336,13 @@ class Assigner:
                 f"Raise {DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now).",
                 option=DYNAMIC_TARGET_ROWS.key,
             ).of_table(self._storage.location)
-        # The buckets that this task has opened since then count as well.
+        # Buckets that the caller has opened in the loop above are among them.
         least_filled_first = sorted(
-            (bucket for bucket in known.fill if self._is_of_task(bucket, task)),
-            key=lambda bucket: known.fill[bucket],
+            (bucket for bucket in keys.fill if self._is_of_task(bucket, task)),
+            key=lambda bucket: keys.fill[bucket],
         )
         for bucket in least_filled_first:
-            yield bucket, -(-count // len(least_filled_first))  # an equal share, rounded up
+            yield bucket, -(-remaining // len(least_filled_first))  # an equal share, rounded up
 
     def _is_of_task(self, bucket: int, task: int) -> bool:
         return bucket % self._tasks == task

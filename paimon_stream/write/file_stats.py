@@ -1,7 +1,7 @@
 """The statistics of a data file: which of them its manifest entry carries, and how they are
 computed from its rows, by column. Bounds are in the internal form of `format/binary_row.py`. They
-follow Java's order: text by its bytes; of floats, -0.0 is below 0.0 and NaN above all numbers
-(format.md §4.5). The Arrow schema of data files, with Parquet's field ids, is also made here
+follow Java's order (format.md §4.5): text is ordered by its bytes, -0.0 is below 0.0, and NaN is
+above all numbers. The Arrow schema of data files, with Parquet's field ids, is also made here
 (§7.1).
 """
 
@@ -39,7 +39,7 @@ class StatsPlan:
     Attributes:
         fields: the columns.
         modes: the statistics mode of each.
-        dense: Whether columns without statistics are left out (`metadata.stats-dense-store`).
+        dense: whether columns without statistics are left out (`metadata.stats-dense-store`).
     """
 
     fields: tuple[DataField, ...]
@@ -99,7 +99,7 @@ class RowStats:
         Args:
             types: the types of the columns.
             wanted: for each column, whether it gets statistics.
-            longest_text: A longer text, in bytes, is no bound. None: any text is one.
+            longest_text: the most bytes of a text that may be a bound; None for no limit.
         """
         self._longest_text = longest_text
         self._types = types
@@ -182,13 +182,13 @@ def _has_bits(column: pa.ChunkedArray, bits: int) -> bool:
 
 
 def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None = None) -> Bounds:
-    """The bounds over all of `bounds`, with text decoded. No bounds if there are none, or if the
-    text is not UTF-8.
+    """The bounds over all of `bounds`, with text decoded. Both are None if `bounds` is empty, or if
+    a text is not UTF-8.
 
     Args:
         bounds: bounds of parts of a column, text as bytes.
         type_: the type of the column.
-        longest_text: A longer text, in bytes, is no bound. None: any text is one.
+        longest_text: the most bytes of a text that may be a bound; None for no limit.
     """
     if not bounds:
         return None, None
@@ -204,9 +204,11 @@ def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None =
 
 
 def _decoded(encoded: bytes, longest: int | None) -> str | None:
-    """The text, None if it has too many bytes. Raises `UnicodeDecodeError`."""
+    """The text; None if it has more than `longest` bytes. Raises `UnicodeDecodeError`."""
     decoded = encoded.decode()
-    return decoded if longest is None or len(encoded) <= longest else None
+    if longest is not None and len(encoded) > longest:
+        return None
+    return decoded
 
 
 _INNER_IDS: Final = 536870911
@@ -235,7 +237,7 @@ def _field_with_id(name: str, type_: DataType, id_: int, root_id: int, depth: in
         type_: its type.
         id_: its id.
         root_id: the id of the column, or member of a ROW, that the field is or belongs to.
-        depth: how many collections are nested around what is inside it, from 1.
+        depth: how many collections are around the elements of this field, itself included.
     """
 
     def inner(part: str, part_type: DataType) -> pa.Field:

@@ -51,8 +51,8 @@ def write_keyed_task(
         batches: The rows, in the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I,
             1 -U, 2 +U, 3 -D) or the column that `operations` names.
         first_sequence: a number above every sequence number in the table.
-        is_sorted: Promises rows sorted by partition and bucket, then by primary key in Paimon's
-            order, then in the order in which they apply.
+        is_sorted: whether the rows are sorted by partition and bucket, then by primary key in
+            Paimon's order, then in the order in which they apply.
         operations: the column that says what each row does, if there is one.
 
     Returns:
@@ -141,8 +141,8 @@ class _KeyedTask(Task):
             self._hold(number, part)
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the table's columns, with a kind for each row, without rows that the table
-        ignores.
+        """The rows in the table's columns, each with its kind. Rows that the table ignores are left
+        out.
         """
         columns, incoming_kinds = self._without_kinds(batch)
         try:
@@ -161,8 +161,8 @@ class _KeyedTask(Task):
         return with_kinds if is_kept.all() else with_kinds.filter(pa.array(is_kept))
 
     def _without_kinds(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
-        """The table's columns, and the kind of each row if the batch has a column for it, else
-        None.
+        """The table's columns, and the kind of each row. The kinds are None if the batch has no
+        column that says them.
         """
         if self.operations is not None:
             name = self.operations.column
@@ -175,7 +175,7 @@ class _KeyedTask(Task):
         return batch, None
 
     def _hold(self, number: int, rows: pa.RecordBatch) -> None:
-        """Keeps rows of the group with this number. Writes waiting rows if they are too many, or
+        """Holds rows of the group with this number. Writes waiting rows if there are too many, or
         if sorted rows begin another bucket.
         """
         while len(self.buckets) <= number:
@@ -184,7 +184,7 @@ class _KeyedTask(Task):
             self._end_bucket(self.buckets[self.current])
         self.current = number
         bucket = self.buckets[number]
-        sequence = self._sequence_numbers(bucket, rows.num_rows)
+        sequence = self._take_sequence_numbers(bucket, rows.num_rows)
         bucket.waiting.append(rows.append_column(SEQUENCE, sequence))
         self._count(bucket, rows.nbytes + sequence.nbytes)
         if self.is_sorted:
@@ -193,8 +193,8 @@ class _KeyedTask(Task):
         elif self.waiting_bytes > self.spec.buffer_bytes:
             self._end_bucket(max(self.buckets, key=lambda bucket: bucket.waiting_bytes))
 
-    def _sequence_numbers(self, bucket: _Bucket, rows: int) -> pa.Array:
-        """The sequence numbers of the bucket's next rows."""
+    def _take_sequence_numbers(self, bucket: _Bucket, rows: int) -> pa.Array:
+        """Takes the sequence numbers of the bucket's next rows."""
         first = bucket.next_sequence
         bucket.next_sequence += rows
         if self.is_postponed:
@@ -269,7 +269,9 @@ class _KeyedTask(Task):
             bucket.data.add_rows(merged)
 
     def _in_order(self, rows: pa.Table) -> pa.Table:
-        """Rows with numbers in the order in which they apply. Postponed rows have none."""
+        """The rows with sequence numbers that say in which order they apply. Postponed rows come
+        without such numbers, so they get some here.
+        """
         if not self.is_postponed:
             return rows
         place = rows.column_names.index(SEQUENCE)
@@ -283,7 +285,9 @@ class _KeyedTask(Task):
 
 
 def _pieces(rows: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cuts rows that are sorted by group where the group changes. Nothing is copied."""
+    """The rows of each group, by group number. The rows are sorted by group, so nothing is
+    copied.
+    """
     cuts = np.flatnonzero(np.diff(numbers)) + 1
     start = 0
     for end in (*cuts.tolist(), len(numbers)):

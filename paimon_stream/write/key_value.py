@@ -131,7 +131,7 @@ class KeyValueSettings:
         cls, schema: TableSchema, options: opt.Options, user: str, table: str = ""
     ) -> "KeyValueSettings":
         """The settings for the files of bucket -2 that this commit user writes (table-kinds.md
-        §4.1). Their names tell Java's compactions which files they must read in the order of time.
+        §4.1). By their names, Java's compactions know which files they must read in the order of time.
         Raises `ConfigError`s.
         """
         if waiting_format(schema.fields, options) is not FileFormat.AVRO:
@@ -157,8 +157,8 @@ class KeyValueSettings:
         prefix: str,
         table: str,
     ) -> "KeyValueSettings":
-        """The settings that follow from the options and from `choices` in their place. Errors name
-        the options of the choices.
+        """The settings that follow from the options, some of which are replaced by `choices`.
+        Errors name the options that the choices came from.
         """
         values = {key: choice.value for key, choice in choices.items()}
         try:
@@ -182,7 +182,7 @@ class KeyValueSettings:
         stats, key_mode = _modes(schema, options, thin=thin)
         values_at = len(stored.fields) - len(schema.fields)
         if thin:
-            # The file has no columns for keys alone: they are among the values.
+            # The file has no separate columns for keys. They are among the values.
             keys_at = tuple(values_at + schema.field_names.index(key.name) for key in keys)
         else:
             keys_at = tuple(range(len(keys)))
@@ -236,9 +236,9 @@ def _choices_of_changelogs(options: opt.Options) -> _Choices:
 
 
 def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[StatsPlan, StatsMode]:
-    """The modes of the table's columns and of its keys, which have longer bounds except in Avro
-    (format.md §4.5). `thin` files have no columns for keys alone, so those of the table have the
-    mode of keys.
+    """The modes of the table's columns, and the mode of its keys. Keys have longer bounds, except
+    in Avro (format.md §4.5). In `thin` files, which have no separate columns for keys, the table's
+    columns that are keys get the mode of keys.
     """
     plan = StatsPlan.of(schema, options)
     key_mode = parse_mode(_KEY_MODE)
@@ -276,7 +276,7 @@ class _Content:
 class KeyValueWriter(BucketWriter):
     """Writes the rows of one (partition, bucket); see `BucketWriter`. The rows have the columns of
     `key_value_schema`. They come in key order, and this order continues from file to file. Only
-    rows that wait for their buckets come in any order.
+    rows of bucket -2 come in any order.
     """
 
     def __init__(
@@ -309,7 +309,7 @@ class KeyValueWriter(BucketWriter):
         encoded = encode_columns(columns, [key.type for key in keys])
         return len(columns).to_bytes(4, "big") + encoded.row(0)
 
-    def _described(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
+    def _describe(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
         settings = self._keyed
         content = self._content
         self._content = _Content()
@@ -317,7 +317,7 @@ class KeyValueWriter(BucketWriter):
         key_columns = [settings.key_mode.apply(columns[position]) for position in settings.keys_at]
         key_stats, _ = encode_stats(keys, key_columns, dense=False)
         return replace(
-            super()._described(file, columns[settings.values_at :]),
+            super()._describe(file, columns[settings.values_at :]),
             key_stats=key_stats,
             min_key=content.first_key or EMPTY_ROW,
             max_key=content.last_key,

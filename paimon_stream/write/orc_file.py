@@ -5,7 +5,7 @@ holds rows back until a stripe is full, so the size of an open file is an estima
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,7 +47,7 @@ class OrcSettings(FileSettings):
         arrow: the schema of the file.
         types: the types of the columns.
         wanted: for each column, whether it gets statistics.
-        dictionary: The share of distinct values up to which a column gets a dictionary. None: the
+        dictionary: the share of distinct values up to which a column gets a dictionary; None if the
             rows decide.
         arguments: what else Arrow's writer gets, by the names of its parameters.
     """
@@ -148,8 +148,8 @@ def _check_fractions(name: str, column: pa.Array) -> None:
 
 
 def _without_cut_structs(rows: pa.Table) -> pa.Table:
-    """The rows without slices of structs, whose NULLs Arrow's writer would take from the start of
-    the whole array. Such columns are copied.
+    """The rows, with a copy of each column that has slices of structs. Arrow's writer would take
+    the NULLs of a slice from the start of the whole array.
     """
     for position, column in enumerate(rows.columns):
         if any(map(_has_cut_struct, column.chunks)):
@@ -175,9 +175,20 @@ def _stored_type(type_: pa.DataType) -> pa.DataType:
     return pa.int32() if pa.types.is_time(type_) else type_
 
 
-_Argument = tuple[str, str, Callable[[str], int | str], int | str | None]
-"""An option, the parameter of Arrow's writer that it sets, what reads its value, and its default.
-"""
+class _Argument(NamedTuple):
+    """How an option sets a parameter of Arrow's writer.
+
+    Attributes:
+        key: the option.
+        parameter: the parameter.
+        parse: reads the value of the option.
+        default: the value if the option is not set; None leaves it to Arrow.
+    """
+
+    key: str
+    parameter: str
+    parse: Callable[[str], int | str]
+    default: int | str | None = None
 
 
 def _compression_block(value: str) -> int:
@@ -192,17 +203,17 @@ def _arguments(options: Options) -> Iterator[tuple[str, Any]]:
     if options.is_set(FILE_BLOCK_SIZE):
         stripe_bytes = options.value(FILE_BLOCK_SIZE)
     strategy = one_of("speed", "compression")
-    arguments: tuple[_Argument, ...] = (
-        ("orc.stripe.size", "stripe_size", size, max(1, stripe_bytes)),
-        ("orc.compress.size", "compression_block_size", _compression_block, _BLOCK_BYTES),
-        ("orc.row.index.stride", "row_index_stride", positive, None),
-        ("orc.write.batch-size", "batch_size", positive, None),
-        ("orc.compression.strategy", "compression_strategy", strategy, None),
+    arguments = (
+        _Argument("orc.stripe.size", "stripe_size", size, max(1, stripe_bytes)),
+        _Argument("orc.compress.size", "compression_block_size", _compression_block, _BLOCK_BYTES),
+        _Argument("orc.row.index.stride", "row_index_stride", positive),
+        _Argument("orc.write.batch-size", "batch_size", positive),
+        _Argument("orc.compression.strategy", "compression_strategy", strategy),
     )
-    for key, argument, parse, default in arguments:
-        value = format_option(options, key, parse, "ORC", default)
+    for argument in arguments:
+        value = format_option(options, argument.key, argument.parse, "ORC", argument.default)
         if value is not None:
-            yield argument, value
+            yield argument.parameter, value
 
 
 class OrcFile(FileWriter):
@@ -238,7 +249,9 @@ class OrcFile(FileWriter):
 
 
 def _sampled(settings: "OrcSettings", first: pa.Table) -> float:
-    """About how many bytes a row needs: a file of some of these rows, less a file without rows."""
+    """About how many bytes a row needs. Some of these rows are written to a file in memory, and its
+    size is compared with that of a file without rows.
+    """
     sample = first.slice(0, _SAMPLE_ROWS)
     sizes = []
     for rows in (sample, sample.slice(0, 0)):

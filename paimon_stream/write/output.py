@@ -26,15 +26,17 @@ _MOST_SAMPLE_ROWS: Final = 4096
 _DISTINCT_SHARE: Final = 0.4
 
 _GLANCE_ROWS: Final = 512
-"""This number of rows decides for most columns: keys and measures hardly repeat, codes have few
-values.
+"""So many rows are enough to decide for most columns, because the values of keys and measures hardly
+repeat, and codes have few values.
 """
 
 _TELLING_ROWS: Final = 1024
 """The fewest rows of a file whose choice is also used for the next file."""
 
 _FILES_ALIKE: Final = 15
-"""How many files after a sampled one use its choice: the buckets of one batch hold similar rows."""
+"""The choice for a sampled file also holds for this many files after it, because the buckets of one
+batch hold similar rows.
+"""
 
 _FEW_SHARE: Final = 0.1
 _NEARLY_ALL_SHARE: Final = 0.96
@@ -107,8 +109,8 @@ class StatsCollector(Protocol):
 
 
 class FileWriter(ABC):
-    """A data file that is open for writing. The last call is `close` or `abort`. Errors are the
-    storage's. A format's class sets up its statistics and its writer.
+    """A data file that is open for writing. The last call is `close` or `abort`. Errors come from
+    the storage. The class of each format sets up the statistics and the writer.
 
     Attributes:
         path: where the file is.
@@ -182,8 +184,8 @@ class FileWriter(ABC):
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """A context for writing: at its end it raises the storage's error that the stream kept, if
-        any.
+        """A context for writing. At its end, it raises the storage's error that the stream has
+        noted, if there is one.
         """
         try:
             yield
@@ -307,7 +309,9 @@ def worth_a_dictionary(rows: pa.Table) -> list[str]:
 
 
 def _repeats(leaf: pa.Array) -> bool:
-    """Whether few of the values are different, as some of them show."""
+    """Whether few of the values are different. A part of them decides if it shows a clear
+    result.
+    """
     values = leaf.slice(0, 2 * _MOST_SAMPLE_ROWS)
     if len(values) >= 2 * _GLANCE_ROWS:
         middle = (len(values) - _GLANCE_ROWS) // 2
@@ -318,5 +322,5 @@ def _repeats(leaf: pa.Array) -> bool:
 
 
 def _distinct_share(values: pa.Array) -> float:
-    """How many of the values are different, from 0 to 1."""
+    """The share of different values, from 0 to 1."""
     return int(pc.count_distinct(values, mode="all").as_py()) / max(1, len(values))

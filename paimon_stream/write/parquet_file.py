@@ -82,7 +82,7 @@ class ParquetSettings(FileSettings):
         int96_leaves: the positions of the leaves of twelve bytes, which are INT96 in the file.
         types: the types of the columns.
         level: the level of compression, if the codec is zstd.
-        dictionary: Whether columns get dictionaries; None if the rows decide.
+        dictionary: whether columns get dictionaries; None if the rows decide.
         arguments: what else Arrow's writer gets, by the names of its parameters.
         choices: what the rows of earlier files have decided about dictionaries.
     """
@@ -165,8 +165,8 @@ def _arguments(options: Options) -> Iterator[tuple[str, Any]]:
 
 
 class _ParquetStats:
-    """The statistics of one file. They come from its footer, and from the rows where Java's differ
-    from the footer's:
+    """The statistics of one file. They come from its footer. Where Java has other statistics than
+    the footer, they come from the rows:
 
     - FLOAT and DOUBLE: the footer has no bounds. Arrow's bounds leave NaN out. For Spark, NaN is
       the greatest number, so Spark would skip rows with NaN.
@@ -182,7 +182,7 @@ class _ParquetStats:
         Args:
             types: the types of the columns.
             arrow: the schema of the rows.
-            footers: has the footer when the file is complete.
+            footers: a list that gets the footer when the file is complete.
         """
         self._footers = footers
         self._types = types
@@ -200,7 +200,8 @@ class _ParquetStats:
         self._rows.add(rows)
         for position in self._texts:
             column = rows.column(position)
-            if (pc.max(pc.binary_length(column)).as_py() or 0) > _MOST_FOOTER_BYTES:
+            longest = pc.max(pc.binary_length(column)).as_py()
+            if longest is not None and longest > _MOST_FOOTER_BYTES:
                 self._rows.bound(position, column)
 
     def columns(self) -> list[ColumnStats]:
@@ -226,11 +227,11 @@ class _ParquetStats:
 def _column_stats(
     chunks: Sequence[pq.ColumnChunkMetaData], type_: DataType, row_bounds: list[Bounds]
 ) -> ColumnStats:
-    """The statistics of a column over all row groups. It has bounds only if every row group with a
-    value has them. `row_bounds` are those of the row groups for which the footer has none.
+    """The statistics of a column over all row groups. There are bounds only if every row group with
+    a value has them. `row_bounds` are the bounds of the row groups for which the footer has none.
     """
     statistics = [chunk.statistics for chunk in chunks]
-    if not all(stats is not None and stats.has_null_count for stats in statistics):
+    if any(stats is None or not stats.has_null_count for stats in statistics):
         return NO_STATS
     nulls = sum(stats.null_count for stats in statistics)
     with_values = [stats for stats in statistics if stats.num_values]
@@ -241,7 +242,8 @@ def _column_stats(
     ]
     low = None
     high = None
-    if not type_.is_binary and len(bounds) + len(row_bounds) == len(with_values):
+    all_have_bounds = len(bounds) + len(row_bounds) == len(with_values)
+    if all_have_bounds and not type_.is_binary:
         low, high = merged(bounds + row_bounds, type_)
     return ColumnStats(min=low, max=high, null_count=nulls)
 
@@ -271,8 +273,8 @@ class ParquetFile(FileWriter):
         if dictionary is None:
             dictionary = settings.choices.choose(first)
         super().__init__(storage, path)
-        # The order of twelve bytes is not the order in time. Of floating-point numbers, bounds
-        # leave NaN out.
+        # These leaves get no bounds: the order of twelve bytes is not the order in time, and the
+        # bounds of floating-point numbers would leave NaN out.
         leaves = _leaves(settings.stored)
         bounded = [
             leaf
@@ -321,10 +323,12 @@ class ParquetFile(FileWriter):
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:
-    """The type in which Arrow gets a leaf of this type: twelve bytes for timestamps in
-    nanoseconds.
+    """The type in which Arrow gets a leaf of this type: twelve bytes for timestamps in nanoseconds,
+    and the type itself for others.
     """
-    return TWELVE_BYTES if pa.types.is_timestamp(type_) and type_.unit == "ns" else type_
+    if pa.types.is_timestamp(type_) and type_.unit == "ns":
+        return TWELVE_BYTES
+    return type_
 
 
 def _as_stored(array: pa.Array, stored: pa.DataType) -> pa.Array:

@@ -29,9 +29,11 @@ GroupIds = npt.NDArray[np.int64]
 
 UNAWARE: Final = -1
 _FEW_CODES: Final = 2**16
-"""Up to this bound, codes are counted in an array with a place for each."""
+"""Up to this bound, codes are counted in an array that has a place for each code."""
 _MOST_CODES: Final = 2**40
-"""Above this bound, codes are renumbered before they grow, so that they fit into 64 bits."""
+"""If codes would grow beyond this bound, they are renumbered before, so that they fit into 64
+bits.
+"""
 _LONGEST_NUMBER: Final = 64
 _BYTES_PER_CHARACTER: Final = 4
 
@@ -71,16 +73,18 @@ class Router:
             schema: the columns and keys of the table.
             options: its options.
             table: the table, for messages.
-            assigner: what finds dynamic buckets; None if buckets are not dynamic.
-            checks_folder_names: Whether values that cannot name a folder are refused.
+            assigner: finds dynamic buckets; None if buckets are not dynamic.
+            checks_folder_names: whether values that cannot name a folder are refused.
 
         Raises:
-            UnsupportedFeature: unless buckets are fixed, -1 or -2.
+            UnsupportedFeature: for numbers of buckets that cannot be written.
         """
         self.groups: list[Group] = []
         self.total_buckets = options.value(BUCKET)
+        is_fixed = self.total_buckets >= 1
+        is_unaware = self.total_buckets == UNAWARE
         is_postponed = self.total_buckets == POSTPONE_BUCKET and bool(schema.primary_keys)
-        if self.total_buckets < 1 and self.total_buckets != UNAWARE and not is_postponed:
+        if not (is_fixed or is_unaware or is_postponed):
             raise UnsupportedFeature(
                 f"Table {table} has bucket = {self.total_buckets}; only -1, fixed numbers of buckets and, with a "
                 "primary key, -2 can be written. Write it with another engine.",
@@ -92,8 +96,9 @@ class Router:
         self._numbers: dict[Group, int] = {}
         self._partition_fields = schema.partition_fields
         self._assigner = assigner
-        has_keys = self.total_buckets > 0 or assigner is not None
-        self._keys = tuple(schema.field(name) for name in schema.bucket_keys) if has_keys else ()
+        self._keys: tuple[DataField, ...] = ()
+        if is_fixed or assigner is not None:
+            self._keys = tuple(schema.field(name) for name in schema.bucket_keys)
         self._bucket_without_keys = POSTPONE_BUCKET if is_postponed else 0
         self._function = options.value(BUCKET_FUNCTION)
         self._legacy_name = options.value(PARTITION_LEGACY_NAME)
@@ -137,7 +142,9 @@ class Router:
     def _dynamic(
         self, assigner: Assigner, codes: GroupIds, partitions: Sequence[bytes], hashes: Numbers
     ) -> Numbers:
-        """The bucket of each row, by its partition's code and the hash of its key."""
+        """The bucket of each row. `codes` are the rows' places in `partitions`, and `hashes` those
+        of their keys.
+        """
         if len(partitions) == 1:
             return assigner.assign(partitions[0], hashes)
         buckets = np.empty(len(codes), np.int32)
@@ -151,6 +158,7 @@ class Router:
         return buckets
 
     def _number(self, group: Group) -> int:
+        """Returns the number of a group. A new group gets the next number."""
         number = self._numbers.get(group)
         if number is None:
             number = len(self.groups)
@@ -176,7 +184,8 @@ class Router:
         distinct = _distinct(codes, below)
         if len(distinct) < below:
             codes = _replaced(codes, distinct, np.arange(len(distinct)), below)
-        # The rows are assigned from the last to the first, so the first row of each code stays.
+        # Rows are assigned from the last to the first, so the first row of each code is assigned
+        # last and stays.
         first_rows = np.empty(len(distinct), dtype=np.int64)
         first_rows[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
         values_of_codes = [column.take(pa.array(first_rows)) for column in columns]
@@ -211,7 +220,9 @@ class Router:
             )
 
     def _name_bytes(self, field: DataField, value: Any) -> int:
-        """The number of bytes in the folder's name; 0 if the name is certainly not too long."""
+        """The number of bytes in the name of a value's folder. It is 0 if the name is certainly
+        short enough, so that the name need not be made.
+        """
         most_bytes = _LONGEST_NUMBER + len(field.name) * _BYTES_PER_CHARACTER
         if isinstance(value, str):
             most_bytes = (len(value) + len(field.name)) * _BYTES_PER_CHARACTER
@@ -222,8 +233,8 @@ class Router:
 
 
 def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group, in their order, by group number. Each part is a copy, so it keeps no
-    other rows in memory.
+    """The rows of each group, in their order, by group number. Each part is a copy, so that it does
+    not hold other rows in memory.
     """
     if int(numbers.max(initial=0)) < _FEW_CODES:
         order = np.argsort(numbers.astype(np.uint16), kind="stable")
@@ -278,7 +289,7 @@ _BLOCK: Final = 1 << 15
 """Rows hashed at once. Their words fit into the processor's cache."""
 
 _FACTOR: Final = 31
-"""By which Java multiplies a hash before it adds the next."""
+"""Java multiplies a hash by this number before it adds the next hash."""
 
 _MASK: Final = 0xFFFFFFFF
 _WIDE: Final = Context(prec=50)
@@ -340,9 +351,8 @@ def _mod(batch: pa.RecordBatch, types: Sequence[DataType], count: int) -> Number
 
 
 def _hive(batch: pa.RecordBatch, types: Sequence[DataType], count: int) -> Numbers:
-    """The bucket that follows from the hash of the function `hive`. NULL hashes to 0. Raises
-    `UnsupportedFeature` for timestamps and nested types, and `InvalidData` for columns that do not
-    fit their type.
+    """The bucket of every row by the function `hive`. NULL hashes to 0. Raises `UnsupportedFeature`
+    for timestamps and nested types, and `InvalidData` for columns that do not fit their type.
     """
     hashes = np.zeros(batch.num_rows, np.uint32)
     for column, type_ in zip(batch.columns, types, strict=True):
@@ -395,8 +405,8 @@ def _hive_number_hashes(numbers: npt.NDArray[Any]) -> Hashes:
 
 
 def _hive_byte_hashes(column: pa.Array) -> Hashes:
-    """The hash of the signed bytes, hash = 31 * hash + byte. Rows of the same length are hashed
-    together.
+    """The hash of each value. It is computed from the signed bytes: hash = 31 * hash + byte. Rows
+    of the same length are hashed together.
     """
     hashes = np.zeros(len(column), np.uint32)
     lengths = pc.binary_length(column).to_numpy()

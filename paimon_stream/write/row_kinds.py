@@ -42,7 +42,7 @@ Kinds = npt.NDArray[np.int8]
 Flags = npt.NDArray[np.bool_]
 
 _EMPTYING: Final = {"last_value", "last_non_null_value", "of_group"}
-"""Functions by which a row that takes a value back leaves NULL."""
+"""Functions that leave NULL in a column when a row takes its value back."""
 
 _WORDS: Final = {
     **_TOKENS,
@@ -58,7 +58,7 @@ class Operations:
 
     Attributes:
         column: its name.
-        kinds: the kind that each value of the column, a token, stands for.
+        kinds: the row kind of each token. A token is a value of the column.
     """
 
     column: str
@@ -66,8 +66,8 @@ class Operations:
 
     @classmethod
     def of(cls, column: str, mapping: Mapping[str, str] | None = None) -> "Operations":
-        """The column with the meaning of its values: the row kinds (`+I`, `-U`, `+U`, `-D`) by
-        token, or the words that are known without a mapping.
+        """The column with the meaning of its values. `mapping` has the row kind of each token (`+I`,
+        `-U`, `+U` or `-D`). Without a mapping, common words are known.
         """
         kinds = dict(_WORDS)
         if mapping is not None:
@@ -175,11 +175,12 @@ class _ColumnRule:
     Attributes:
         column: its name.
         reason: why these values cannot be retracted, for messages.
-        only_zero: whether only 0 cannot be retracted, as a factor of a product. If False, no value
-            can be, because the function of the column has no retraction.
-        ordering: The ordering columns of its sequence group; empty without one. A row in which they
-            are all NULL can be merged.
-        deletes_remove: Whether every -D removes the row.
+        only_zero: whether 0 is the only value that cannot be retracted, because it was a factor of
+            a product. If False, no value can be retracted, because the column's function has no
+            retraction.
+        ordering: the ordering columns of its sequence group; empty without such a group. A row in
+            which they are all NULL can be merged.
+        deletes_remove: whether every -D removes the row.
         removers: the ordering columns of each sequence group that removes the row with a -D.
     """
 
@@ -214,7 +215,12 @@ def _any_valid(rows: pa.RecordBatch | pa.Table, columns: tuple[str, ...]) -> Fla
 
 
 class _Refusal(NamedTuple):
-    """The kinds of which no row could be merged, and why, for messages."""
+    """Kinds whose rows cannot be merged.
+
+    Attributes:
+        kinds: the kinds.
+        reason: why their rows cannot be merged, for messages.
+    """
 
     kinds: tuple[int, ...]
     reason: str
@@ -231,11 +237,12 @@ class KindRules:
         table: the table, for messages.
         field: the option `rowkind.field`; None if it is not set.
         dropped: the kinds whose rows are ignored.
-        refusal: the kinds whose rows could not be merged (R6.5).
+        refusal: the kinds whose rows cannot be merged (R6.5).
         columns: the columns that refuse only some rows of a kind.
-        not_null: the columns that are NOT NULL and not of the key, each with the reason why a row
-            is refused that leaves NULL there.
-        emptied: those of `not_null` that become NULL if the last row of a key takes a value back.
+        not_null: the columns that are NOT NULL and not part of the key. With each comes the reason
+            why a row that leaves NULL there is refused.
+        emptied: the columns of `not_null` that become NULL if the last row of a key takes a value
+            back.
     """
 
     table: str
@@ -269,8 +276,8 @@ class KindRules:
 
     @property
     def late_deletes(self) -> tuple[str, ...]:
-        """The columns that cannot be merged with a late -D. Such a -D is accepted, and turns out
-        only later to be older than its row.
+        """The columns that cannot be merged with a late -D. A late -D is one that was accepted, and
+        that turns out to be older than its row only when readers merge it.
         """
         return tuple(rule.column for rule in self.columns if rule.removers and not rule.only_zero)
 
@@ -288,8 +295,8 @@ class KindRules:
         return kinds.astype(np.int8, copy=False)
 
     def kept(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
-        """Which of the rows are not ignored. Raises `BadRowKind` for rows that readers could not
-        merge.
+        """For each row, whether it is written, not ignored. Raises `BadRowKind` for rows that
+        readers could not merge.
         """
         is_dropped = np.isin(kinds, self.dropped)
         refusal = self.refusal
@@ -300,9 +307,9 @@ class KindRules:
         return ~is_dropped
 
     def check_merged(self, rows: pa.Table) -> None:
-        """Raises `BadRowKind` if rows of a batch, merged to one per key, leave NULL in a column
-        that is NOT NULL, or will do so when readers merge them with older rows: Java Paimon fails
-        on such rows.
+        """Checks the rows of a batch that were merged to one per key. Raises `BadRowKind` if they
+        leave NULL in a column that is NOT NULL, or will do so when readers merge them with older
+        rows. Java Paimon fails on such rows.
         """
         for name, reason in self.not_null:
             nulls = rows.column(name).is_null().to_numpy()
@@ -329,15 +336,17 @@ def _refusal(merge: spec.MergeSpec) -> _Refusal:
     takes_back = (spec.UPDATE_BEFORE, spec.DELETE)
     if merge.engine == spec.FIRST_ROW:
         return _Refusal(takes_back, "first-row keeps the first row of a key for good")
-    if merge.engine == spec.PARTIAL_UPDATE and not (merge.remove_on_delete or merge.groups):
+    can_take_back = merge.remove_on_delete or bool(merge.groups)
+    if merge.engine == spec.PARTIAL_UPDATE and not can_take_back:
         return _Refusal(takes_back, "partial-update cannot take back what a row has set")
     if merge.engine == spec.AGGREGATION:
         for name, rule in merge.rules.items():
-            if _takes_nothing_back(rule) and merge.remove_on_delete:
+            if not _takes_nothing_back(rule):
+                continue
+            if merge.remove_on_delete:
                 reason = f"{rule.function} of column {name!r} takes no value back"
                 return _Refusal((spec.UPDATE_BEFORE,), reason)
-            if _takes_nothing_back(rule):
-                return _Refusal(takes_back, _no_value_back(name, rule))
+            return _Refusal(takes_back, _no_value_back(name, rule))
     return _NO_REFUSAL
 
 
@@ -363,7 +372,9 @@ def _null_left(column: str, rule: spec.ColumnRule) -> str:
 
 
 def _not_null(schema: TableSchema, merge: spec.MergeSpec) -> tuple[str, ...]:
-    """The NOT NULL columns that are not of the key: only the merge of rows can make them NULL."""
+    """The NOT NULL columns that are not part of the key. Only a merge of rows can make them
+    NULL.
+    """
     return tuple(
         name
         for name in merge.rules
@@ -372,7 +383,7 @@ def _not_null(schema: TableSchema, merge: spec.MergeSpec) -> tuple[str, ...]:
 
 
 def _emptied(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule]:
-    """The NOT NULL columns whose function knows no older value to go back to."""
+    """The rules of the NOT NULL columns whose function has no older value to go back to."""
     ordering = {name for group in merge.groups for name in group.ordering}
     for name in _not_null(schema, merge):
         rule = merge.rules[name]
@@ -393,12 +404,11 @@ def _column_rule(
     """
     position_of = {field: position for position, field in enumerate(schema.field_names)}
     group = merge.rules[name].group
-    removers = [
-        sequence_group.ordering
-        for sequence_group in merge.groups
-        if sequence_group.deletes
-        and min(position_of[field] for field in sequence_group.ordering) < position_of[name]
-    ]
+    removers = []
+    for sequence_group in merge.groups:
+        first_position = min(position_of[field] for field in sequence_group.ordering)
+        if sequence_group.deletes and first_position < position_of[name]:
+            removers.append(sequence_group.ordering)
     ordering: tuple[str, ...] = ()
     if group is not None:
         ordering = merge.groups[group].ordering

@@ -2,9 +2,9 @@
 record.
 
 A packet is a record of five columns. `shuffle_key` decides to which partition Spark moves it.
-Packets are ordered by `task`, then by `number`. `piece` is bytes: the pieces of one shuffle key, in
-order, make one Arrow stream after the other, and `ends` is set on the last piece of each stream. A
-piece that is NULL says that a row of the task was too wide (`RowTooWide`).
+Packets are ordered by `task`, then by `number`. `piece` holds bytes of an Arrow stream. The pieces
+of one shuffle key, in order, make one stream after the other, and `ends` is set on the last piece of
+each stream. A piece that is NULL says that a row of the task was too wide (`RowTooWide`).
 
 Invariant: the rows of a shuffle key arrive ordered by task and, within a task, in the task's own
 order, because that order decides which row of a key is the newest.
@@ -69,12 +69,12 @@ def pack(
         for batch in batches:
             packer.add(batch)
             if packer.bytes >= _HELD_BYTES:
-                yield packer.packed()
+                yield packer.pack_waiting()
     except RowTooWide:
         yield packer.too_wide()
         return
     if packer.bytes:
-        yield packer.packed()
+        yield packer.pack_waiting()
 
 
 def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,13 +135,13 @@ class _Packer:
         self._keys = np.array(shuffle_keys, np.int32)
         self._task = task
         self._place_of_group: list[int] = []
-        """By group number."""
+        """The place of each group, by group number."""
         self._waiting: list[pa.RecordBatch] = []
         """The rows that wait."""
         self._places: list[Places] = []
-        """The place of each of them."""
+        """The place of each waiting row."""
         self._number = 0
-        """How many pieces were packed. It is the number of the next one."""
+        """How many pieces were packed so far, which is the number of the next piece."""
 
     def add(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows:
@@ -164,8 +164,8 @@ class _Packer:
             return np.full(batch.num_rows, self._place_of_group[numbers], np.int32)
         return np.array(self._place_of_group, np.int32)[numbers]
 
-    def packed(self) -> pa.RecordBatch:
-        """The waiting rows as packets. No rows wait afterwards."""
+    def pack_waiting(self) -> pa.RecordBatch:
+        """Returns the waiting rows as packets. No rows wait afterwards."""
         rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
         places = np.concatenate(self._places)
         self._waiting = []
@@ -202,7 +202,7 @@ class _Packer:
     def _records(
         self, data: pa.Buffer, bounds: list[int], keys: list[int], ends: list[bool]
     ) -> pa.RecordBatch:
-        """The record of each piece.
+        """Makes a record of each piece, with the next numbers.
 
         Args:
             data: the bytes of all pieces.

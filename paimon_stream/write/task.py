@@ -102,8 +102,8 @@ Answer = TaskResult | TaskFailure | TaskTooWide
 
 
 def encode_result(result: Answer) -> bytes:
-    """The bytes of an answer. Context values that JSON cannot represent are sent as
-    text.
+    """The bytes of an answer. The context of an error is sent as JSON, and values that JSON cannot
+    represent are sent as text.
     """
     match result:
         case TaskResult():
@@ -200,11 +200,11 @@ class WriteSpec:
         schema: the table's columns and keys.
         options: the table's options with the sink's overrides.
         runtime: the clock and the dice.
-        buffer_bytes: How many bytes of rows a task holds in memory at most. Above it, row groups
-            become smaller than they could be.
-        index: With dynamic buckets, the index manifest by which keys get their buckets; None if
+        buffer_bytes: the most bytes of rows that a task holds in memory. If more rows wait, they
+            are written in smaller row groups.
+        index: with dynamic buckets, the index manifest by which keys get their buckets; None if
             there is none.
-        assigners: With dynamic buckets, the number of tasks that give keys their buckets.
+        assigners: with dynamic buckets, the number of tasks that give keys their buckets.
         user: the commit user, for the names of files of bucket -2.
     """
 
@@ -233,7 +233,8 @@ def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult
         batches: the rows.
 
     Returns:
-        A commit message per (partition, bucket), in the order of first rows; none without rows.
+        A commit message per (partition, bucket), in the order of their first rows. There are none
+        if there are no rows.
 
     Raises:
         UnsupportedFeature: for a table that cannot be written.
@@ -247,7 +248,7 @@ def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult
 
 
 def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData:
-    """The first error with the count of all alike.
+    """The first error, which also counts what other batches have of the same kind.
 
     Args:
         first: the error to raise.
@@ -268,11 +269,11 @@ class Task(ABC):
     """What one task does, for tables with and without primary keys.
 
     Attributes:
-        spec: what the task needs to know.
-        columns: what the batches look like.
+        spec: the table and the settings of the write.
+        columns: the columns that the batches must have.
         layout: where the files of the table are.
-        assigner: what gives keys their buckets, if these are dynamic.
-        router: what numbers the groups.
+        assigner: gives keys their buckets; None if buckets are not dynamic.
+        router: finds and numbers the groups.
         writers: all writers.
         indexes: the paths of the index files that the task has written.
     """
@@ -320,7 +321,7 @@ class Task(ABC):
 
     @abstractmethod
     def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
-        """Adds rows, with the group number of each, or of all."""
+        """Adds rows. `numbers` has the group number of each row, or one number for all."""
 
     @abstractmethod
     def finish(self) -> Iterable[NewFiles]:
@@ -339,14 +340,14 @@ class Task(ABC):
                 total_buckets=self.router.total_buckets,
                 new_files=new.data,
                 changelog_files=new.changelog,
-                new_index_files=self._index_files(group),
+                new_index_files=self._write_index(group),
             )
             for group, new in zip(self.router.groups, files, strict=True)
         )
         return TaskResult(messages=tuple(messages))
 
-    def _index_files(self, group: Group) -> tuple[IndexFileMeta, ...]:
-        """The group's next index file, if it has new keys."""
+    def _write_index(self, group: Group) -> tuple[IndexFileMeta, ...]:
+        """Writes the group's next index file, if it has new keys."""
         if self.assigner is None:
             return ()
         files = self.assigner.write(group.partition, group.bucket)
@@ -359,7 +360,8 @@ class Task(ABC):
         """The errors in the values of batches that are not written any more."""
         for batch in batches:
             try:
-                self.router.assign(self.conform(batch))  # only the error counts
+                rows = self.conform(batch)
+                self.router.assign(rows)  # only called for its errors
             except InvalidData as error:
                 yield error
 
@@ -427,7 +429,7 @@ class _AppendTask(Task):
 
     def _write(self, number: int, rows: pa.RecordBatch) -> None:
         """Passes rows of the group with this number on to its writer. While too many rows wait in
-        all writers, the writer with most of them writes its rows.
+        all writers together, the writer with most waiting rows writes them.
         """
         while len(self.writers) <= number:
             folder = self.folder(len(self.writers))

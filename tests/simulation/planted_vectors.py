@@ -21,7 +21,7 @@ from tests.simulation.vectors import KIND
     seed=1,
 )
 def vectors_are_forgotten(patch: Patch) -> None:
-    patch.setattr(KeyedRewriter, "_index", lambda *given: ())
+    patch.setattr(KeyedRewriter, "_write_index", lambda *given: ())
 
 
 @bug(
