@@ -234,8 +234,13 @@ _WAREHOUSE_ARGUMENT: Final = click.Argument(
 _TABLE_ARGUMENT: Final = click.Argument(
     ["location"], required=True, metavar="TABLE", shell_complete=folders
 )
+_FIND_IN: Final = "Find TABLE, given as DATABASE.TABLE, in this folder."
+FOUND_IN = option("--warehouse", _FIND_IN, "found_in", metavar="FOLDER")
+"""The option of commands that take a table in place of a warehouse. Without a table, they are about
+this warehouse.
+"""
 _OF_TABLES = (
-    option("--warehouse", "Find TABLE, given as DATABASE.TABLE, in this folder.", metavar="FOLDER"),
+    option("--warehouse", _FIND_IN, metavar="FOLDER"),
     option(
         "--branch",
         "Work on this branch, as TABLE$branch_NAME does.",
@@ -284,14 +289,17 @@ class TableCommand(click.Command):
         catalog_name: str | None = None,
         branch: str | None = None,
         shown_columns: str | None = None,
+        found_in: str | None = None,
         **own_options: Any,
     ) -> None:
         """Answers, and ends with the exit code. click calls this with all options by name."""
         is_folder = location is not None and "/" in location
-        if is_folder and (catalog_name or warehouse):
+        is_warehouse_twice = found_in is not None and warehouse is not None and "/" in warehouse
+        if (is_folder and (catalog_name or warehouse)) or is_warehouse_twice:
             raise click.UsageError(
                 "TABLE has a slash, so it is a location. Leave --warehouse and --catalog out."
             )
+        warehouse = found_in or warehouse
         of_catalog = {} if is_folder else catalog_options(catalog_name, warehouse)
         if location is None and not of_catalog:
             raise click.UsageError("Give WAREHOUSE, or --catalog.")

@@ -22,6 +22,7 @@ from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
 from paimon_stream.cli.command import (
     COUNT,
+    FOUND_IN,
     Session,
     TableCommand,
     catalog_options,
@@ -158,9 +159,9 @@ class Watched:
         self._session = replace(session, catalog_options=_without_waiting(session.catalog_options))
         self._places = places
         self._tables: dict[str, Callable[[], Session]] = {}
-        """What opens each table, by location, as of the last listing."""
+        """What opens each table, by the location under which it is listed, as of the last listing."""
         self._opened: dict[str, tuple[Session, StreamWatch]] = {}
-        """The tables that were opened, by location."""
+        """The tables that were opened, by the same locations."""
 
     def look(self, number: int) -> list[StreamState]:
         """The states now, in this round. Raises what listing a warehouse raises, in the first round
@@ -178,15 +179,18 @@ class Watched:
             return list(threads.map(self._look, self._tables))
 
     def session(self, location: str) -> Session:
-        """The table at that location, as a session for other commands. Raises what loading a table
-        raises.
+        """The table with this location, which a state has, as a session for other commands. Raises
+        what loading a table raises.
         """
-        return self._tables[location]()
+        # A warehouse may be given as a relative path or as an address. A table that was opened
+        # knows its whole path.
+        listed_as = {opened.raw.location: key for key, (opened, _) in self._opened.items()}
+        return self._tables[listed_as.get(location, location)]()
 
     def _look(self, location: str) -> StreamState:
         try:
             if location not in self._opened:
-                session = self.session(location)
+                session = self._tables[location]()
                 watch = StreamWatch(session.raw.storage, session.stores)
                 self._opened[location] = session, watch
         except PaimonStreamError as error:
@@ -238,8 +242,8 @@ def _catalog_options_for(place: str) -> Mapping[str, str]:
     is_name = "/" not in place and not os.path.exists(place)
     if not is_name:
         return {}
-    catalog_name = click.get_current_context().params["catalog_name"]
-    return _without_waiting(catalog_options(catalog_name, None))
+    params = click.get_current_context().params
+    return _without_waiting(catalog_options(params["catalog_name"], params.get("found_in")))
 
 
 _SORT_KEYS: Final[Mapping[str, Callable[[StreamState], Any]]] = {
@@ -275,6 +279,7 @@ def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState
             "Look this number of times, then end. On a terminal without end; else once.",
             type=COUNT,
         ),
+        FOUND_IN,
     ),
 )
 def watch(

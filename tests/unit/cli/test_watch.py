@@ -194,6 +194,18 @@ def test_keys_choose_sort_open_and_end(warehouse: Path, terminal: Callable[..., 
     assert screen.ended() == 0
 
 
+def test_a_table_of_a_relative_warehouse_opens(
+    warehouse: Path, terminal: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(warehouse.parent)
+    screen = terminal(100, 30, "--interval", 60, warehouse.name)
+    screen.until("2 tables, 1 not well")
+    screen.press(b"\r")
+    screen.until("the source delivers nothing")
+    screen.press(b"q")
+    assert screen.ended() == 0
+
+
 def test_a_key_before_there_are_tables_does_not_keep_the_first_from_being_chosen(
     tmp_path: Path, terminal: Callable[..., Terminal]
 ) -> None:
