@@ -36,7 +36,7 @@ from paimon_stream.maintenance.expiring import ExpiringNotes, is_young
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import find_tag
-from paimon_stream.options import Option, check_sink_options
+from paimon_stream.options import Option, check_sink_options, warn_of_unfollowed_writes
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
 from paimon_stream.spark.sink_settings import SinkSettings
@@ -209,6 +209,7 @@ class _Doctor:
         self, storage: Storage, settings: SinkSettings, query_name: str | None, runtime: Runtime
     ) -> None:
         check_sink_options(settings.options)
+        warn_of_unfollowed_writes(settings.options)
         self._storage = storage
         self._settings = settings
         self._runtime = runtime
