@@ -6,7 +6,7 @@ those columns are checked with the sink's own code.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from paimon_stream import options as opt
@@ -279,7 +279,7 @@ def cure_of(
             new here.
     """
     if not isinstance(error, ReplayError | CommitLost):
-        return "Do what the message says, then restart. Nothing was harmed."
+        return _DO_WHAT_IT_SAYS
     option = error.context.get("option")
     cause_cure = _cure_of_cause(option, error.context.get("command"))
     if cause_cure is None:
@@ -299,6 +299,28 @@ def cure_of(
             f"commit user again. Otherwise: {cause_cure}. Or let the stream continue, {for_one_start}"
         )
     return f"{cause_cure}. Or let the stream continue, {for_one_start}"
+
+
+def stopped_by(diagnosis: Diagnosis, failures: Sequence[PaimonStreamError]) -> Diagnosis:
+    """The diagnosis where the sink cannot write the table, because of these failures. A restart is
+    then not safe. What is judged of the batch itself stays.
+    """
+    if not failures:
+        return diagnosis
+    if not diagnosis.safe:
+        notes = tuple(f"The sink could not write: {failure.message}" for failure in failures)
+        return replace(diagnosis, notes=(*diagnosis.notes, *notes))
+    return replace(
+        diagnosis,
+        safe=False,
+        verdict=type(failures[0]).__name__,
+        explanation=failures[0].message,
+        cure=_DO_WHAT_IT_SAYS,
+        notes=tuple(failure.message for failure in failures[1:]),
+    )
+
+
+_DO_WHAT_IT_SAYS: Final = "Do what the message says, then restart. Nothing was harmed."
 
 
 def _cure_of_cause(option: object, command: object) -> str | None:

@@ -1,5 +1,5 @@
 """Whether a restart of a stream is safe, what it would do, and what to do if it is not safe.
-Nothing here writes: no claim, no register, no probe of the storage.
+Nothing here writes: no claim, no register. `trial.py` tries whether the storage can be written.
 
 The doctor runs the sink's checks before its first batch (`stream/evidence.py`), for the query and
 batch of the checkpoint. So the doctor's answer is the sink's, as long as nobody changes the table,

@@ -72,6 +72,7 @@ _DETAILS: Final[tuple[tuple[TableCommand, dict[str, Any]], ...]] = (
             "mode": "append",
             "query_name": None,
             "sink_option": (),
+            "read_only": True,
         },
     ),
     (query, {"user": None}),
