@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from paimon_stream import options as opt
 from paimon_stream.api.inspection import Writer
 from paimon_stream.errors import (
+    CheckpointReset,
     CommitLost,
     IncompatibleSchema,
     MissingExtra,
@@ -291,7 +292,12 @@ def cure_of(
     if is_moved and known_checkpoint != checkpoint:
         return (
             f"The table knows the checkpoint of this stream as {known_checkpoint}: give that one. "
-            f"Only where the stream itself was moved to {checkpoint}, let it continue, {for_one_start}"
+            f"{_READ_AGAIN} Only where the stream itself was moved to {checkpoint}, and after that, let it "
+            f"continue, {for_one_start}"
+        )
+    if option == opt.ON_CHECKPOINT_RESET.key:
+        return (
+            f"{cause_cure}. {_READ_AGAIN} Only after that let the stream continue, {for_one_start}"
         )
     if option == opt.ON_UNKNOWN_HISTORY.key and other_users:
         return (
@@ -320,6 +326,10 @@ def stopped_by(diagnosis: Diagnosis, failures: Sequence[PaimonStreamError]) -> D
     )
 
 
+_READ_AGAIN: Final = (
+    "With this one, Spark reads its source again: truncate the table first, or let the source begin after the rows "
+    "that are here."
+)
 _DO_WHAT_IT_SAYS: Final = "Do what the message says, then restart. Nothing was harmed."
 
 

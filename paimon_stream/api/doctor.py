@@ -401,8 +401,7 @@ class _Doctor:
             return self._stranger(diagnosis, restart, notes)
         is_reset = diagnosis.verdict == CheckpointReset.__name__
         is_of_other_query = restart.owner not in (None, restart.identity.query_id)
-        is_of_two = is_reset and bool(diagnosis.other_users) and is_of_other_query
-        if is_of_two and restart.done is not None:
+        if is_reset and bool(diagnosis.other_users) and is_of_other_query:
             return self._two_streams(diagnosis, restart)
         if restart.kind is not Kind.QUERY:
             return self._beginner(diagnosis, restart.kind)
@@ -419,12 +418,20 @@ class _Doctor:
         )
 
     def _other_users(self, identity: WriterIdentity) -> tuple[str, ...]:
-        """The other commit users under which the query is registered."""
-        users = [
-            writer.user
-            for writer in self._registered
-            if writer.query_id == identity.query_id and writer.user != identity.user
-        ]
+        """The other commit users under which the query is registered, or has published a snapshot that
+        is left.
+        """
+        registered = {(writer.user, writer.query_id) for writer in self._registered}
+        published = {
+            (snapshot.commit_user, Marks.of(own_properties(snapshot)).query_id)
+            for snapshot in self._walk()
+            if _is_of_stream(snapshot)
+        }
+        users = {
+            user
+            for user, query_id in registered | published
+            if query_id == identity.query_id and user != identity.user
+        }
         return tuple(sorted(users))
 
     def _without_apart(self, restart: _Restart, others: _Others) -> str:
