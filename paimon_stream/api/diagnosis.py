@@ -288,17 +288,15 @@ def cure_of(
     for_one_start = (
         f"for one start: PaimonSink(…, options={{{option!r}: 'continue'}}). See docs/operations.md."
     )
+    read_again = f"{_READ_AGAIN} " if isinstance(error, CheckpointReset) else ""
     is_moved = option == opt.ON_CHECKPOINT_RESET.key and known_checkpoint is not None
     if is_moved and known_checkpoint != checkpoint:
         return (
             f"The table knows the checkpoint of this stream as {known_checkpoint}: give that one. "
-            f"{_READ_AGAIN} Only where the stream itself was moved to {checkpoint}, and after that, let it "
-            f"continue, {for_one_start}"
+            f"{read_again}Only where the stream itself was moved to {checkpoint}, let it continue, {for_one_start}"
         )
-    if option == opt.ON_CHECKPOINT_RESET.key:
-        return (
-            f"{cause_cure}. {_READ_AGAIN} Only after that let the stream continue, {for_one_start}"
-        )
+    if isinstance(error, CheckpointReset):
+        return f"{cause_cure}. {read_again}Only after that let the stream continue, {for_one_start}"
     if option == opt.ON_UNKNOWN_HISTORY.key and other_users:
         return (
             f"This query wrote here as commit user {listed(other_users)}. If that is this sink, give it that name or "
