@@ -26,7 +26,7 @@ from click.shell_completion import CompletionItem
 from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.catalogs.filesystem import names_of
+from paimon_stream.catalogs.filesystem import names_of, unknown_options
 from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import (
@@ -157,14 +157,21 @@ class Session:
         """The catalog that is given. Raises `InvalidOption`, also for a storage option that it does
         not use.
         """
-        opened = catalog({**self.catalog_options, **self.storage_options})
-        unknown = {
+        options = {**self.catalog_options, **self.storage_options}
+        if options.get("metastore") != "rest":  # a server may have options of its own
+            warehouse = options.get("warehouse", "")
+            typed = {key.lower(): value for key, value in self.storage_options.items()}
+            unknown = {key: typed[key] for key in unknown_options(warehouse, typed)}
+            if unknown:
+                open_storage(warehouse, unknown)  # refuses them, and says which it knows
+        opened = catalog(options)
+        unused = {
             key: value
             for key, value in self.storage_options.items()
             if key.lower() not in opened.storage_options and not _OF_CATALOG.match(key)
         }
-        if unknown:
-            open_storage(opened.warehouse, unknown)  # refuses them, and says which it knows
+        if unused:
+            open_storage(opened.warehouse, unused)  # refuses them, too
         return opened
 
     @property
