@@ -53,6 +53,7 @@ _OF_PAIMON: Final = {
     *("type", "fs.allow-hadoop-fallback", opt.UNSAFE_SINGLE_WRITER.key),
 }
 """Options of a catalog that Paimon knows. Those that have no effect here change no rows."""
+_OF_STORES: Final = {option.key for option in opt.store_options()}
 _OTHER_KINDS: Final = {"hive": "give the tables' locations"}
 """Kinds of catalogs that are not supported, and what to do instead of using them."""
 
@@ -414,6 +415,7 @@ def unknown_options(warehouse: str, options: Mapping[str, str]) -> list[str]:
         if not (
             key in _OF_PAIMON
             or key in _OF_OTHERS
+            or key in _OF_STORES
             or OF_DATABASE.fullmatch(key)
             or key.startswith((_DEFAULTS, "hadoop."))
             or _is_of_store(key)
