@@ -6,12 +6,13 @@ those columns are checked with the sink's own code.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from paimon_stream import options as opt
 from paimon_stream.api.inspection import Writer
 from paimon_stream.errors import (
+    CheckpointReset,
     CommitLost,
     IncompatibleSchema,
     MissingExtra,
@@ -279,7 +280,7 @@ def cure_of(
             new here.
     """
     if not isinstance(error, ReplayError | CommitLost):
-        return "Do what the message says, then restart. Nothing was harmed."
+        return _DO_WHAT_IT_SAYS
     option = error.context.get("option")
     cause_cure = _cure_of_cause(option, error.context.get("command"))
     if cause_cure is None:
@@ -287,18 +288,47 @@ def cure_of(
     for_one_start = (
         f"for one start: PaimonSink(…, options={{{option!r}: 'continue'}}). See docs/operations.md."
     )
+    read_again = f"{_READ_AGAIN} " if isinstance(error, CheckpointReset) else ""
     is_moved = option == opt.ON_CHECKPOINT_RESET.key and known_checkpoint is not None
     if is_moved and known_checkpoint != checkpoint:
         return (
             f"The table knows the checkpoint of this stream as {known_checkpoint}: give that one. "
-            f"Only where the stream itself was moved to {checkpoint}, let it continue, {for_one_start}"
+            f"{read_again}Only where the stream itself was moved to {checkpoint}, let it continue, {for_one_start}"
         )
+    if isinstance(error, CheckpointReset):
+        return f"{cause_cure}. {read_again}Only after that let the stream continue, {for_one_start}"
     if option == opt.ON_UNKNOWN_HISTORY.key and other_users:
         return (
             f"This query wrote here as commit user {listed(other_users)}. If that is this sink, give it that name or "
             f"commit user again. Otherwise: {cause_cure}. Or let the stream continue, {for_one_start}"
         )
     return f"{cause_cure}. Or let the stream continue, {for_one_start}"
+
+
+def stopped_by(diagnosis: Diagnosis, failures: Sequence[PaimonStreamError]) -> Diagnosis:
+    """The diagnosis where the sink cannot write the table, because of these failures. A restart is
+    then not safe. What is judged of the batch itself stays.
+    """
+    if not failures:
+        return diagnosis
+    if not diagnosis.safe:
+        notes = tuple(f"The sink could not write: {failure.message}" for failure in failures)
+        return replace(diagnosis, notes=(*diagnosis.notes, *notes))
+    return replace(
+        diagnosis,
+        safe=False,
+        verdict=type(failures[0]).__name__,
+        explanation=failures[0].message,
+        cure=_DO_WHAT_IT_SAYS,
+        notes=tuple(failure.message for failure in failures[1:]),
+    )
+
+
+_READ_AGAIN: Final = (
+    "With this one, Spark reads its source again: truncate the table first, or let the source begin after the rows "
+    "that are here."
+)
+_DO_WHAT_IT_SAYS: Final = "Do what the message says, then restart. Nothing was harmed."
 
 
 def _cure_of_cause(option: object, command: object) -> str | None:

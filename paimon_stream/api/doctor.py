@@ -1,5 +1,5 @@
 """Whether a restart of a stream is safe, what it would do, and what to do if it is not safe.
-Nothing here writes: no claim, no register, no probe of the storage.
+Nothing here writes: no claim, no register. `trial.py` tries whether the storage can be written.
 
 The doctor runs the sink's checks before its first batch (`stream/evidence.py`), for the query and
 batch of the checkpoint. So the doctor's answer is the sink's, as long as nobody changes the table,
@@ -36,7 +36,7 @@ from paimon_stream.maintenance.expiring import ExpiringNotes, is_young
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import find_tag
-from paimon_stream.options import Option, check_sink_options
+from paimon_stream.options import Option, check_sink_options, warn_of_unfollowed_writes
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
 from paimon_stream.spark.sink_settings import SinkSettings
@@ -209,6 +209,7 @@ class _Doctor:
         self, storage: Storage, settings: SinkSettings, query_name: str | None, runtime: Runtime
     ) -> None:
         check_sink_options(settings.options)
+        warn_of_unfollowed_writes(settings.options)
         self._storage = storage
         self._settings = settings
         self._runtime = runtime
@@ -400,8 +401,7 @@ class _Doctor:
             return self._stranger(diagnosis, restart, notes)
         is_reset = diagnosis.verdict == CheckpointReset.__name__
         is_of_other_query = restart.owner not in (None, restart.identity.query_id)
-        is_of_two = is_reset and bool(diagnosis.other_users) and is_of_other_query
-        if is_of_two and restart.done is not None:
+        if is_reset and bool(diagnosis.other_users) and is_of_other_query:
             return self._two_streams(diagnosis, restart)
         if restart.kind is not Kind.QUERY:
             return self._beginner(diagnosis, restart.kind)
@@ -418,12 +418,20 @@ class _Doctor:
         )
 
     def _other_users(self, identity: WriterIdentity) -> tuple[str, ...]:
-        """The other commit users under which the query is registered."""
-        users = [
-            writer.user
-            for writer in self._registered
-            if writer.query_id == identity.query_id and writer.user != identity.user
-        ]
+        """The other commit users under which the query is registered, or has published a snapshot that
+        is left.
+        """
+        registered = {(writer.user, writer.query_id) for writer in self._registered}
+        published = {
+            (snapshot.commit_user, Marks.of(own_properties(snapshot)).query_id)
+            for snapshot in self._walk()
+            if _is_of_stream(snapshot)
+        }
+        users = {
+            user
+            for user, query_id in registered | published
+            if query_id == identity.query_id and user != identity.user
+        }
         return tuple(sorted(users))
 
     def _without_apart(self, restart: _Restart, others: _Others) -> str:

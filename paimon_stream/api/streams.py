@@ -17,12 +17,13 @@ from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary, phases_
 from paimon_stream.table.register import registered_writers
 from paimon_stream.table.snapshots import SnapshotStore
 
-State = Literal["unreadable", "stuck", "contended", "silent", "well", "no stream"]
+State = Literal["unreadable", "stuck", "contended", "silent", "starting", "well", "no stream"]
 STATES: Final[tuple[State, ...]] = (
     "unreadable",
     "stuck",
     "contended",
     "silent",
+    "starting",
     "well",
     "no stream",
 )
@@ -38,6 +39,10 @@ _LEAST_SILENCE_MILLIS: Final = 300_000
 """A stream is not called `stuck` or `silent` before this time has passed."""
 _SILENT_INTERVALS: Final = 5
 """A stream is not called `stuck` or `silent` before this many of its usual intervals."""
+_STUCK: Final = (
+    "Spark planned a batch long ago that is still not done: the query has stopped, or is slow."
+)
+_STARTING: Final = "A stream has begun, and has committed no batch yet."
 _MANY_ATTEMPTS: Final = 5
 """Attempts of a commit from which on a stream is `contended`."""
 
@@ -123,7 +128,7 @@ class StreamWatch:
         latest = self._store.latest()
         if latest is None:
             if self._storage.exists("schema/schema-0"):
-                return self._state("no stream")
+                return self._first_batch(now) or self._state("no stream")
             return self._state("unreadable", "There is no table any more.")
         batches = _newest_stream(self._recent(latest))
         is_deep = self._depth == _DEEP
@@ -131,6 +136,9 @@ class StreamWatch:
             self._depth = _DEEP
             return self._look(now)
         if not batches and is_deep:
+            starting = self._first_batch(now, latest)
+            if starting is not None and starting.running is not None:
+                return starting
             return self._state(
                 "silent",
                 "A stream is registered, and made none of the newest snapshots: it has stopped, or has no rows.",
@@ -146,6 +154,21 @@ class StreamWatch:
         if snapshot is None:
             return stream_state
         return replace(stream_state, snapshot=snapshot.id, last_millis=snapshot.time_millis)
+
+    def _first_batch(self, now: int, latest: Snapshot | None = None) -> StreamState | None:
+        """The state of a registered stream that has committed nothing, if possible of one that is at
+        a batch; None if no stream is registered. `latest` is the newest snapshot of the table.
+        """
+        states = []
+        for register in registered_writers(self._storage):
+            running = self._running(register.checkpoint, now)
+            is_stuck = running is not None and running > _LEAST_SILENCE_MILLIS
+            state: State = "stuck" if is_stuck else "starting"
+            shown = self._state(state, _STUCK if is_stuck else _STARTING, latest)
+            states.append(
+                replace(shown, user=register.user, query_name=register.query_name, running=running)
+            )
+        return max(states, key=lambda state: state.running or -1, default=None)
 
     def _stream_state(self, snapshots: Sequence[Snapshot], now: int) -> StreamState:
         """The state of the stream with these snapshots, the newest first. Some have rows."""
@@ -239,10 +262,7 @@ def _judged(*, running: int | None, age: int, attempts: int, limit: int) -> tupl
         limit: the time after which a stream is `stuck` or `silent`. All times are milliseconds.
     """
     if running is not None and running > limit:
-        return (
-            "stuck",
-            "Spark planned a batch long ago that is still not done: the query has stopped, or is slow.",
-        )
+        return "stuck", _STUCK
     if attempts >= _MANY_ATTEMPTS:
         return (
             "contended",

@@ -12,6 +12,13 @@ from typing import Final, TypedDict
 from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.options.store_names import (
+    is_of_another,
+    recommended_names,
+    refusal_of,
+    store_option,
+)
+from paimon_stream.options.store_options import PREFIXES
 from paimon_stream.storage.base import Storage, delete_below, files_of
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
@@ -34,6 +41,19 @@ OF_DATABASE: Final = re.compile(
 """The options of a JDBC catalog itself. They travel with the storage options of its tables."""
 _OF_OTHERS: Final = {"uri", "token", "token.provider", "lock.type", "catalog-key", "hive-conf-dir"}
 """Options of catalogs of other kinds."""
+_OF_PAIMON: Final = {
+    *("warehouse", "metastore", "table.type", "lock.enabled", "lock-check-max-sleep"),
+    *("lock-acquire-timeout", "lock-key-max-length", "client-pool-size", "cache-enabled"),
+    *("cache.expire-after-access", "cache.expire-after-write", "cache.partition.max-num"),
+    *("cache.manifest.small-file-memory", "cache.manifest.small-file-threshold"),
+    *("cache.manifest.max-memory", "cache.snapshot.max-num-per-table"),
+    *("cache.deletion-vectors.max-num", "case-sensitive", "sync-all-properties"),
+    *("format-table.enabled", "resolving-file-io.enabled", "file-io.allow-cache"),
+    *("io-cache.enabled", "io-cache.whitelist-path", "io-cache.policy", "default-database"),
+    *("type", "fs.allow-hadoop-fallback", opt.UNSAFE_SINGLE_WRITER.key),
+}
+"""Options of a catalog that Paimon knows. Those that have no effect here change no rows."""
+_OF_STORES: Final = {option.key for option in opt.store_options()}
 _OTHER_KINDS: Final = {"hive": "give the tables' locations"}
 """Kinds of catalogs that are not supported, and what to do instead of using them."""
 
@@ -367,6 +387,8 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
             "Set it to 'filesystem', 'jdbc' or 'rest'.",
             option="metastore",
         )
+    if kind != "rest":  # a server may have options of its own
+        _check_names(warehouse, cleaned)
     defaults = {
         key.removeprefix(_DEFAULTS): value
         for key, value in cleaned.items()
@@ -383,6 +405,57 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
         "storage_options": _storage_options(kind, warehouse, cleaned),
         "table_defaults": defaults,
     }
+
+
+def unknown_options(warehouse: str, options: Mapping[str, str]) -> list[str]:
+    """The keys that neither a filesystem or JDBC catalog, nor a store knows, sorted. The keys of the
+    options are in lower case.
+    """
+    is_in_store = scheme_of(warehouse) in KIND_OF
+    return [
+        key
+        for key in sorted(options)
+        if not (
+            key in _OF_PAIMON
+            or key in _OF_OTHERS
+            or key in _OF_STORES
+            or OF_DATABASE.fullmatch(key)
+            or key.startswith((_DEFAULTS, "hadoop."))
+            or _is_of_store(key)
+            or (is_in_store and options_for(store_location(f"{warehouse}/x"), {key: ""}))
+        )
+    ]
+
+
+def _is_of_store(key: str) -> bool:
+    """Whether it is the name of an option of some store, with the prefix of that store."""
+    kind = _kind_of_store(key)
+    if kind is None:
+        return False
+    return bool(store_option(kind, key) or refusal_of(kind, key) or is_of_another(kind, key))
+
+
+def _kind_of_store(key: str) -> str | None:
+    """The kind of store with whose prefix the key begins."""
+    return next((kind for kind, begins in PREFIXES.items() if key.startswith(begins)), None)
+
+
+def _check_names(warehouse: str, options: Mapping[str, str]) -> None:
+    """Raises `InvalidOption` for an unknown option that looks like one of a store, because without
+    it the store would be asked with other settings. Warns of other unknown options. No message has
+    a value, because it may be a secret.
+    """
+    shown = shown_location(warehouse)
+    for key in unknown_options(warehouse, options):
+        kind = _kind_of_store(key)
+        near = opt.did_you_mean(key, [*_OF_PAIMON, *(recommended_names(kind) if kind else ())])
+        if key.startswith(opt.SINK_PREFIX) or (kind is not None and not key.startswith("fs.")):
+            raise errors.InvalidOption(
+                f"{shown}: the catalog's option {key!r} is not known. {near}".rstrip(), option=key
+            )
+        _LOG.warning(
+            "%s: the catalog's option %r is not known, and has no effect. %s", shown, key, near
+        )
 
 
 def _storage_options(kind: str, warehouse: str, options: Mapping[str, str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from click.shell_completion import CompletionItem
 from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.catalogs.filesystem import names_of
+from paimon_stream.catalogs.filesystem import names_of, unknown_options
 from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import (
@@ -157,14 +157,21 @@ class Session:
         """The catalog that is given. Raises `InvalidOption`, also for a storage option that it does
         not use.
         """
-        opened = catalog({**self.catalog_options, **self.storage_options})
-        unknown = {
+        options = {**self.catalog_options, **self.storage_options}
+        if options.get("metastore") != "rest":  # a server may have options of its own
+            warehouse = options.get("warehouse", "")
+            typed = {key.lower(): value for key, value in self.storage_options.items()}
+            unknown = {key: typed[key] for key in unknown_options(warehouse, typed)}
+            if unknown:
+                open_storage(warehouse, unknown)  # refuses them, and says which it knows
+        opened = catalog(options)
+        unused = {
             key: value
             for key, value in self.storage_options.items()
             if key.lower() not in opened.storage_options and not _OF_CATALOG.match(key)
         }
-        if unknown:
-            open_storage(opened.warehouse, unknown)  # refuses them, and says which it knows
+        if unused:
+            open_storage(opened.warehouse, unused)  # refuses them, too
         return opened
 
     @property
@@ -234,8 +241,13 @@ _WAREHOUSE_ARGUMENT: Final = click.Argument(
 _TABLE_ARGUMENT: Final = click.Argument(
     ["location"], required=True, metavar="TABLE", shell_complete=folders
 )
+_FIND_IN: Final = "Find TABLE, given as DATABASE.TABLE, in this folder."
+FOUND_IN = option("--warehouse", _FIND_IN, "found_in", metavar="FOLDER")
+"""The option of commands that take a table in place of a warehouse. Without a table, they are about
+this warehouse.
+"""
 _OF_TABLES = (
-    option("--warehouse", "Find TABLE, given as DATABASE.TABLE, in this folder.", metavar="FOLDER"),
+    option("--warehouse", _FIND_IN, metavar="FOLDER"),
     option(
         "--branch",
         "Work on this branch, as TABLE$branch_NAME does.",
@@ -284,14 +296,17 @@ class TableCommand(click.Command):
         catalog_name: str | None = None,
         branch: str | None = None,
         shown_columns: str | None = None,
+        found_in: str | None = None,
         **own_options: Any,
     ) -> None:
         """Answers, and ends with the exit code. click calls this with all options by name."""
         is_folder = location is not None and "/" in location
-        if is_folder and (catalog_name or warehouse):
+        is_warehouse_twice = found_in is not None and warehouse is not None and "/" in warehouse
+        if (is_folder and (catalog_name or warehouse)) or is_warehouse_twice:
             raise click.UsageError(
                 "TABLE has a slash, so it is a location. Leave --warehouse and --catalog out."
             )
+        warehouse = found_in or warehouse
         of_catalog = {} if is_folder else catalog_options(catalog_name, warehouse)
         if location is None and not of_catalog:
             raise click.UsageError("Give WAREHOUSE, or --catalog.")

@@ -125,6 +125,18 @@ def _summary(report: CompactReport, *, done: bool) -> str:
     return f"{'; '.join(clauses)}{where}."
 
 
+def _words_for(session: Session) -> list[str]:
+    """The words of a command line that find the table again. The folder is enough, unless the
+    catalog has to be asked for the table.
+    """
+    if session.catalog_options.get("metastore", "filesystem") == "filesystem":
+        return [session.raw.location]
+    context = click.get_current_context(silent=True)
+    name = context.params.get("catalog_name") if context is not None else None
+    database, table = session.identifier
+    return [*(["--catalog", name] if name else []), f"{database}.{table}"]
+
+
 class CompactionAdvice:
     """What `stats` and `doctor` say about compaction: which buckets need it, what it gains, and how
     to start it. The advice comes from a dry run of a compaction. For a table that this release does
@@ -151,8 +163,7 @@ class CompactionAdvice:
         session = self._session
         is_full = not self._has_key and session.raw.options.value(BUCKET) > 0
         full = ["--full"] if is_full else []
-        table = session.location if session.catalog_options else session.raw.location
-        return shlex.join(["paimon-stream", "compact", *full, "--yes", table])
+        return shlex.join(["paimon-stream", "compact", *full, "--yes", *_words_for(session)])
 
     @property
     def needed(self) -> bool:

@@ -5,9 +5,10 @@ from typing import Any, Final
 
 import click
 
-from paimon_stream.api.diagnosis import Diagnosis
+from paimon_stream.api.diagnosis import Diagnosis, stopped_by
 from paimon_stream.api.doctor import examine, leftovers
 from paimon_stream.api.inspection import Writer
+from paimon_stream.api.trial import NOT_TRIED, WriteTrial, try_writing
 from paimon_stream.cli.command import (
     Session,
     Texts,
@@ -20,9 +21,10 @@ from paimon_stream.cli.command import (
 from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.exits import FINDINGS, OK
 from paimon_stream.cli.output import Column, CommandAnswer, Listing, Part, json_of
-from paimon_stream.cli.text import in_commands, iso, listed, moment
+from paimon_stream.cli.text import in_commands, iso, listed, moment, size
 from paimon_stream.runtime import system
 from paimon_stream.table.register import registered_writers
+from paimon_stream.table.table import load_table
 
 _KNOWN: Final[tuple[Column[Writer], ...]] = (
     Column("user", lambda writer: writer.user),
@@ -40,6 +42,7 @@ _KNOWN: Final[tuple[Column[Writer], ...]] = (
 _NAME: Final = (
     "The sink's name, if it has one. Repeat the option for several sinks, in their order."
 )
+_READ_ONLY: Final = "Write nothing, not even to try whether the sink could."
 _OPTION: Final = "An option of the sink. Can be given several times."
 
 
@@ -62,6 +65,7 @@ _OPTION: Final = "An option of the sink. Can be given several times."
         ),
         option("--query-name", "The query's name, if it has one."),
         option("--option", _OPTION, "sink_option", multiple=True, metavar="KEY=VALUE"),
+        option("--read-only", _READ_ONLY, is_flag=True),
     ),
 )
 def doctor(
@@ -72,14 +76,16 @@ def doctor(
     mode: str,
     query_name: str | None,
     sink_option: Texts,
+    read_only: bool,
 ) -> CommandAnswer:
     """Judges whether a stream can be restarted, what the restart would do, and what to do if it
-    cannot be restarted. The doctor runs the sink's own checks on the table and the checkpoint, and
-    writes nothing. Without --checkpoint it judges every stream that is registered in the table,
-    with the checkpoint that is registered for it. The exit code is 0 only if each stream goes on by
-    itself. It is 1 if a stream would stop or cannot be judged. The doctor also names what killed
-    maintenance commands have left, and the command that ends each, and which buckets need a
-    compaction. That does not change the exit code.
+    cannot be restarted. The doctor runs the sink's own checks on the table and the checkpoint. In
+    the folders that the sink writes it creates hidden files and removes them again. It changes
+    nothing else, and names what it could not try. Without --checkpoint it judges every stream that
+    is registered in the table, with the checkpoint that is registered for it. The exit code is 0
+    only if each stream goes on by itself. It is 1 if a stream would stop or cannot be judged. The
+    doctor also names what killed maintenance commands have left, and the command that ends each,
+    and which buckets need a compaction. That does not change the exit code.
     """
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
@@ -94,25 +100,50 @@ def doctor(
         storage_options=session.stores,
         mode=mode,
     )
+    trial = NOT_TRIED
+    if not read_only:
+        trial = try_writing(load_table(session.raw.storage, options))
+        diagnoses = tuple(stopped_by(diagnosis, trial.failures) for diagnosis in diagnoses)
     parts: list[Part] = []
     if not diagnoses:
         parts.append(_nobody(session, user))
     for diagnosis in diagnoses:
         parts += _after_line(parts, _diagnosis_parts(diagnosis))
+    parts += _after_line(parts, _trial_parts(trial))
     left_behind = leftovers(session.raw.storage, system().clock.now_millis())
     parts += _after_line(parts, [f"Left behind: {in_commands(text)}" for text in left_behind])
     advice = CompactionAdvice(session)
     if advice.needed:
         parts += ["", f"To compact: {advice.summary()}.", *advice.parts()]
     is_safe = bool(diagnoses) and all(diagnosis.safe for diagnosis in diagnoses)
+    is_safe = is_safe and not trial.failures
     document = session.document(
         safe=is_safe,
         streams=[_json(diagnosis) for diagnosis in diagnoses],
+        trial={
+            "tried": trial.tried,
+            "failures": [error.message for error in trial.failures],
+            "not_tried": trial.not_tried,
+            "free_bytes": trial.free_bytes,
+        },
         left_behind=left_behind,
         to_compact=advice.document(),
     )
     code = OK if is_safe else FINDINGS
     return CommandAnswer(document=document, parts=parts, code=code)
+
+
+def _trial_parts(trial: WriteTrial) -> list[Part]:
+    """What was tried in the table's folders, and what was not."""
+    parts: list[Part] = [
+        f"The sink could not write: {in_commands(error.message)}" for error in trial.failures
+    ]
+    if trial.tried and not trial.failures:
+        free = "" if trial.free_bytes is None else f" {size(trial.free_bytes)} are free."
+        parts.append(
+            f"Tried: files can be created and removed in the folders that the sink writes.{free}"
+        )
+    return [*parts, f"Not tried: {'; '.join(trial.not_tried)}."]
 
 
 def _after_line(before: Sequence[Part], parts: Sequence[Part]) -> list[Part]:

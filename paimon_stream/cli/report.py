@@ -7,7 +7,7 @@ import click
 
 from paimon_stream.api.report_page import PageSection, ReportPage, sections_of
 from paimon_stream.api.streams import StreamState
-from paimon_stream.cli.command import COUNT, Session, option, table_command
+from paimon_stream.cli.command import COUNT, FOUND_IN, Session, option, table_command
 from paimon_stream.cli.output import CommandAnswer
 from paimon_stream.cli.text import in_commands
 from paimon_stream.cli.watch import COLUMNS, Watched, sick_first
@@ -35,6 +35,7 @@ _FULL: Final = (
             type=click.IntRange(min=0),
             default=0,
         ),
+        FOUND_IN,
     ),
 )
 def report(
@@ -45,7 +46,8 @@ def report(
     read amplification, what verify finds, and what a compaction would gain. It needs no network.
     What cannot be read is reported on it, the rest is drawn.
     """
-    place = click.get_current_context().params["warehouse"]
+    params = click.get_current_context().params
+    place = params["warehouse"]
     watched = Watched(session, [place])
     states = sick_first(watched.look(0))
     tables = {
@@ -53,7 +55,7 @@ def report(
         for state in states[:most_tables]
     }
     overview = _overview(states, len(states) - most_tables) if len(states) > 1 else None
-    ReportPage(place or "Report", tables, overview).save(output)
+    ReportPage(place or params["found_in"] or "Report", tables, overview).save(output)
     document = {"output": output, "tables": [state.location for state in states]}
     return CommandAnswer(document=document, parts=[f"{output} is written."])
 

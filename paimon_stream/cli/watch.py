@@ -22,6 +22,7 @@ from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.streams import STATES, StreamState, StreamWatch
 from paimon_stream.cli.command import (
     COUNT,
+    FOUND_IN,
     Session,
     TableCommand,
     catalog_options,
@@ -53,11 +54,14 @@ from paimon_stream.stream.batch_summary import phases_of
 _LISTED_EVERY: Final = 12
 """After this many rounds, the tables of a warehouse are listed again."""
 _QUICK: Final = {STORE_MAX_OUTAGE.key: "0 s"}  # an outage is shown at once
+_FEWEST: Final = 2
+"""So many columns are shown on the narrowest terminal: the table and its state."""
 _STYLES: Final = {
     "unreadable": "red",
     "stuck": "red",
     "contended": "yellow",
     "silent": "yellow",
+    "starting": "cyan",
     "well": "green",
 }
 _DETAILS: Final[tuple[tuple[TableCommand, dict[str, Any]], ...]] = (
@@ -71,6 +75,7 @@ _DETAILS: Final[tuple[tuple[TableCommand, dict[str, Any]], ...]] = (
             "mode": "append",
             "query_name": None,
             "sink_option": (),
+            "read_only": True,
         },
     ),
     (query, {"user": None}),
@@ -158,9 +163,9 @@ class Watched:
         self._session = replace(session, catalog_options=_without_waiting(session.catalog_options))
         self._places = places
         self._tables: dict[str, Callable[[], Session]] = {}
-        """What opens each table, by location, as of the last listing."""
+        """What opens each table, by the location under which it is listed, as of the last listing."""
         self._opened: dict[str, tuple[Session, StreamWatch]] = {}
-        """The tables that were opened, by location."""
+        """The tables that were opened, by the same locations."""
 
     def look(self, number: int) -> list[StreamState]:
         """The states now, in this round. Raises what listing a warehouse raises, in the first round
@@ -178,15 +183,18 @@ class Watched:
             return list(threads.map(self._look, self._tables))
 
     def session(self, location: str) -> Session:
-        """The table at that location, as a session for other commands. Raises what loading a table
-        raises.
+        """The table with this location, which a state has, as a session for other commands. Raises
+        what loading a table raises.
         """
-        return self._tables[location]()
+        # A warehouse may be given as a relative path or as an address. A table that was opened
+        # knows its whole path.
+        listed_as = {opened.raw.location: key for key, (opened, _) in self._opened.items()}
+        return self._tables[listed_as.get(location, location)]()
 
     def _look(self, location: str) -> StreamState:
         try:
             if location not in self._opened:
-                session = self.session(location)
+                session = self._tables[location]()
                 watch = StreamWatch(session.raw.storage, session.stores)
                 self._opened[location] = session, watch
         except PaimonStreamError as error:
@@ -238,8 +246,8 @@ def _catalog_options_for(place: str) -> Mapping[str, str]:
     is_name = "/" not in place and not os.path.exists(place)
     if not is_name:
         return {}
-    catalog_name = click.get_current_context().params["catalog_name"]
-    return _without_waiting(catalog_options(catalog_name, None))
+    params = click.get_current_context().params
+    return _without_waiting(catalog_options(params["catalog_name"], params.get("found_in")))
 
 
 _SORT_KEYS: Final[Mapping[str, Callable[[StreamState], Any]]] = {
@@ -275,6 +283,7 @@ def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState
             "Look this number of times, then end. On a terminal without end; else once.",
             type=COUNT,
         ),
+        FOUND_IN,
     ),
 )
 def watch(
@@ -286,7 +295,7 @@ def watch(
     table, which shows its writers, files and what doctor would say. With --json, each look prints
     one line for each table. A stream is `stuck` if Spark has been at one batch for five times the
     usual interval, and `silent` if it has committed nothing for so long; both take at least five
-    minutes. It is `contended` if its last commit was tried five times. The exit code is 0 whatever
+    minutes. It is `starting` while it has committed no batch yet. It is `contended` if its last commit was tried five times. The exit code is 0 whatever
     is shown.
     """
     context = click.get_current_context()
@@ -301,8 +310,12 @@ def watch(
     if not is_live:
         lines = partial(_table_lines, names=names)
         return CommandAnswer(document={}, pieces=_rounds(watched, numbers, interval, lines))
-    _Screen(watched, console, names).run(numbers, interval)
-    return CommandAnswer(document={}, pieces=())
+    screen = _Screen(watched, console, names)
+    screen.run(numbers, interval)
+    # The screen of the view is gone when it ends. What the last round has shown stays on the one
+    # before, if nobody has pressed q.
+    left = "" if screen.is_left else "".join(f"{line.plain}\n" for line in screen.overview())
+    return CommandAnswer(document={}, pieces=(left,))
 
 
 def _round_numbers(rounds: int | None, *, endlessly: bool) -> Iterable[int]:
@@ -354,6 +367,7 @@ class _Screen:
         self._open: str | None = None  # the location of the opened table
         self._inside: list[Text] = []  # the lines of the opened table; none if it is gone
         self._top = 0  # the first of these lines that is shown
+        self.is_left = False  # whether somebody has pressed q
 
     def run(self, numbers: Iterable[int], interval: float) -> None:
         """Shows the rounds until q is pressed."""
@@ -367,6 +381,7 @@ class _Screen:
                 while (left := end - clock.monotonic()) > 0:
                     pressed = key(left)
                     if pressed == "q":
+                        self.is_left = True
                         return
                     if pressed is not None:
                         self._take(pressed)
@@ -400,17 +415,21 @@ class _Screen:
                 self._inside = self._table_view(state)
                 return
 
+    def overview(self) -> list[Text]:
+        """The lines about all tables that fit on the terminal, as of the newest round."""
+        return self._overview(self._ordered())
+
     def _view(self) -> Group:
         is_inside = self._open is not None and bool(self._inside)
-        lines = self._inside[self._top :] if is_inside else self._overview(self._ordered())
+        lines = self._inside[self._top :] if is_inside else self.overview()
         for line in lines:
             line.no_wrap = True
             line.overflow = "ellipsis"
         return Group(*lines[: self._console.height])
 
     def _overview(self, states: list[StreamState]) -> list[Text]:
-        """The tables around the chosen one, as many as fit. On a narrow terminal, what does not fit
-        is cut off.
+        """The tables around the chosen one, as many as fit. On a narrow terminal, the last columns
+        are left out, and only what does not even fit then is cut off.
         """
         names = self._names or [
             column.key
@@ -418,6 +437,9 @@ class _Screen:
             if any(column.value(state) is not None for state in states)
         ]
         titles, *rows = listing_lines(_listing(states), None, names)
+        while not self._names and len(names) > _FEWEST and titles.cell_len > self._console.width:
+            names = names[:-1]
+            titles, *rows = listing_lines(_listing(states), None, names)
         # Without tables there are no rows, and the title says so.
         for place, (row, state) in enumerate(zip(rows, states, strict=False)):
             style = _STYLES.get(state.state, "")
@@ -426,8 +448,12 @@ class _Screen:
             row.stylize(style)
         room = max(self._console.height - 3, 1)  # without the summary, the titles and the last line
         first = min(max(self._place - room // 2, 0), max(len(rows) - room, 0))
-        sick = sum(state.state not in ("well", "no stream") for state in states)
-        summary = f"{count(len(states), 'table')}, {sick:,} not well, by {_SORTS[self._sort]}"
+        sick = sum(state.state not in ("starting", "well", "no stream") for state in states)
+        starting = sum(state.state == "starting" for state in states)
+        begun = f", {starting:,} starting" if starting else ""
+        summary = (
+            f"{count(len(states), 'table')}, {sick:,} not well{begun}, by {_SORTS[self._sort]}"
+        )
         reason = states[self._place].why if states else ""
         return [
             Text(summary, style="bold"),

@@ -24,6 +24,7 @@ import paimon_stream.options.of_sinks as of_sinks
 import paimon_stream.options.of_tables as of_tables
 from paimon_stream.errors import InvalidOption
 from paimon_stream.options.of_newer import NEWER_OPTIONS
+from paimon_stream.options.of_others import CHOOSING_ROWS, OF_OTHERS, PREFIXES
 from paimon_stream.options.option import SINK_PREFIX, Option, Options, duration, lowered
 from paimon_stream.options.store_names import is_secret
 
@@ -32,51 +33,6 @@ _CALLER: Final = 5
 alike.
 """
 
-# Prefixes of Paimon's keys that this package passes through, because they concern readers or other
-# writers. A key that is neither among these nor declared is unknown and gets a warning.
-_FOREIGN_PREFIXES: Final = (
-    "fields.",
-    "file-index.",
-    "parquet.",
-    "orc.",
-    "avro.",
-    "changelog",
-    "compaction.",
-    "consumer",
-    "deletion-vector",
-    "full-compaction.",
-    "local-merge",
-    "lookup",
-    "metastore.",
-    "num-",
-    "partition.",
-    "postpone.",
-    "read.",
-    "record-level.",
-    "row-tracking.",
-    "scan.",
-    "sequence.",
-    "sink.",
-    "snapshot.",
-    "sort-",
-    "source.",
-    "spill-",
-    "streaming",
-    "tag.",
-    "write",
-    "aggregation.",
-    "partial-update.",
-    "first-row.",
-    "deduplicate.",
-    "cross-partition-upsert.",
-    "data-evolution.",
-    "data-file.",
-    "file.",
-    "manifest",
-    "commit.",
-    "metadata.",
-    "clustering.",
-)
 _PAIMON_ALIASES: Final = {
     "snapshot.expire.clean-empty-directories",
     "delete-file.thread-num",
@@ -87,23 +43,53 @@ _PAIMON_ALIASES: Final = {
     "blob.stored-descriptor-fields",
 }
 _FOREIGN_KEYS: Final = {
-    "path",
-    "primary-key",
-    "partition",
-    "owner",
-    "async-file-write",
-    "upsert-key",
-    "incremental-between",
-    "alter-column-null-to-not-null.disabled",
-    "disable-explicit-type-casting",
-    "add-column-before-partition",
-    "delete-file.thread-num",
-    "auto-create",
-    "provider",
-    "comment",
-    "created-at",
+    *CHOOSING_ROWS,
+    *OF_OTHERS,
     *(key.lower() for newer in NEWER_OPTIONS for key in newer.keys),
 }
+"""Paimon's options that this package does not declare."""
+
+
+FOLLOWED_BY_READS: Final = (
+    of_tables.AGGREGATION_REMOVE_ON_DELETE,
+    of_tables.BRANCH,
+    of_tables.BUCKET,
+    of_tables.BUCKET_KEY,
+    of_tables.CHAIN_TABLE,
+    of_tables.CHANGELOG_PRODUCER,
+    of_tables.DATA_EVOLUTION,
+    of_tables.DATA_FILE_DIRECTORY,
+    of_tables.DEFAULT_AGGREGATE_FUNCTION,
+    of_tables.DELETION_VECTORS,
+    of_tables.DELETION_VECTORS_MERGE_ON_READ,
+    of_tables.EXTERNAL_FS,
+    of_tables.EXTERNAL_PATHS,
+    of_tables.EXTERNAL_STRATEGY,
+    of_tables.EXTERNAL_WEIGHTS,
+    of_tables.FALLBACK_BRANCH,
+    of_tables.FORCE_LOOKUP,
+    of_tables.IGNORE_DELETE,
+    of_tables.IGNORE_UPDATE_BEFORE,
+    of_tables.INDEX_IN_DATA_DIR,
+    of_tables.MERGE_ENGINE,
+    of_tables.ORC_LTZ_LEGACY,
+    of_tables.PARTIAL_UPDATE_REMOVE_ON_DELETE,
+    of_tables.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP,
+    of_tables.PARTITION_DEFAULT_NAME,
+    of_tables.PARTITION_LEGACY_NAME,
+    of_tables.PK_CLUSTERING_OVERRIDE,
+    of_tables.POSTPONE_MERGE_ON_READ,
+    of_tables.PRIMARY_BRANCH,
+    of_tables.PRIMARY_KEY_NULLABLE,
+    of_tables.QUERY_AUTH,
+    of_tables.ROWKIND_FIELD,
+    of_tables.ROW_TRACKING,
+    of_tables.SEQUENCE_FIELD,
+    of_tables.SEQUENCE_SORT_ORDER,
+    of_tables.SNAPSHOT_ORDERING,
+    of_tables.TABLE_TYPE,
+)
+"""The declared options of tables that reads follow, or because of which they refuse a table."""
 
 
 def table_options() -> tuple[Option[Any], ...]:
@@ -173,6 +159,49 @@ def check_sink_options(options: Mapping[str, str], additional: Iterable[str] | N
     check_table_options(others, additional)
 
 
+def warn_of_unfollowed_writes(options: Mapping[str, str]) -> None:
+    """Warns of options of Paimon's that a writer is given and does not follow. Those that it is given
+    by the table's schema may be for other engines, and are none of `options`.
+    """
+    unfollowed = sorted(key for key in lowered(options) if key in _FOREIGN_KEYS)
+    if unfollowed:
+        warnings.warn(
+            f"Options of Paimon's without effect on writers here: {', '.join(unfollowed)}.",
+            stacklevel=_CALLER,
+        )
+
+
+def check_unfollowed_reads(options: Mapping[str, str], followed: Iterable[str]) -> None:
+    """Raises `InvalidOption` for an option of Paimon's that a read is given and does not follow, if
+    other rows would come by it. Warns of other options that such a read does not follow.
+
+    Args:
+        options: the options of the read.
+        followed: the keys that this kind of read follows, beside those of `FOLLOWED_BY_READS`.
+    """
+    keys = {option.key for option in FOLLOWED_BY_READS}.union(followed)
+    known = _by_name(of_tables)
+    unfollowed = []
+    for key in lowered(options):
+        name = known[key].key if key in known else key
+        if name in keys or _is_of_sinks(key):
+            continue
+        if key in CHOOSING_ROWS:
+            raise InvalidOption(
+                f"Option {key!r} chooses which rows are read, and this read does not follow it. "
+                "Nothing was read. Leave it out, and see docs/reading.md for what chooses a "
+                "snapshot.",
+                option=key,
+            )
+        if key in known or key in _FOREIGN_KEYS or key in _by_name(of_sinks):
+            unfollowed.append(key)
+    if unfollowed:
+        warnings.warn(
+            f"Options of Paimon's without effect on reads here: {', '.join(sorted(unfollowed))}.",
+            stacklevel=_CALLER,
+        )
+
+
 def check_table_options(
     options: Mapping[str, str], additional: Iterable[str] | None = None
 ) -> None:
@@ -232,7 +261,7 @@ def is_known(key: str) -> bool:
 
 def _is_foreign(key: str) -> bool:
     """Whether the key, in lower case, is one of Paimon's that is passed through."""
-    return key in _FOREIGN_KEYS or key.startswith(_FOREIGN_PREFIXES)
+    return key in _FOREIGN_KEYS or key.startswith(PREFIXES)
 
 
 @cache

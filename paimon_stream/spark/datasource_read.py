@@ -7,7 +7,7 @@ its own. A task reads data files, index files, and the schemas of files that wer
 another one. `schema_of` plans with a filter that nothing fulfils, so it opens no manifest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -17,10 +17,11 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StringType, StructField, StructType
 
+from paimon_stream import options as opt
 from paimon_stream.catalogs.opening import open_storage
-from paimon_stream.errors import IncompatibleSchema, InvalidOption
+from paimon_stream.errors import IncompatibleSchema, InvalidOption, naming
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.options.option import size, switch
+from paimon_stream.options.option import Option, one_of, size, switch
 from paimon_stream.read.scan import NEWEST, PointInTime, Scan, plan_scan
 from paimon_stream.spark.datasource_options import SourceOptions, divided
 from paimon_stream.spark.splits import (
@@ -42,6 +43,16 @@ _SPLIT_SIZE: Final = ("split-size", "source.split.target-size")
 _KEYS: Final = (_SNAPSHOT_ID, _TAG, _TIMESTAMP, _COLUMNS, _PARTITION, _SPLIT_SIZE)
 """The options of a read. Each has our name first, and then those that Paimon has for it."""
 
+NEEDED: Final = {
+    "from-snapshot": "snapshot_id",
+    "from-snapshot-full": "snapshot_id",
+    "from-timestamp": "timestamp",
+}
+"""What a mode needs that does not begin with the newest snapshot: an attribute of `PointInTime`."""
+
+MODE: Final = Option(
+    "scan.mode", one_of("default", "latest-full", "full", "latest", *NEEDED), "default", "Start."
+)
 READ_CHANGELOG: Final = switch(
     "read.changelog", "A stream gives all changes, and their kinds in a column."
 )
@@ -103,12 +114,19 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
         schema: StructType,
         *,
         filter: Any = None,
-        of_newest_snapshot: bool = False,
+        of_stream: Iterable[str] | None = None,
     ) -> None:
+        """`of_stream` are the keys of further options that a stream follows, which then says itself
+        what it reads; None for a batch read.
+        """
         source, read_options = _divided(options)
         self.options = read_options
         chosen = replace(read_options, columns=schema.names)
-        if of_newest_snapshot:
+        with naming(source.location):
+            opt.check_unfollowed_reads(source.table, of_stream or [MODE.key])
+        if of_stream is None:
+            _check_mode(source, read_options.at)
+        else:
             chosen = chosen.of_newest_snapshot()
         scan = _scan(source, chosen, filter=filter)
         for field, wanted in zip(scan.columns, schema.fields, strict=True):
@@ -172,6 +190,22 @@ def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
         partition=texts[_PARTITION],
         split_bytes=split_bytes,
     )
+
+
+def _check_mode(source: SourceOptions, at: PointInTime) -> None:
+    """Raises `InvalidOption` if the `scan.mode` of a batch read does not mean the snapshot that is
+    read.
+    """
+    mode = opt.Options(source.table, location=source.location).value(MODE)
+    needed = NEEDED.get(mode)
+    allowed = {None: [], "snapshot_id": ["snapshot_id", "tag"]}.get(needed, [needed])
+    is_right = at.said_by[0] in allowed if at.said_by else needed is None
+    if mode != "default" and not is_right:
+        raise InvalidOption(
+            f"cannot be read: scan.mode = {mode} needs {needed or 'neither snapshot, tag nor time'}; "
+            f"it was given {at.said_by}.",
+            option=MODE.key,
+        ).of_table(source.location, subject=True)
 
 
 def _text_of(source: SourceOptions, keys: Sequence[str]) -> str | None:

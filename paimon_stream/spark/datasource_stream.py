@@ -35,9 +35,9 @@ from paimon_stream.format.names import wrong_with
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.merge.spec import KIND, KIND_COLUMN
-from paimon_stream.options.option import Option, one_of, positive, switch, text
+from paimon_stream.options.option import Option, positive, switch, text
 from paimon_stream.read.scan import PointInTime, Scan, plan_scan
-from paimon_stream.spark.datasource_read import ROW_KIND, reader_of
+from paimon_stream.spark.datasource_read import MODE, NEEDED, READ_CHANGELOG, ROW_KIND, reader_of
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
 from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
 from paimon_stream.table.fate import Fate, fate_of
@@ -91,14 +91,6 @@ class _Begin(NamedTuple):
 _BEFORE: Final[Offset] = {"snapshot": -1, "nonce": ""}
 """The start of a stream's first batch."""
 
-_NEEDED: Final = {
-    "from-snapshot": "snapshot_id",
-    "from-snapshot-full": "snapshot_id",
-    "from-timestamp": "timestamp",
-}
-_MODE: Final = Option(
-    "scan.mode", one_of("default", "latest-full", "full", "latest", *_NEEDED), "default", "Start."
-)
 _CONSUMER: Final = Option(
     "consumer-id", text, "", "Keeps from expiring what the stream has not read."
 )
@@ -108,6 +100,13 @@ _OVERWRITES: Final = switch(
 _MOST: Final = Option(
     "read.stream.max-snapshots-per-trigger", positive, f"{2**31 - 1}", "The most of one batch."
 )
+_FOLLOWED: Final = [
+    name
+    for option in (MODE, _CONSUMER, _OVERWRITES, _MOST, READ_CHANGELOG)
+    for name in (option.key, *option.aliases)
+]
+"""The keys of table options that a stream read follows, and a batch read does not."""
+
 _KINDS: Final = pa.array(["+I", "-U", "+U", "-D"])
 
 
@@ -136,14 +135,14 @@ class _StreamOptions:
         and `has_keys` says whether rows of one key are merged. Raises `InvalidOption`, and
         `UnsupportedFeature` for tables whose changes cannot be told.
         """
-        mode = table.options.value(_MODE)
+        mode = table.options.value(MODE)
         consumer = table.options.value(_CONSUMER)
         most_snapshots = table.options.value(_MOST)
         producer = table.options.value(opt.CHANGELOG_PRODUCER) if has_keys else ""
         points = at.said_by
         if mode == "default":
-            mode = next((mode for mode, name in _NEEDED.items() if name in points), "latest-full")
-        needed = _NEEDED.get(mode)
+            mode = next((mode for mode, name in NEEDED.items() if name in points), "latest-full")
+        needed = NEEDED.get(mode)
         _check_start(table, mode, needed, points)
         _check_options(table, consumer)
         _check_changes_can_be_told(table, producer)
@@ -207,7 +206,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         columns = StructType([column for column in schema.fields if column.name != ROW_KIND])
-        reader = reader_of(options, columns, filter=pc.scalar(False), of_newest_snapshot=True)
+        reader = reader_of(options, columns, filter=pc.scalar(False), of_stream=_FOLLOWED)
         self._options = reader.options
         self._scan = replace(reader.scan, where=None)
         self._table = self._scan.table

@@ -61,6 +61,7 @@ class SinkSettings:
             raise arguments.wrong("observer", self.observer, "a BatchObserver, or leave it out")
         with naming(table):
             opt.check_sink_options(self.options)
+        opt.warn_of_unfollowed_writes(self.options)
 
     def check_mode(self, table: Table) -> None:
         """Raises `UnsupportedFeature` for mode `update` in an append table, where no row can

@@ -191,6 +191,14 @@ class LocalStorage(Storage):
             os.rename(self._full(source), full)
         os_files.sync_folder_of(full)
 
+    def free_bytes(self) -> int | None:
+        """The bytes that this process may still write on the disk; None if that is not known."""
+        try:
+            disk = os.statvfs(self.root)
+        except OSError:
+            return None
+        return disk.f_bavail * disk.f_frsize
+
     def is_link(self, path: str) -> bool:
         """Whether the path, or a folder above it that is below the root, is a symbolic link."""
         self._full(path)  # raises for a path outside the root

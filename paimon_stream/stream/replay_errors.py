@@ -33,8 +33,9 @@ class StreamRefusals(CommitRefusals):
             errors.CheckpointReset,
             f"{writer} wrote here before under this stream's identity ({where}), so this checkpoint is new or "
             "the commit user is shared, and rows may be read from the source a second time",
-            "Restore the old checkpoint; or, if the rows may be written again or the source was moved past "
-            "them, let it continue",
+            "Put the old checkpoint back, or give each stream a commit user of its own. With this checkpoint, Spark "
+            "reads its source again: truncate the table first, or let the source begin after the rows that are here. "
+            "Only then let it continue",
         )
 
     def checkpoint_rewound(self, cause: str) -> None:
@@ -43,7 +44,8 @@ class StreamRefusals(CommitRefusals):
             ON_CHECKPOINT_RESET,
             errors.CheckpointRewound,
             f"{cause}, so the checkpoint was restored from an older copy, or two queries use copies of it",
-            "Restore the newest checkpoint; or, if the rows may be written again, let it continue",
+            "Restore the newest checkpoint. With this one, Spark reads its source again from an older place: only if "
+            "those rows may be written again, let it continue",
         )
 
     def published_by_earlier_run(self) -> errors.SharedCheckpoint:

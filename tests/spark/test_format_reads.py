@@ -248,3 +248,56 @@ def test_null_in_a_column_that_is_not_null_in_spark_is_refused_with_a_cure(
             InvalidData, match=r"column 'b' is NOT NULL in Spark, but holds NULL.*\.schema"
         ):
             [list(reader.read(split)) for split in reader.partitions()]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"incremental-between": "1,2"},
+        {"incremental-to-auto-tag": "x"},
+        {"scan.version": "1"},
+        {"scan.watermark": "1"},
+        {"scan.file-creation-time-millis": "1"},
+        {"consumer-id": "x"},
+        {"scan.mode": "from-snapshot"},
+        {"scan.mode": "from-timestamp", "scan.snapshot-id": "1"},
+        {"scan.mode": "latest", "scan.snapshot-id": "1"},
+        {"scan.mode": "compacted-full"},
+    ],
+    ids=str,
+)
+def test_an_option_that_chooses_other_rows_is_refused_by_a_batch_read(
+    spark_session: SparkSession, tmp_path: Path, options: dict[str, str]
+) -> None:
+    location = str(tmp_path / "t")
+    PaimonTable.create(location, [("id", "BIGINT")]).append(pa.table({"id": [1]}))
+    with pytest.raises(InvalidOption, match=r"Nothing was read|scan\.mode"):
+        batches_of({"path": location, **options})
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"),
+    [
+        ({"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}, 1),
+        ({"scan.mode": "latest"}, 2),
+        ({"scan.mode": "default", "scan.snapshot-id": "1"}, 1),
+    ],
+    ids=str,
+)
+def test_a_batch_read_follows_the_scan_mode(
+    spark_session: SparkSession, tmp_path: Path, options: dict[str, str], rows: int
+) -> None:
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "BIGINT")])
+    for number in range(2):
+        table.append(pa.table({"id": [number]}))
+    batches, _ = batches_of({"path": table.location, **options})
+    assert sum(batch.num_rows for batch in batches) == rows
+
+
+def test_an_option_of_writers_is_named_by_a_read(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "t")
+    PaimonTable.create(location, [("id", "BIGINT")]).append(pa.table({"id": [1]}))
+    with pytest.warns(UserWarning, match="without effect on reads here: target-file-size"):
+        batches_of({"path": location, "target-file-size": "1 mb"})

@@ -396,3 +396,39 @@ def test_a_table_is_altered_in_one_new_schema(warehouse: str) -> None:
     for wrong in (SchemaChange.drop_column("x"), ["drop"], 7, "x"):
         with pytest.raises(errors.InvalidOption, match="changes"):
             made.alter_table("db.t", wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("warehouse", ["memory://misspelt", "s3://bucket/warehouse"])
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("s3.acces-key", "s3.access-key"),
+        ("s3.end-point", "s3.endpoint"),
+        ("gs.service-acount-key", "gs.service-account-key"),
+        ("paimon-stream.store.tiemout", ""),
+    ],
+)
+def test_a_misspelt_option_of_a_store_is_refused_without_its_value(
+    warehouse: str, key: str, meant: str
+) -> None:
+    with pytest.raises(errors.InvalidOption) as raised:
+        catalog({"warehouse": warehouse, key: "hunter2"})
+    assert f"'{key}' is not known" in str(raised.value)
+    assert meant in str(raised.value)
+    assert "hunter2" not in f"{raised.value} {raised.value.context}"
+
+
+def test_another_unknown_option_is_warned_of_and_the_known_ones_are_taken_in_silence(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    catalog({"warehouse": "memory://known", "warehose": "x", "fs.s3a.conection.maximum": "9"})
+    assert [record.message.split(": ", 1)[1] for record in caplog.records] == [
+        "the catalog's option 'fs.s3a.conection.maximum' is not known, and has no effect. ",
+        "the catalog's option 'warehose' is not known, and has no effect. "
+        "Did you mean 'warehouse'?",
+    ]
+    caplog.clear()
+    known = {"cache-enabled": "false", "table-default.bucket": "1", "s3.access-key": "a"}
+    catalog({"warehouse": "memory://known", "metastore": "filesystem", **known})
+    catalog({"warehouse": "s3://bucket/warehouse", "s3.endpoint": "http://localhost:1", **known})
+    assert not caplog.records

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -516,6 +516,7 @@ def test_doctor_without_a_stream_to_judge_is_not_safe(table: Path) -> None:
     assert "none was judged" in result.stdout
     answer = answer_of("doctor", table)
     assert answer.pop("to_compact")["files_before"] == 0
+    assert answer.pop("trial")["failures"] == []
     assert answer == {"table": str(table), "safe": False, "streams": [], "left_behind": []}
     assert contents(table) == before
 
@@ -1035,3 +1036,92 @@ def test_golden_tables_of_all_kinds_can_be_looked_into(tmp_path: Path) -> None:
             result = run(command, path, "--json")
             assert result.exit_code == 0, (name, command, result.output)
             json.loads(result.stdout)
+
+
+# -- whether the table can be written -------------------------------------------------------------
+
+
+@contextmanager
+def mounted(folder: Path, *how: str) -> Iterator[None]:
+    """Another file system, or another view of this one, at the folder."""
+    if subprocess.run(["mount", *how, str(folder)], check=False, capture_output=True).returncode:
+        pytest.skip("mounting needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.fixture
+def judged(table: Path) -> tuple[Path, list[str]]:
+    """A table, and the arguments with which its stream is safe to start."""
+    checkpoint = table.parent / "checkpoint"
+    checkpoint.mkdir()
+    (checkpoint / "metadata").write_text('{"id":"q"}')
+    return table, ["--checkpoint", str(checkpoint)]
+
+
+def test_the_doctor_tries_to_write_and_leaves_nothing(judged: tuple[Path, list[str]]) -> None:
+    table, given = judged
+    before = sorted(table.rglob("*"))
+    answer = answer_of("doctor", table, *given)
+    assert answer["safe"] is True
+    assert set(answer["trial"]["tried"]) >= {"", "snapshot", "manifest"}
+    assert answer["trial"]["failures"] == []
+    assert answer["trial"]["free_bytes"] > 0
+    assert sorted(table.rglob("*")) == before
+    shown = run("doctor", table, *given).stdout
+    assert "Tried: files can be created and removed" in shown
+    assert "Not tried: other machines and other users" in " ".join(shown.split())
+    untried = answer_of("doctor", table, *given, "--read-only")
+    assert (untried["safe"], untried["trial"]["tried"]) == (True, [])
+    assert "whether files can be created and removed" in untried["trial"]["not_tried"]
+
+
+def test_a_full_disk_is_not_safe(judged: tuple[Path, list[str]]) -> None:
+    table, given = judged
+    whole = table.with_name("whole")
+    table.rename(whole)
+    table.mkdir()
+    with mounted(table, "-t", "tmpfs", "-o", "size=2m", "tmpfs"):
+        shutil.copytree(whole, table, dirs_exist_ok=True)
+        fill(table / "fill")
+        assert_not_safe(table, given, "NoSpace", "the disk is full")
+
+
+def fill(path: Path) -> None:
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
+def test_a_read_only_mount_is_not_safe(judged: tuple[Path, list[str]]) -> None:
+    table, given = judged
+    with mounted(table, "--bind", str(table)):
+        subprocess.run(["mount", "-o", "remount,ro,bind", str(table)], check=True)
+        assert_not_safe(table, given, "PermissionDenied", "read-only")
+
+
+@pytest.mark.parametrize("flag", ["i", "a"])
+@pytest.mark.parametrize("folder", ["snapshot", "manifest", "dt=2024-01-03"])
+def test_a_folder_that_nobody_may_change_is_not_safe(
+    judged: tuple[Path, list[str]], folder: str, flag: str
+) -> None:
+    table, given = judged
+    if subprocess.run(["chattr", f"+{flag}", table / folder], check=False).returncode:
+        pytest.skip("setting an attribute needs root, and a file system that has it")
+    try:
+        assert_not_safe(table, given, "PermissionDenied", f"{table / folder}/.probe-")
+    finally:
+        subprocess.run(["chattr", f"-{flag}", table / folder], check=True)
+
+
+def assert_not_safe(table: Path, given: list[str], error: str, said: str) -> None:
+    done = run("doctor", table, *given, "--json")
+    assert done.exit_code == 1, done.output
+    answer = json.loads(done.stdout)
+    (stream,) = answer["streams"]
+    assert (answer["safe"], stream["safe"], stream["verdict"]) == (False, False, error)
+    assert said in stream["explanation"]
+    assert stream["cure"].startswith("Do what the message says")
+    assert "restart     not safe" in run("doctor", table, *given).stdout

@@ -66,3 +66,30 @@ def test_mistakes_end_in_one_line(warehouse: Path, tmp_path: Path) -> None:
     assert len(done.stderr.splitlines()) == 1
     assert "cannot be written" in done.stderr
     assert run("-o", tmp_path / "x.html", tmp_path / "nothing").exit_code == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["wh"], ["file:{folder}/wh"], ["--warehouse", "wh"], ["--warehouse", "{folder}/wh"]],
+)
+def test_a_warehouse_is_found_however_it_is_written(
+    warehouse: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.chdir(warehouse.parent)
+    done = run("-o", "all.html", "--json", *(word.format(folder=Path.cwd()) for word in words))
+    assert done.exit_code == 0, done.output
+    tables = json.loads(done.stdout)["tables"]
+    assert sorted(tables) == [
+        f"{warehouse}/shop.db/{name}" for name in ("orders", "parts", "users")
+    ]
+    assert "<h3>Commits by phase</h3>" in Path("all.html").read_text()
+
+
+def test_a_table_is_found_by_its_name_in_the_warehouse(warehouse: Path, tmp_path: Path) -> None:
+    output = tmp_path / "orders.html"
+    done = run("-o", output, "--json", "--warehouse", warehouse, "shop.orders")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["tables"] == [f"{warehouse}/shop.db/orders"]
+    done = run("-o", output, "--warehouse", warehouse, warehouse / "shop.db/orders")
+    assert done.exit_code == 2
+    assert "TABLE has a slash" in done.stderr

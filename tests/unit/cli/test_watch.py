@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import signal
 import socket
 import struct
@@ -22,15 +23,18 @@ pytest.importorskip("rich")
 pytest.importorskip("pandas")
 
 import click
+import pyarrow as pa
 from click.testing import CliRunner, Result
 
-from paimon_stream import catalog
+from paimon_stream import PaimonTable, catalog
 from paimon_stream.cli.app import cli
 from paimon_stream.cli.command import Session
+from paimon_stream.cli.compact import CompactionAdvice
 from paimon_stream.cli.watch import Watched
+from paimon_stream.commit.report import Phase
 from paimon_stream.storage.local import LocalStorage
 from tests.kits.commits import Bench
-from tests.kits.streams import Stream
+from tests.kits.streams import At, PowerCut, Stream
 from tests.servers.rest_double import RestDouble
 
 pytestmark = pytest.mark.filterwarnings(
@@ -190,6 +194,18 @@ def test_keys_choose_sort_open_and_end(warehouse: Path, terminal: Callable[..., 
     screen.until("No stream is registered in")
     screen.press(b"\x1b")
     screen.until("2 tables")
+    screen.press(b"q")
+    assert screen.ended() == 0
+
+
+def test_a_table_of_a_relative_warehouse_opens(
+    warehouse: Path, terminal: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(warehouse.parent)
+    screen = terminal(100, 30, "--interval", 60, warehouse.name)
+    screen.until("2 tables, 1 not well")
+    screen.press(b"\r")
+    screen.until("the source delivers nothing")
     screen.press(b"q")
     assert screen.ended() == 0
 
@@ -356,3 +372,56 @@ def test_a_servers_outage_is_shown_and_not_waited_for(
         assert [one.state for one in watched.look(0)] == ["no stream"]
         [(session, _)] = watched._opened.values()
         assert session.raw.storage._client.max_outage_millis == 0
+
+
+def test_a_stream_in_its_first_batch_is_starting(tmp_path: Path) -> None:
+    storage = LocalStorage(str(tmp_path / "shop.db/orders"))
+    stream = Stream(Bench(storage=storage))
+    stream.start(At(Phase.JUDGED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch()
+    assert ["shop.db/orders", "starting"] in [
+        line.split()[:2] for line in run(tmp_path).stdout.splitlines()
+    ]
+
+
+@pytest.mark.parametrize("columns", [44, 60, 80])
+def test_no_number_is_cut_on_a_narrow_terminal(
+    tmp_path: Path, terminal: Callable[..., Terminal], columns: int
+) -> None:
+    location = tmp_path / "shop.db/orders_of_customers"
+    Stream(Bench(storage=LocalStorage(str(location)))).batches(3)
+    screen = terminal(columns, 24, "--interval", 60, tmp_path)
+    screen.until("the source deliv")
+    rows = [line for line in screen.shown.splitlines() if "orders_of_customers" in line]
+    assert rows
+    assert not any("…" in row for row in rows)
+    screen.press(b"q")
+    assert screen.ended() == 0
+
+
+def test_the_last_round_stays_on_the_terminal(
+    warehouse: Path, terminal: Callable[..., Terminal]
+) -> None:
+    screen = terminal(100, 24, "--rounds", 1, "--interval", 0.1, warehouse)
+    assert screen.ended() == 0
+    left = screen.shown.partition(SCREEN_BEFORE)[2]
+    assert "2 tables, 1 not well" in left
+    assert "shop.db/orders  silent" in left
+
+
+def test_the_command_of_an_opened_table_compacts_it(tmp_path: Path) -> None:
+    location = tmp_path / "wh/shop.db/orders"
+    table = PaimonTable.create(str(location), [("id", "BIGINT")])
+    for number in range(6):
+        table.append(pa.table({"id": [number]}))
+    with click.Context(cli) as context:
+        context.params = {"catalog_name": None}
+        watched = Watched(Session("", catalog_options={}), [str(tmp_path / "wh")])
+        (state,) = watched.look(0)
+        command = CompactionAdvice(watched.session(state.location)).command
+    words = shlex.split(command)
+    assert words[0] == "paimon-stream"
+    done = CliRunner().invoke(cli, words[1:])
+    assert done.exit_code == 0, done.output
+    assert len(table.files()) == 1

@@ -1030,3 +1030,33 @@ def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(InvalidOption):
         examine(storage, options={"paimon-stream.nonsense": "1"})
     assert examine(storage) == ()
+
+
+@pytest.mark.parametrize("left", ["everything", "no notes", "no batch noted"])
+def test_the_checkpoint_of_one_stream_beside_the_user_of_another_is_never_let_in(
+    query: Query, left: str
+) -> None:
+    query.user = "etl"
+    query.run(2)
+    other = replace(query, root=query.root / "b", query_id="q2", user=None)
+    other.run(1)
+    if left == "no notes":
+        wipe(query.bench.storage, "_paimon_stream")
+    elif left == "no batch noted":
+        other.forget("commits")
+    mixed = replace(other, user="etl")
+    diagnosis = mixed.ask()
+    assert (diagnosis.verdict, diagnosis.safe) == ("CheckpointReset", False)
+    assert diagnosis.option is None
+    assert "which writes here as commit user 'paimon-stream_q2'" in diagnosis.explanation
+    assert "Do not let this query continue" in str(diagnosis.cure)
+    assert "'continue'" not in f"{diagnosis.explanation} {diagnosis.cure}"
+
+
+def test_the_cure_of_a_new_checkpoint_says_that_spark_reads_its_source_again(query: Query) -> None:
+    wiped_and_started_again(query)
+    diagnosis = query.ask()
+    for advice in (str(diagnosis.cure), diagnosis.explanation):
+        assert "Spark reads its source again: truncate the table first" in advice
+        assert "checkpoint back" in advice
+        assert advice.index("truncate the table first") < advice.index("'continue'")

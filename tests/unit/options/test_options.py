@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +17,24 @@ from docs.generators import stores
 from paimon_stream import options as declared
 from paimon_stream.errors import InvalidOption
 from paimon_stream.options import (
+    FOLLOWED_BY_READS,
     SINK_PREFIX,
     Option,
     Options,
     check_sink_options,
     check_table_options,
+    check_unfollowed_reads,
     is_known,
     sink_options,
     table_options,
+    warn_of_unfollowed_writes,
 )
 from paimon_stream.options.of_newer import NEWER_OPTIONS, Treatment
+from paimon_stream.options.of_others import CHOOSING_ROWS, OF_OTHERS
 
 ALL = (*table_options(), *sink_options())
-PAGE = Path(__file__).parents[3] / "docs" / "options.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "options.md"
 
 
 @pytest.mark.parametrize("option", ALL, ids=lambda option: option.key)
@@ -316,3 +323,63 @@ def test_what_only_looks_like_a_credential_is_a_tables_own() -> None:
         check_table_options(
             {"password": "x", "token": "x", "s3.endpoint": "x", "primary-key": "id"}
         )
+
+
+# -- all of Paimon's options, through all doors -------------------------------------------------
+
+OF_PAIMON = sorted(
+    {
+        key.lower()
+        for keys in json.loads((ROOT / "tests/vectors/paimon_options.json").read_text()).values()
+        for key in keys
+    }
+    | {key.lower() for newer in NEWER_OPTIONS for key in newer.keys}
+)
+"""The options of Paimon 1.4.2 and of its connectors for Flink and Spark, and the newer ones."""
+
+DECLARED = {name for option in table_options() for name in (option.key, *option.aliases)}
+WITH_PREFIX = ("fields.", "file-index.", "parquet.", "orc.", "commit.callback.", "tag.callback.")
+"""Options that name a column, a class or what a library knows. Other checks judge these."""
+
+
+def answer_of(door: Callable[[], None]) -> str:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            door()
+        except InvalidOption:
+            return "refused"
+    return "warned of" if caught else "in silence"
+
+
+@pytest.mark.parametrize("key", OF_PAIMON)
+def test_no_door_passes_over_an_option_of_paimon_in_silence(key: str) -> None:
+    value = next((o.default for o in table_options() if o.key == key and o.default), "1")
+    given = {key: value}
+    is_declared = key in DECLARED
+    assert is_known(key) or key == "write.merge-schema"
+    if not key.startswith(WITH_PREFIX) and not is_declared:
+        assert answer_of(lambda: writes(given)) != "in silence" or key == "write.merge-schema"
+    for followed in (["scan.mode"], STREAM):
+        answer = answer_of(lambda followed=followed: check_unfollowed_reads(given, followed))  # type: ignore[misc]
+        reads = {option.key for option in FOLLOWED_BY_READS} | set(followed)
+        aliases = {n for o in table_options() if o.key in reads for n in (o.key, *o.aliases)}
+        if key in CHOOSING_ROWS and key not in followed:
+            assert answer == "refused"
+        elif key not in (reads | aliases) and not key.startswith(WITH_PREFIX):
+            assert answer == "warned of"
+
+
+STREAM = ["scan.mode", "consumer-id", "streaming-read-overwrite", "read.changelog"]
+
+
+def writes(options: dict[str, str]) -> None:
+    check_sink_options(options)
+    warn_of_unfollowed_writes(options)
+
+
+def test_a_table_keeps_the_options_of_other_engines_in_silence_and_no_misspelt_one() -> None:
+    for key in sorted({*CHOOSING_ROWS, *OF_OTHERS}):
+        assert answer_of(lambda key=key: check_table_options({key: "1"})) == "in silence", key  # type: ignore[misc]
+    for key in ("scan.mod", "sink.paralelism", "snapshot.time-retaned", "streaming-read-overwite"):
+        assert answer_of(lambda key=key: check_table_options({key: "1"})) == "warned of", key  # type: ignore[misc]

@@ -1,0 +1,133 @@
+"""Tries whether a sink could write a table from here: it creates files in the folders that a sink
+writes, as a sink creates them, and removes them again. The names of these files begin with a dot, so
+no reader and no listing shows one that a killed process leaves.
+
+Only this process, on this machine, is tried. `WriteTrial.not_tried` says what that leaves open.
+"""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from paimon_stream import options as opt
+from paimon_stream.errors import NotAtomic, PaimonStreamError, StorageError
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.branch import is_served, whole_of
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
+from paimon_stream.table.table import Table
+
+_FOLDERS: Final = (SNAPSHOT_FOLDER, MANIFEST_FOLDER, OWN_FOLDER)
+_BYTES: Final = 1 << 20
+"""How many bytes of data are written for a trial."""
+_DATA_FOLDERS: Final = 3
+"""In how many folders of buckets or partitions files are tried."""
+_ALWAYS: Final = (
+    "other machines and other users, such as those of Spark's executors",
+    "the checkpoint, which Spark writes",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteTrial:
+    """What a trial has shown.
+
+    Attributes:
+        tried: the folders in which files were created and removed; "" for the table's own.
+        failures: what a sink would raise there; none if it can write.
+        not_tried: what was not tried, as parts of a sentence.
+        free_bytes: the space that is left on the disk; None if it is not known.
+    """
+
+    tried: tuple[str, ...]
+    failures: tuple[PaimonStreamError, ...]
+    not_tried: tuple[str, ...]
+    free_bytes: int | None = None
+
+
+NOT_TRIED: Final = WriteTrial(
+    tried=(), failures=(), not_tried=("whether files can be created and removed", *_ALWAYS)
+)
+"""The trial of a doctor that may not write."""
+
+
+def try_writing(table: Table, runtime: Runtime | None = None) -> WriteTrial:
+    """Tries to create and remove files of a table. `runtime` gives them their names. Raises
+    `StorageError` if the folders cannot be listed.
+    """
+    storage = table.storage
+    ids = (runtime or system()).ids
+    is_atomic_needed = table.options.value(opt.COMMIT_GUARD) != "trust"
+    tried = []
+    failures: dict[str, PaimonStreamError] = {}
+    not_tried = list(_ALWAYS)
+    if is_served(storage):
+        not_tried.insert(0, "the catalog's server, which publishes the snapshots")
+    for folder in _folders(table):
+        above = f"{folder}/" if folder else ""
+        is_of_data = folder not in _FOLDERS
+        path = f"{above}.probe-{ids.uuid()}"
+        try:
+            _create(storage, path, is_of_data=is_of_data, is_atomic_needed=is_atomic_needed)
+        except PaimonStreamError as error:
+            failures.setdefault(type(error).__name__, error)
+            with suppress(StorageError):
+                storage.delete(path)
+            continue
+        try:
+            storage.delete(path)
+            tried.append(folder)
+        except StorageError as error:
+            failures.setdefault(f"removing: {type(error).__name__}", error)
+    disk = whole_of(storage)
+    free_bytes = disk.free_bytes() if isinstance(disk, LocalStorage) else None
+    if free_bytes is None:
+        not_tried.insert(0, "how much space the storage has left")
+    return WriteTrial(
+        tried=tuple(tried),
+        failures=tuple(failures.values()),
+        not_tried=tuple(not_tried),
+        free_bytes=free_bytes,
+    )
+
+
+def _create(storage: Storage, path: str, *, is_of_data: bool, is_atomic_needed: bool) -> None:
+    """Creates a file as a sink does: data as a stream of bytes, metadata only if it is absent."""
+    if is_of_data:
+        with storage.open_output(path) as stream:
+            stream.write(b"\0" * _BYTES)
+        return
+    results = [storage.put_if_absent(path, b"trial") for _ in range(2)]
+    if is_atomic_needed and results != [PutResult.CREATED, PutResult.EXISTS]:
+        raise NotAtomic(
+            f"{storage.location} does not create files atomically: {path} could be created twice. "
+            "Use a storage that can.",
+            path=path,
+            location=storage.location,
+        )
+
+
+def _folders(table: Table) -> Iterator[str]:
+    """The folders that a sink writes: of metadata, and some of data in each root. On a disk, a folder
+    that is not there is left out, because the trial must not make it; the one above is tried.
+    """
+    storage = table.storage
+    there = storage.list_folders("")
+    for folder in (*_FOLDERS, INDEX_FOLDER):
+        if folder == SNAPSHOT_FOLDER and is_served(storage):
+            continue
+        if folder in there or not (storage.has_folders or folder == INDEX_FOLDER):
+            yield folder
+    yield ""
+    for root in ("", *table.layout.roots):
+        data = f"{root}{table.layout.directory}".rstrip("/")
+        above = f"{data}/" if data else ""
+        names = (
+            name
+            for name in reversed(storage.list_folders(data))
+            if "=" in name or name.startswith("bucket-")
+        )
+        yield from (f"{above}{name}" for name in islice(names, _DATA_FOLDERS))
