@@ -24,6 +24,7 @@ leaves out files. Why no row is lost:
 """
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -94,20 +95,22 @@ def read_parquet(
     buffer_size = _buffer_size(source, len(fields), batch_rows)
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer_size)
     leaf: Leaf = normalize
-    positions = range(len(file.schema))
-    if any(file.schema.column(position).physical_type == _INT96 for position in positions):
+    leaves = file.schema
+    if any(leaves.column(position).physical_type == _INT96 for position in range(len(leaves))):
         file = pq.ParquetFile(
             source, metadata=_with_twelve_bytes(source), pre_buffer=False, buffer_size=buffer_size
         )
         leaf = _with_int96(path)
-    names = [field.name for field in fields if file.schema_arrow.get_field_index(field.name) >= 0]
+    # Arrow converts the types of all columns each time that it is asked for this schema.
+    stored = file.schema_arrow
+    names = [field.name for field in fields if stored.get_field_index(field.name) >= 0]
     if not names:
         yield from nothing_but_rows(file.metadata.num_rows, batch_rows)
         return
     is_wanted = [True] * file.num_row_groups
     if chosen and _TRUSTED.match(file.metadata.created_by or ""):
         filter_columns, may_have_rows = chosen
-        is_wanted = may_have_rows(_known(file, filter_columns))
+        is_wanted = may_have_rows(_known(file, stored, filter_columns))
     # If Arrow read all row groups at once, its batches would span row groups.
     for number in range(file.num_row_groups):
         group_rows = file.metadata.row_group(number).num_rows
@@ -124,16 +127,23 @@ def read_parquet(
             yield Chunk(batch.num_rows, {name: batch.column(name) for name in names}, leaf)
 
 
-def _known(file: pq.ParquetFile, columns: Mapping[str, DataField]) -> Iterator[Known]:
+def _known(
+    file: pq.ParquetFile, stored: pa.Schema, columns: Mapping[str, DataField]
+) -> Iterator[Known]:
     """What the footer says of these columns in each row group. Left out are nested columns, and
-    columns whose name comes twice among the paths: a path may be that of a ROW's member.
+    columns whose name comes twice among the paths: a path may be that of a ROW's member. `stored`
+    has the types that Arrow gives the file's columns.
     """
-    paths = [file.schema.column(position).path for position in range(len(file.schema))]
-    stored = file.schema_arrow
+    leaves = file.schema
+    positions = defaultdict[str, list[int]](list)
+    for position in range(len(leaves)):
+        positions[leaves.column(position).path].append(position)
     told = {
-        name: (paths.index(field.name), field.type, stored.field(field.name).type)
+        name: (positions[field.name][0], field.type, stored.field(field.name).type)
         for name, field in columns.items()
-        if not field.type.is_nested and field.name in stored.names and paths.count(field.name) == 1
+        if not field.type.is_nested
+        and stored.get_field_index(field.name) >= 0
+        and len(positions[field.name]) == 1
     }
     for group in map(file.metadata.row_group, range(file.num_row_groups)):
         stats = {

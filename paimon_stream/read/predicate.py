@@ -1,9 +1,8 @@
 """A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides.
 
-An expression does not show its parts, so nothing here interprets one. Arrow decides instead. What
-is known of some rows (of a manifest, a file, a partition, a row group) becomes the guarantee of a
-fragment of a dataset. This fragment is never opened. Arrow says which fragments a scan with this
-condition would leave out.
+Nothing here says which values fulfil a condition. Arrow decides that. What is known of some rows (of
+a manifest, a file, a partition, a row group) becomes the guarantee of a fragment of a dataset. This
+fragment is never opened. Arrow says which fragments a scan with this condition would leave out.
 
 Why no row is lost:
 
@@ -24,7 +23,7 @@ Why no row is lost:
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product, takewhile
@@ -43,6 +42,7 @@ from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.stats import ColumnStats
 from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.read.condition import Condition
 
 _MISFITS: Final = (
     pa.ArrowInvalid,
@@ -75,7 +75,10 @@ class Predicate:
 
     where: pc.Expression
     columns: tuple[DataField, ...]
+    _shorter: pc.Expression
+    """Keeps the same rows."""
     _schema: pa.Schema
+    """Of these columns."""
 
     @classmethod
     def of(
@@ -106,17 +109,16 @@ class Predicate:
                 "pc.field('id').",
                 option=name,
             ).of_table(location)
-        all_columns = arrow_schema(schema.fields)
-        empty = all_columns.empty_table()
+        empty = arrow_schema(schema.fields).empty_table()
         misfit = _misfit(where, empty)
         if misfit is not None:
             raise _does_not_fit(where, schema, misfit).of_table(location)
-        columns = [
-            column
-            for column in schema.fields
-            if _misfit(where, empty.drop_columns([column.name])) is not None
-        ]
-        return cls(where, tuple(columns or schema.fields[:1]), all_columns)
+        parts = Condition.of(where)
+        names = _names_read(where, empty, empty.column_names) if parts is None else parts.columns
+        columns = [column for column in schema.fields if column.name in names]
+        columns = columns or [schema.fields[0]]
+        arrow = arrow_schema(columns)
+        return cls(where, tuple(columns), where if parts is None else parts.folded(arrow), arrow)
 
     def possible(self, known: Iterable[Known]) -> list[bool]:
         """For each of these sets of rows, whether one of them can fulfil the condition; True in
@@ -136,7 +138,7 @@ class Predicate:
         try:
             left = {
                 int(fragment.buffer.to_pybytes())
-                for fragment in dataset.get_fragments(filter=self.where)
+                for fragment in dataset.get_fragments(filter=self._shorter)
             }
         except pa.ArrowException:
             # The condition cannot be computed for a value. Reading the rows will report that.
@@ -175,10 +177,9 @@ class Predicate:
         """The positions of the rows that fulfil the condition, ascending. Raises
         `pyarrow.ArrowException` if it cannot be computed for a value.
         """
-        numbered = pa.Table.from_batches([rows]).append_column(
-            _POSITION, pa.array(np.arange(rows.num_rows))
-        )
-        positions: Positions = numbered.filter(self.where).column(_POSITION).to_numpy()
+        read = pa.Table.from_batches([rows.select(self._schema.names)])
+        numbered = read.append_column(_POSITION, pa.array(np.arange(rows.num_rows)))
+        positions: Positions = numbered.filter(self._shorter).column(_POSITION).to_numpy()
         return positions
 
 
@@ -192,6 +193,18 @@ def _misfit(where: pc.Expression, empty: pa.Table) -> Exception | None:
     except _MISFITS as error:
         misfit = error
     return misfit
+
+
+def _names_read(where: pc.Expression, empty: pa.Table, names: Sequence[str]) -> set[str]:
+    """Which of these columns of an empty table the condition reads: it does not fit the table
+    without them.
+    """
+    if _misfit(where, empty.drop_columns(names)) is None:
+        return set()
+    if len(names) == 1:
+        return set(names)
+    half = len(names) // 2
+    return _names_read(where, empty, names[:half]) | _names_read(where, empty, names[half:])
 
 
 def _does_not_fit(

@@ -1,0 +1,241 @@
+"""The parts of a `pyarrow.compute.Expression`, and a shorter expression that keeps the same rows.
+
+An expression shows its parts only in the form in which Arrow pickles it: a record batch that has
+the literals as columns, and, as metadata of its schema, the functions, columns and literals in the
+order in which they are visited. The form is Arrow's own, so nothing here relies on it unproven: an
+expression is built of the parts that were read, and unless Arrow says that it equals the given one,
+there are no parts. There are none either if Arrow cannot pickle it.
+
+Why the shorter expression keeps the same rows:
+
+- Only ORs of `column == literal`, and ANDs of `column != literal`, become one `isin`. There they
+  are the condition itself, or reached from it by ANDs and ORs alone. A row is kept if the whole is
+  true, so it makes no difference there whether a part is NULL or false. Below a NOT it would.
+- Columns and literals are of the types of `_are_compared_exactly`. With floats, `==` and `isin`
+  disagree about NaN and -0.0.
+- A literal must become a value of the column's type without loss. NULL is no such literal.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import reduce
+from itertools import islice
+from operator import and_, or_
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_METADATA: Final = "-- schema metadata --\n"
+_KINDS: Final = "(?:call|end|field_ref|nested_field_ref|literal|options): '"
+_PART: Final = re.compile(rf"^(\w+): '(.*?)'(?=\n{_KINDS}|\Z)", re.MULTILINE | re.DOTALL)
+_NEGATED: Final = {"or_kleene": "equal", "and_kleene": "not_equal"}
+"""Which comparisons become an `isin`, by the function that joins them."""
+_FEWEST: Final = 3
+"""Of how many comparisons at least an `isin` is made."""
+_DEEPEST: Final = 50
+"""How many times ANDs and ORs may take turns before the rest stays as it is."""
+
+
+class _Part(NamedTuple):
+    """A piece of a pickled expression.
+
+    Attributes:
+        kind: call, end, field_ref, nested_field_ref, literal or options.
+        text: the name of the function or column, the number of the literal, or how many names of a
+            nested column follow.
+    """
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Node:
+    """An expression within the condition.
+
+    Attributes:
+        function: the function that is called; None for a column and a literal.
+        arguments: of the call.
+        start: the place of its first part.
+        end: the place after its last part.
+    """
+
+    function: str | None
+    arguments: tuple["_Node", ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition with its parts."""
+
+    where: pc.Expression
+    _build: Callable[[pa.Buffer], pc.Expression]
+    _parts: tuple[_Part, ...]
+    _literals: pa.RecordBatch
+    _root: _Node
+
+    @classmethod
+    def of(cls, where: pc.Expression) -> "Condition | None":
+        """The condition with its parts; None if they cannot be read."""
+        try:
+            build, (buffer,) = where.__reduce__()
+            pickled = pa.ipc.open_file(buffer)
+            literals = pickled.get_batch(0)
+            text = pickled.schema.to_string(truncate_metadata=False).partition(_METADATA)[2]
+            parts = tuple(_Part(part[1], part[2]) for part in _PART.finditer(text))
+            if not build(_pickled(parts, literals)).equals(where):
+                return None
+        except pa.ArrowException:
+            return None
+        root = _tree(parts)
+        return None if root is None else cls(where, build, parts, literals, root)
+
+    @property
+    def columns(self) -> set[str]:
+        """The names of the columns that it reads."""
+        names = set()
+        parts = iter(self._parts)
+        for part in parts:
+            if part.kind == "nested_field_ref":
+                column, *_ = islice(parts, int(part.text))
+                names.add(column.text)
+            elif part.kind == "field_ref":
+                names.add(part.text)
+        return names
+
+    def folded(self, schema: pa.Schema) -> pc.Expression:
+        """A condition that keeps the same rows of tables with this schema. Long ORs of equalities
+        of a column are one `isin` in it.
+        """
+        folded = self._folded(self._root, schema, _DEEPEST)
+        return self.where if folded is None else folded
+
+    def _folded(self, node: _Node, schema: pa.Schema, depth: int) -> pc.Expression | None:
+        """The expression with an `isin` in it; None if it stays as it is."""
+        function = node.function
+        if function is None or function not in _NEGATED or depth == 0:
+            return None
+        others: list[_Node] = []
+        compared: dict[str, list[_Node]] = {}
+        values: dict[str, list[pa.Array]] = {}
+        for term in _terms(node):
+            comparison = self._comparison(term, _NEGATED[function], schema)
+            if comparison is None:
+                others.append(term)
+                continue
+            name, value = comparison
+            compared.setdefault(name, []).append(term)
+            values.setdefault(name, []).append(value)
+        folded = []
+        for name, terms in compared.items():
+            if len(terms) < _FEWEST:
+                others += terms
+                continue
+            is_in = pc.field(name).isin(pa.concat_arrays(values[name]))
+            folded.append(is_in if function == "or_kleene" else pc.field(name).is_valid() & ~is_in)
+        inside = [self._folded(term, schema, depth - 1) for term in others]
+        if not folded and not any(expression is not None for expression in inside):
+            return None
+        folded += [
+            self._expression(term) if expression is None else expression
+            for term, expression in zip(others, inside, strict=True)
+        ]
+        return reduce(or_ if function == "or_kleene" else and_, folded)
+
+    def _comparison(
+        self, node: _Node, function: str, schema: pa.Schema
+    ) -> tuple[str, pa.Array] | None:
+        """The column that is compared with a literal, and this literal, as an array of one value of
+        the column's type. None if this is no such comparison, or the literal is no such value.
+        """
+        if node.function != function or node.end - node.start != 4:
+            return None
+        operands = {part.kind: part.text for part in self._parts[node.start + 1 : node.end - 1]}
+        if set(operands) != {"field_ref", "literal"}:
+            return None
+        name = operands["field_ref"]
+        position = schema.get_field_index(name)
+        value = self._literals.column(int(operands["literal"]))
+        if position < 0 or value.null_count:
+            return None
+        type_ = schema.field(position).type
+        if not _are_compared_exactly(type_, value.type):
+            return None
+        try:
+            return name, value.cast(type_)
+        except pa.ArrowException:
+            return None
+
+    def _expression(self, node: _Node) -> pc.Expression:
+        """The part of the condition as an expression of its own."""
+        parts = []
+        numbers = []
+        for part in self._parts[node.start : node.end]:
+            if part.kind in ("literal", "options"):
+                numbers.append(int(part.text))
+                part = part._replace(text=str(len(numbers) - 1))
+            parts.append(part)
+        return self._build(_pickled(parts, self._literals.select(numbers)))
+
+
+def _pickled(parts: list[_Part] | tuple[_Part, ...], literals: pa.RecordBatch) -> pa.Buffer:
+    """An expression of these parts, as Arrow pickles it."""
+    batch = literals.replace_schema_metadata(pa.KeyValueMetadata(parts))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def _tree(parts: tuple[_Part, ...]) -> _Node | None:
+    """The calls with their arguments; None if the parts are not those of one expression. It has no
+    recursion, because an OR of a thousand terms is a thousand calls deep.
+    """
+    arguments: list[list[_Node]] = [[]]
+    starts = []
+    place = 0
+    while place < len(parts):
+        part = parts[place]
+        start = place
+        place += 1
+        if part.kind == "call":
+            starts.append(start)
+            arguments.append([])
+        elif part.kind == "end":
+            node = _Node(part.text, tuple(arguments.pop()), starts.pop(), place)
+            arguments[-1].append(node)
+        elif part.kind != "options":
+            place += int(part.text) if part.kind == "nested_field_ref" else 0
+            arguments[-1].append(_Node(None, (), start, place))
+    return arguments[0][0] if len(arguments) == len(arguments[0]) == 1 else None
+
+
+def _terms(node: _Node) -> Iterator[_Node]:
+    """What the calls of one function join that are each other's arguments, from left to right."""
+    waiting = [node]
+    while waiting:
+        term = waiting.pop()
+        if term.function == node.function:
+            waiting += reversed(term.arguments)
+        else:
+            yield term
+
+
+def _are_compared_exactly(column: pa.DataType, literal: pa.DataType) -> bool:
+    """Whether a column and a literal of these types are equal just if the literal, as a value of
+    the column's type, is the same value.
+    """
+    if pa.types.is_timestamp(column):
+        return bool(pa.types.is_timestamp(literal) and literal.tz == column.tz)
+    same_kind = (
+        pa.types.is_integer,
+        pa.types.is_decimal128,
+        pa.types.is_date32,
+        pa.types.is_string,
+        pa.types.is_binary,
+    )
+    return any(is_kind(column) and is_kind(literal) for is_kind in same_kind)
