@@ -22,7 +22,7 @@
 #   make lint types layers package examples clean
 #
 # PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for. Tests run in
-# JOBS=2 processes; TESTS=… picks some.
+# JOBS=2 processes, those of make test in JOBS=3; TESTS=… picks some.
 
 SHELL := /bin/sh
 # The tests start hundreds of Pythons: each module is compiled once.
@@ -124,6 +124,10 @@ jar: .venv/.ready
 
 demo: java .venv/.ready .venv-readers/.ready jar
 	@$(VENV)/python examples/flights.py
+
+# Three processes keep two processors busy: each waits for a quarter of its time. Spark is in one of them. Where all
+# tests need Spark, a third session would cost more than it saves.
+test record-costs: JOBS := $(if $(filter file,$(origin JOBS)),3,$(JOBS))
 
 test: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster and not full")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,19 @@ def marks_folder(
     """A hook that gives each test below the folder of `conftest` these marks, but not those in files
     whose names begin as `without` says: they have marks of their own.
 
-    pytest calls the hooks of a conftest.py with the tests of all folders.
+    pytest calls the hooks of a conftest.py with the tests of all folders, so each file is looked at
+    once.
     """
     folder = Path(conftest).parent
+
+    @cache
+    def has_marks(file: Path) -> bool:
+        return folder in file.parents and not file.name.startswith(without)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
-            if folder in item.path.parents and not item.path.name.startswith(without):
+            if has_marks(item.path):
                 for mark in marks:
                     item.add_marker(mark)
 

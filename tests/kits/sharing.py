@@ -1,8 +1,11 @@
 """How the processes of a run share the test files: by what they cost, and by what they start.
 
-A process takes files as long as there are some. It prefers those that need what it has started
-already: a session of Spark, or the JVM of Java Paimon. Among equals the costliest file comes first,
-so all processes end at about the same time.
+A process takes files as long as there are some. One of them begins with the files that need a session
+of Spark, another one with those that need the JVM of Java Paimon, and they go on until there are no
+more of these. A session costs ten seconds of processors until it is warm, so another process starts
+one only where nothing else is left. The files of both wait for about a third of their time, in which
+the other processes use the processors. Among equals the costliest file comes first, so all
+processes end at about the same time.
 
 `tests/costs.txt` has the seconds of the costly files. `make record-costs` writes it anew from a run
 of `make test`. Files that are not in it are taken for cheap ones.
@@ -14,6 +17,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,7 +34,9 @@ STARTED: Final = {
     "Spark": re.compile(r"\bjob: Job\b|\bspark_session\b"),
     "Java": re.compile(r"\b(?:java|kinds|java_on_s3): "),
 }
-"""What a process starts once for all of its tests, and how a file names that it needs it."""
+"""What a process starts once for all of its tests, and how a file names that it needs it. The first is
+the dearest by far: a file that needs both is one of Spark.
+"""
 
 
 class Sharing(LoadFileScheduling):
@@ -72,33 +78,37 @@ def choose(
     share = sum(costs.values()) / processes
 
     def rank(file: str) -> tuple[int, float]:
-        needs = needed(file)
-        if costs[file] > share / 2:
+        need = needed(file)
+        is_started = need is None or need in own
+        if costs[file] > share / 2 and (is_started or need != "Spark"):
             # It would hold the end up if it came later.
             order = 0
-        elif needs and needs <= set(own):
+        elif need is not None and is_started:
             order = 1
-        elif needs and not own and not needs & set(others):
+        elif need is not None and not own and need not in others:
             order = 2
-        elif not needs:
+        elif need is None:
             order = 3
         else:
-            order = 4 if needs & set(own) else 5
+            order = 5 if need == "Spark" else 4
         return order, -costs[file]
 
     return min(costs, key=rank)
 
 
-def needed(file: str) -> set[str]:
-    """What a process must start for the tests of a file."""
+@cache
+def needed(file: str) -> str | None:
+    """What a process must start for the tests of a file: a key of `STARTED`, or None. It is asked
+    for each file again whenever a process takes one.
+    """
     path = ROOT / file
     text = path.read_text() if path.exists() else ""
-    return {name for name, pattern in STARTED.items() if pattern.search(text)}
+    return next((name for name, pattern in STARTED.items() if pattern.search(text)), None)
 
 
 def started_by(files: Iterable[str]) -> set[str]:
     """What a process that has these files has started."""
-    return set().union(*map(needed, files))
+    return {need for need in map(needed, files) if need is not None}
 
 
 def read_costs() -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,14 @@ def citations(text: str) -> Iterator[tuple[str, str]]:
                 yield page, item.replace("§ ", "§")
 
 
+@cache
+def all_citations() -> list[tuple[Path, str, str]]:
+    """Each cited (page, section or rule) of the project, with the file that cites it."""
+    return [
+        (path, page, item) for path in citing_files() for page, item in citations(path.read_text())
+    ]
+
+
 def defined(page: str) -> set[str]:
     """The sections (`§4.5`) and rules (`R2.3`) that a page of the specification has."""
     text = (SPEC / page).read_text()
@@ -59,8 +68,7 @@ def test_every_cited_section_and_rule_exists(page: str) -> None:
     there = defined(page)
     missing = sorted(
         f"{path.relative_to(ROOT)} cites {page} {item}"
-        for path in citing_files()
-        for cited, item in citations(path.read_text())
+        for path, cited, item in all_citations()
         if cited == page and item not in there
     )
     assert not missing, "\n".join(missing)

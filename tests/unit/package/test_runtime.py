@@ -6,6 +6,7 @@ import ast
 import pickle
 import time
 import uuid
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ NOT_WHERE = {
 }
 
 
+@cache
 def imports(file: Path) -> set[str]:
     """Every module a file imports, at any level."""
     found: set[str] = set()

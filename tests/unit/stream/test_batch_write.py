@@ -103,7 +103,7 @@ def test_a_write_into_a_table_that_was_made_anew_leaves_no_file() -> None:
 
 
 def test_files_of_a_write_whose_outcome_is_unknown_stay() -> None:
-    bench = Bench(options={"commit.max-retries": "0"})
+    bench = Bench(options={"commit.max-retries": "0", "commit.max-retry-wait": "1 ms"})
     write = Write(bench, "ours")
     with pytest.raises(CommitUnknown):
         write.publish(bench.on(FaultyStorage(bench.storage, [LOST_SNAPSHOT])))
