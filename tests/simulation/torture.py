@@ -72,6 +72,13 @@ class Tally:
             self.limits[outcome.limit] += 1
 
 
+def begin() -> None:
+    """What each process does first: it leaves pandas out. pyarrow would import it when the first
+    list becomes an array, and no schedule has anything of pandas.
+    """
+    sys.modules["pandas"] = None  # type: ignore[assignment]
+
+
 def chunk(first: int) -> Tally:
     """Runs some schedules, one seed after another."""
     gc.disable()  # a schedule makes many objects, and few cycles
@@ -132,7 +139,7 @@ def torture(minutes: float, seed: int, processes: int) -> Tally:
     """Runs schedules until the time is over."""
     total, said = Tally(), time.monotonic()
     until = said + 60 * minutes
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, initializer=begin) as pool:
         starts = iter(range(seed, sys.maxsize, CHUNK))
         pending = [pool.apply_async(chunk, (next(starts),)) for _ in range(2 * processes)]
         while pending:
