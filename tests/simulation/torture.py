@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,11 +73,19 @@ class Tally:
             self.limits[outcome.limit] += 1
 
 
+class _WithoutPandas(MetaPathFinder):
+    """Says that pandas is not installed."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("schedules run without pandas", name=fullname)
+
+
 def begin() -> None:
     """What each process does first: it leaves pandas out. pyarrow would import it when the first
     list becomes an array, and no schedule has anything of pandas.
     """
-    sys.modules["pandas"] = None  # type: ignore[assignment]
+    sys.meta_path.insert(0, _WithoutPandas())
 
 
 def chunk(first: int) -> Tally:
