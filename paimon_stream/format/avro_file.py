@@ -163,10 +163,16 @@ def _digest_of(schema: bytes) -> "hashlib.blake2b":
 
 def encode_header(schema: bytes, codec: str, sync: bytes) -> bytes:
     """The beginning of a file; `sync` is the 16-byte marker that ends the header and each block."""
+    return _header_before_sync(schema, codec) + sync
+
+
+@lru_cache(16)
+def _header_before_sync(schema: bytes, codec: str) -> bytes:
+    """What the files of one schema and codec begin with. A commit writes several of each."""
     parts = [_MAGIC, zigzag(2)]
     for key, value in ((b"avro.schema", schema), (b"avro.codec", codec.encode())):
         parts += [zigzag(len(key)), key, zigzag(len(value)), value]
-    return b"".join([*parts, zigzag(0), sync])
+    return b"".join([*parts, zigzag(0)])
 
 
 def encode_block(block: AvroBlock, sync: bytes) -> bytes:

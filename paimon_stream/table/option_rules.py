@@ -429,6 +429,8 @@ def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[st
     rows of that writer would lie where no other writer or reader looks for them. `table` is for the
     message.
     """
+    if not overrides:  # as of most commands
+        return
     wanted = opt.Options(overrides)
     immutable = sorted(IMMUTABLE & set(wanted))
     if not immutable:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, Final
 
 from paimon_stream import errors
@@ -158,13 +158,27 @@ def table_of(
     an operator (exactly-once.md §1). `warn_of_sink_options` names those that are stored.
     """
     check_overrides(storage.location, schema.options, overrides or {})
-    options = opt.Options(opt.of_table(schema.options), overrides, storage.location)
+    options = _options_in_force(
+        tuple(opt.of_table(schema.options).items()),
+        tuple((overrides or {}).items()),
+        storage.location,
+    )
     layout = layout_of(storage, schema, options)
     storage = without_spellings(storage)
     if layout.external is not None:
         storage = with_roots(storage, layout.roots)
     storage = with_spellings(storage, layout)
     return Table(storage=storage, schema=schema, options=options, layout=layout)
+
+
+@lru_cache(64)
+def _options_in_force(
+    stored: tuple[tuple[str, str], ...], overrides: tuple[tuple[str, str], ...], location: str
+) -> opt.Options:
+    """The options of a table, with those of one writer. A table is loaded again for each batch and
+    each command, mostly with the same options, and `Options` keeps the values that it has parsed.
+    """
+    return opt.Options(dict(stored), dict(overrides), location)
 
 
 def layout_of(storage: Storage, schema: TableSchema, options: opt.Options) -> Layout:

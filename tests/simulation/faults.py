@@ -113,10 +113,10 @@ class ProcessStorage:
             self.tally = RequestTally()  # a storage that counts its requests has several in flight
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        return self._run("read", path, lambda: self._disk.read(path, limit))
+        return self._run("read", path, self._disk.read, limit)
 
     def write(self, path: str, data: bytes) -> None:
-        self._run("write", path, lambda: self._disk.write(path, data))
+        self._run("write", path, self._disk.write, data)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """The files are sent to a store at once. So those that land before a fault may be any of
@@ -149,7 +149,7 @@ class ProcessStorage:
         self.write(path, data)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        return self._run("put", path, lambda: self._disk.put_if_absent(path, data))
+        return self._run("put", path, self._disk.put_if_absent, data)
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         return self._list(
@@ -160,7 +160,7 @@ class ProcessStorage:
         return self._list(folder, lambda: self._disk.list_names(folder, prefix), str)
 
     def list_folders(self, folder: str) -> list[str]:
-        return self._run("list", folder, lambda: self._disk.list_folders(folder))
+        return self._run("list", folder, self._disk.list_folders)
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
         def look() -> list[FileStat]:
@@ -170,16 +170,16 @@ class ProcessStorage:
         yield self._list(folder, look, lambda one: one.path)
 
     def stat(self, path: str) -> FileStat:
-        return self._run("stat", path, lambda: self._disk.stat(path))
+        return self._run("stat", path, self._disk.stat)
 
     def exists(self, path: str) -> bool:
-        return self._run("stat", path, lambda: self._disk.exists(path))
+        return self._run("stat", path, self._disk.exists)
 
     def is_link(self, path: str) -> bool:
         return self._disk.is_link(path)
 
     def delete(self, path: str) -> None:
-        self._run("delete", path, lambda: self._disk.delete(path))
+        self._run("delete", path, self._disk.delete)
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
         return delete_each(self.delete, paths)
@@ -191,20 +191,22 @@ class ProcessStorage:
         self.write(path, output.getvalue())
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
-        return self._run("read", path, lambda: self._disk.open_input(path))
+        return self._run("read", path, self._disk.open_input)
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
         if not self._process.world.in_flight or len(requests) < 2:
             return in_turn(requests)
         return in_any_order(requests, self._process.world.choices)
 
-    def _run(self, verb: str, path: str, effect: Callable[[], Any]) -> Any:
+    def _run(self, verb: str, path: str, operation: Callable[..., Any], *others: Any) -> Any:
+        """Does an operation on a path, with these other arguments, unless a fault happens to it."""
         process, world = self._process, self.world
         if world.in_flight and not process.dead:
             wait_until_chosen()
         fault = process.reached(verb, path)
         if fault is Fault.NONE and world.storm == 0 and verb not in CHANGES:
-            return effect()
+            return operation(path, *others)
+        effect = partial(operation, path, *others)
         if fault is Fault.STORM:
             world.storm = STORM
         if fault is Fault.CONFLICT:

@@ -27,12 +27,12 @@ _HEADER: Final = fastavro.parse_schema(
         ],
     }
 )
-_COUNT: Final = fastavro.parse_schema({"type": "long"})
 _BLOCK: Final = fastavro.parse_schema(
     {
         "type": "record",
         "name": "Block",
         "fields": [
+            {"name": "count", "type": "long"},
             {"name": "data", "type": "bytes"},
             {"name": "sync", "type": {"type": "fixed", "name": "SyncAgain", "size": 16}},
         ],
@@ -78,17 +78,22 @@ def records_of(data: bytes) -> tuple[Record, ...]:
     records: list[Record] = []
     while file.tell() < len(data):
         start = file.tell()
-        count: Any = fastavro.schemaless_reader(file, _COUNT, None)
-        array = data[start : file.tell()]
         block: Any = fastavro.schemaless_reader(file, _BLOCK, None)
         assert block["sync"] == mark
-        array += _plain(block["data"], codec) + b"\0"
-        plain = io.BytesIO(array)
+        plain = io.BytesIO(_number_at(data, start) + _plain(block["data"], codec) + b"\0")
         whole: Any = fastavro.schemaless_reader(plain, schema, None)
         some = whole["records"]
-        assert len(some) == count and not plain.read()
+        assert len(some) == block["count"] and not plain.read()
         records += some
     return tuple(records)
+
+
+def _number_at(data: bytes, start: int) -> bytes:
+    """The bytes of a number: the last one is the first without its highest bit."""
+    end = start
+    while data[end] & 0x80:
+        end += 1
+    return data[start : end + 1]
 
 
 def _plain(data: bytes, codec: bytes) -> bytes:

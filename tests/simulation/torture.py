@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from importlib.abc import MetaPathFinder
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -70,6 +71,21 @@ class Tally:
         self.meetings += world.met
         if outcome.limit is not None:
             self.limits[outcome.limit] += 1
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Says that pandas is not installed."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError("schedules run without pandas", name=fullname)
+
+
+def begin() -> None:
+    """What each process does first: it leaves pandas out. pyarrow would import it when the first
+    list becomes an array, and no schedule has anything of pandas.
+    """
+    sys.meta_path.insert(0, _WithoutPandas())
 
 
 def chunk(first: int) -> Tally:
@@ -132,7 +148,7 @@ def torture(minutes: float, seed: int, processes: int) -> Tally:
     """Runs schedules until the time is over."""
     total, said = Tally(), time.monotonic()
     until = said + 60 * minutes
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(processes, initializer=begin) as pool:
         starts = iter(range(seed, sys.maxsize, CHUNK))
         pending = [pool.apply_async(chunk, (next(starts),)) for _ in range(2 * processes)]
         while pending:
