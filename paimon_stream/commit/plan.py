@@ -8,8 +8,6 @@ numbers. Every row of a bucket gets a number above all earlier rows in it.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from operator import attrgetter
-from typing import Final
 
 from paimon_stream.format import entries as records
 from paimon_stream.format.commit_message import CommitMessage
@@ -42,19 +40,6 @@ class Base:
     def id(self) -> int:
         """The snapshot's id; 0 in an empty table."""
         return 0 if self.snapshot is None else self.snapshot.id
-
-
-_BESIDE_NEW_FILES: Final = attrgetter(
-    "deleted_files",
-    "changelog_files",
-    "new_index_files",
-    "deleted_index_files",
-    "compact_before",
-    "compact_after",
-    "compact_changelog_files",
-    "compact_new_index_files",
-    "compact_deleted_index_files",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,18 +123,18 @@ def collect(messages: Iterable[CommitMessage], *, table_buckets: int) -> Collect
     append = _Half()
     compact = _Half()
     for message in messages:
-        files = partial(_entries, message, table_buckets)
-        indexes = partial(_index_changes, message)
-        append.entries += files(FileKind.ADD, message.new_files)
-        if not any(_BESIDE_NEW_FILES(message)):
+        _add(append.entries, message, table_buckets, FileKind.ADD, message.new_files)
+        if not message.is_more_than_new_files():
             continue
-        append.entries += files(FileKind.DELETE, message.deleted_files)
-        append.changelog += files(FileKind.ADD, message.changelog_files)
+        add = partial(_add, message=message, table_buckets=table_buckets)
+        indexes = partial(_index_changes, message)
+        add(append.entries, kind=FileKind.DELETE, files=message.deleted_files)
+        add(append.changelog, kind=FileKind.ADD, files=message.changelog_files)
         append.index += indexes(FileKind.ADD, message.new_index_files)
         append.index += indexes(FileKind.DELETE, message.deleted_index_files)
-        compact.entries += files(FileKind.DELETE, message.compact_before)
-        compact.entries += files(FileKind.ADD, message.compact_after)
-        compact.changelog += files(FileKind.ADD, message.compact_changelog_files)
+        add(compact.entries, kind=FileKind.DELETE, files=message.compact_before)
+        add(compact.entries, kind=FileKind.ADD, files=message.compact_after)
+        add(compact.changelog, kind=FileKind.ADD, files=message.compact_changelog_files)
         compact.index += indexes(FileKind.ADD, message.compact_new_index_files)
         compact.index += indexes(FileKind.DELETE, message.compact_deleted_index_files)
     return CollectedChanges(append=append.done(), compact=compact.done())
@@ -170,21 +155,25 @@ class _Half:
         )
 
 
-def _entries(
-    message: CommitMessage, table_buckets: int, kind: FileKind, files: Iterable[DataFileMeta]
-) -> list[ManifestEntry]:
-    """An entry for each of these files of the message."""
+def _add(
+    entries: list[ManifestEntry],
+    message: CommitMessage,
+    table_buckets: int,
+    kind: FileKind,
+    files: Iterable[DataFileMeta],
+) -> None:
+    """Adds an entry for each of these files of the message."""
     total_buckets = table_buckets if message.total_buckets is None else message.total_buckets
-    return [
-        ManifestEntry(
-            kind=kind,
-            partition=message.partition,
-            bucket=message.bucket,
-            total_buckets=total_buckets,
-            file=file,
+    for file in files:
+        entries.append(
+            ManifestEntry(
+                kind=kind,
+                partition=message.partition,
+                bucket=message.bucket,
+                total_buckets=total_buckets,
+                file=file,
+            )
         )
-        for file in files
-    ]
 
 
 def _index_changes(

@@ -126,6 +126,8 @@ def zigzag(number: int) -> bytes:
     bits = (number << 1) ^ (number >> 63)
     if bits < _PAIR:
         return _END[bits]
+    if bits < _PAIR**2:  # as most sizes and counts of rows
+        return _MIDDLE[bits % _PAIR] + _END[bits // _PAIR]
     encoded = _MIDDLE[bits % _PAIR]
     bits //= _PAIR
     while bits >= _PAIR:

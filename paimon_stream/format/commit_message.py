@@ -92,13 +92,20 @@ class CommitMessage:
                 )
             object.__setattr__(self, name, files)
 
+    def is_more_than_new_files(self) -> bool:
+        """Whether the message has files that are not among `new_files`. Most have none."""
+        return _BESIDE_NEW_FILES(self) != _NO_FILES
+
     def file_names(self) -> Iterator[str]:
         """The names of all data files, extra files and index files that the message adds or
         removes.
         """
-        for file in chain.from_iterable(_FILES_OF(self)):
+        files: Iterable[DataFileMeta | IndexFileMeta] = self.new_files
+        if self.is_more_than_new_files():
+            files = chain.from_iterable(_FILES_OF(self))
+        for file in files:
             yield file.file_name
-            if isinstance(file, DataFileMeta):
+            if isinstance(file, DataFileMeta) and file.extra_files:
                 yield from file.extra_files
 
     def serialize(self, version: int = VERSION) -> bytes:
@@ -200,6 +207,8 @@ _FILE_FIELDS: Final = tuple(
     attribute.name for attribute in fields(CommitMessage) if attribute.default == ()
 )
 _FILES_OF: Final = attrgetter(*_FILE_FIELDS)
+_BESIDE_NEW_FILES: Final = attrgetter(*(name for name in _FILE_FIELDS if name != "new_files"))
+_NO_FILES: Final = ((),) * (len(_FILE_FIELDS) - 1)
 
 
 class _Input(ByteCursor):

@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import lru_cache, partial
-from operator import attrgetter, itemgetter
-from typing import Any, Final
+from operator import itemgetter
+from typing import Any, Final, TypeVar
 
 from paimon_stream.errors import InvalidData
 from paimon_stream.format import entries as of_entries
@@ -238,79 +238,83 @@ _NULL: Final = zigzag(0)
 _VALUE: Final = zigzag(1)
 _END: Final = zigzag(0)
 
-_KEYS: Final = attrgetter("min_key", "max_key", "key_stats")
-_TAIL: Final = attrgetter(
-    "delete_row_count",
-    "embedded_file_index",
-    "file_source",
-    "value_stats_cols",
-    "external_path",
-    "first_row_id",
-    "write_cols",
-)
+
+_Value = TypeVar("_Value")
+
+
+class _Encoded(dict[_Value, bytes]):
+    """Values, and how they are written. A value is encoded when it is first asked for."""
+
+    def __init__(self, encode: Callable[[_Value], bytes]) -> None:
+        super().__init__()
+        self._encode = encode
+
+    def __missing__(self, value: _Value) -> bytes:
+        encoded = self[value] = self._encode(value)
+        return encoded
 
 
 def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
     """The records of these entries, in order, without unknown fields."""
-    heads: dict[Any, bytes] = {}
-    keys: dict[Any, bytes] = {}
-    nulls: dict[Any, bytes] = {}
-    tails: dict[Any, bytes] = {}
+    heads = _Encoded(_head_bytes)
+    keys = _Encoded(_key_bytes)
+    nulls = _Encoded(_null_counts)
+    tails = _Encoded(_tail_bytes)
+    numbers = _Encoded(zigzag)
     pieces: list[bytes] = []
     for entry in entries:
         file = entry.file
-        stats = file.value_stats
-        head = entry.kind, entry.partition, entry.bucket, entry.total_buckets
-        if head not in heads:
-            heads[head] = _head_bytes(entry)
-        key = _KEYS(file)
-        if key not in keys:
-            keys[key] = _key_bytes(file)
-        if stats.null_counts not in nulls:
-            nulls[stats.null_counts] = _null_counts(stats.null_counts)
-        tail = _TAIL(file)
-        if tail not in tails:
-            tails[tail] = b"".join(map(_optional, _TAIL_ENCODERS, tail))
+        low, high, null_counts = file.value_stats
         name = file.file_name.encode()
+        created = file.creation_time
         pieces += (
-            heads[head],
-            zigzag(len(name)),
+            heads[entry.kind, entry.partition, entry.bucket, entry.total_buckets],
+            numbers[len(name)],
             name,
             zigzag(file.file_size),
             zigzag(file.row_count),
-            keys[key],
-            zigzag(len(stats.min_values)),
-            stats.min_values,
-            zigzag(len(stats.max_values)),
-            stats.max_values,
-            nulls[stats.null_counts],
+            keys[file.min_key, file.max_key, file.key_stats],
+            numbers[len(low)],
+            low,
+            numbers[len(high)],
+            high,
+            nulls[null_counts],
             zigzag(file.min_sequence_number),
             zigzag(file.max_sequence_number),
-            zigzag(file.schema_id),
-            zigzag(file.level),
-            _texts(file.extra_files),
-            _optional(zigzag, file.creation_time),
-            tails[tail],
+            numbers[file.schema_id],
+            numbers[file.level],
+            _texts(file.extra_files) if file.extra_files else _END,
+            _NULL if created is None else _VALUE + numbers[created],
+            tails[
+                file.delete_row_count,
+                file.embedded_file_index,
+                file.file_source,
+                file.value_stats_cols,
+                file.external_path,
+                file.first_row_id,
+                file.write_cols,
+            ],
         )
     return b"".join(pieces)
 
 
-def _head_bytes(entry: ManifestEntry) -> bytes:
-    """The fields before the file."""
+def _head_bytes(head: tuple[int, bytes, int, int]) -> bytes:
+    """The fields before the file: the kind, the partition, the bucket, and the bucket count."""
+    kind, partition, bucket, total_buckets = head
     return b"".join(
-        (
-            _VERSION,
-            zigzag(entry.kind),
-            _bytes(entry.partition),
-            zigzag(entry.bucket),
-            zigzag(entry.total_buckets),
-        )
+        (_VERSION, zigzag(kind), _bytes(partition), zigzag(bucket), zigzag(total_buckets))
     )
 
 
-def _key_bytes(file: DataFileMeta) -> bytes:
-    """The fields of `_KEYS`."""
-    return _bytes(file.min_key) + _bytes(file.max_key) + _stats_bytes(file.key_stats)
+def _key_bytes(keys: tuple[bytes, bytes, SimpleStats]) -> bytes:
+    """The smallest and the largest key, and the statistics of the key columns."""
+    low, high, stats = keys
+    return _bytes(low) + _bytes(high) + _stats_bytes(stats)
+
+
+def _tail_bytes(tail: tuple[Any, ...]) -> bytes:
+    """The fields after the creation time."""
+    return b"".join(map(_optional, _TAIL_ENCODERS, tail))
 
 
 @lru_cache(maxsize=1024)  # a commit repeats most of what the previous commit wrote
@@ -363,7 +367,7 @@ def _bytes(data: bytes) -> bytes:
     return zigzag(len(data)) + data
 
 
-# The encoders of the fields of `_TAIL`.
+# The encoders of the fields after the creation time.
 _TAIL_ENCODERS: Final[tuple[Callable[[Any], bytes], ...]] = (
     zigzag,
     _bytes,

@@ -32,28 +32,36 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
     `FormatError`.
     """
     partitions: set[bytes] = set()
+    buckets: set[tuple[int, int | None]] = set()
     for message in messages:
         try:
             if message.partition not in partitions:
                 layout.bucket_folder(message.partition, 0)  # raises for a wrong partition
                 partitions.add(message.partition)
-            if not is_bucket(message.bucket, message.total_buckets):
-                raise FormatError(
-                    f"There is no bucket {message.bucket} of {message.total_buckets}."
-                )
+            bucket = (message.bucket, message.total_buckets)
+            if bucket not in buckets:
+                if not is_bucket(*bucket):
+                    raise FormatError(
+                        f"There is no bucket {message.bucket} of {message.total_buckets}."
+                    )
+                buckets.add(bucket)
             for name in message.file_names():
-                checked_name(name, location, source="It")  # raises for a wrong name
-            # A file inside the table has no external path. The table has those of compacted files
-            # already.
-            known_paths = {None, *(file.external_path for file in message.compact_before)}
-            for file in (
-                *message.new_files,
-                *message.changelog_files,
-                *message.compact_after,
-                *message.compact_changelog_files,
-            ):
+                checked_name(name, location, "It")  # raises for a wrong name
+            added = message.new_files
+            if message.is_more_than_new_files():
+                added = (
+                    *added,
+                    *message.changelog_files,
+                    *message.compact_after,
+                    *message.compact_changelog_files,
+                )
+            for file in added:
                 _check_file(file)
-                if file.external_path not in known_paths:
+                # A file inside the table has no external path. The table has those of compacted
+                # files already.
+                if file.external_path is not None and file.external_path not in {
+                    before.external_path for before in message.compact_before
+                }:
                     _check_external_path(layout, message, file)
         except FormatError as error:
             raise _misfit(message, error.message, location) from None
