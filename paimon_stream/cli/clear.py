@@ -251,7 +251,7 @@ def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
 
 def _comparison(piece: re.Match[str], schema: TableSchema) -> pc.Expression:
     name = piece["quoted"] or piece["column"]
-    if name not in schema.field_names:
+    if name not in schema.by_name:
         raise click.UsageError(
             f"--where names a column {name!r}. The columns: {', '.join(schema.field_names)}."
         )

@@ -61,6 +61,12 @@ class TableSchema:
     time_millis: int = 0
     version: int = VERSION
     unknown: UnknownMembers = ()
+    by_name: Mapping[str, DataField] = field(init=False, repr=False, compare=False)
+    """The columns by their names: a table may have thousands."""
+
+    def __post_init__(self) -> None:
+        by_name = {column.name: column for column in reversed(self.fields)}
+        object.__setattr__(self, "by_name", MappingProxyType(by_name))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The options are a read-only view, which cannot be pickled.
@@ -82,10 +88,7 @@ class TableSchema:
 
     def field(self, name: str) -> DataField:
         """The column of that name. Raises `KeyError`."""
-        for column in self.fields:
-            if column.name == name:
-                return column
-        raise KeyError(name)
+        return self.by_name[name]
 
     @property
     def partition_fields(self) -> tuple[DataField, ...]:

@@ -273,7 +273,7 @@ class _OptionReader:
         """The columns that an option's value names. Blanks around a name count, as in Java."""
         columns = tuple(names)
         for name in columns:
-            if name not in self._schema.field_names:
+            if name not in self._schema.by_name:
                 raise self._wrong(key, f"names {name!r}, which is not a column")
         return columns
 

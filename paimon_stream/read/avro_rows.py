@@ -44,8 +44,9 @@ def read_avro(
     try:
         schema_text, blocks = open_file(source, path)
         names, schema = _anonymous(schema_text)
-        present = [field for field in fields if field.name in names]
-        keys = [f"f{names.index(field.name)}" for field in present]
+        key_of = {name: f"f{position}" for position, name in enumerate(names)}
+        present = [field for field in fields if field.name in key_of]
+        keys = [key_of[field.name] for field in present]
         for records in _batches(blocks, schema, batch_rows):
             arrays = {
                 field.name: _array([record[key] for record in records], field.type)

@@ -77,7 +77,8 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
         yield from _all_rows(scan, batch_rows)
         return
     names = [column.name for column in scan.columns]
-    only_for_filter = [column for column in where.columns if column not in scan.columns]
+    ids = {column.id for column in scan.columns}
+    only_for_filter = [column for column in where.columns if column.id not in ids]
     scan_with_filter = replace(scan, columns=(*scan.columns, *only_for_filter))
     for batch in _all_rows(scan_with_filter, batch_rows):
         kept = where.kept(batch, scan.table.location)
@@ -468,10 +469,9 @@ class _Reader:
 
     def _column_ids(self, file: DataFileMeta) -> set[int]:
         """The ids of the columns in a file."""
-        fields = self._schema(file.schema_id).fields
-        return {
-            field.id for field in fields if file.write_cols is None or field.name in file.write_cols
-        }
+        schema = self._schema(file.schema_id)
+        names = schema.field_names if file.write_cols is None else file.write_cols
+        return {schema.by_name[name].id for name in names if name in schema.by_name}
 
     def _with_columns(self, columns: Sequence[DataField]) -> "_Reader":
         """A reader of other columns. It shares all else with this one."""

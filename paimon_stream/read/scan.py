@@ -338,7 +338,7 @@ def _columns(
         )
     columns = []
     for name in names:
-        if name not in schema.field_names:
+        if name not in schema.by_name:
             advice = f"Its columns: {', '.join(schema.field_names)}."
             near = difflib.get_close_matches(name, schema.field_names, n=1)
             if near:

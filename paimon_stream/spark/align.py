@@ -156,10 +156,11 @@ class _Judge:
             [field.name for field in fields], f"The table{of_struct}", inside
         )
         columns = self._by_folded_name(frame.names, f"The DataFrame{of_struct}", inside)
+        by_name = {column.name: column for column in reversed(frame.fields)}
         sources: dict[str, st.StructField] = {}
         for folded, name in columns.items():
             if folded in targets:
-                sources[folded] = next(column for column in frame.fields if column.name == name)
+                sources[folded] = by_name[name]
             else:
                 self._judge_unknown(name, targets, inside)
         source_of_each = [sources.get(self._fold(field.name)) for field in fields]

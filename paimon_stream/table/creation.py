@@ -144,7 +144,7 @@ def _wrong_bucket(bucket: int, problem: str) -> InvalidOption:
 
 def _check_bucket_key(key: str, schema: TableSchema) -> None:
     """Raises `InvalidOption` if rows cannot be bucketed by the column with this name."""
-    if key not in schema.field_names:
+    if key not in schema.by_name:
         columns = ", ".join(schema.field_names)
         if key == key.strip():
             raise _wrong_bucket_key(key, f"which is not a column. Columns are {columns}")

@@ -5,7 +5,7 @@ write (format.md §9).
 """
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any, Final
 
 from paimon_stream import options as opt
@@ -156,18 +156,18 @@ def _check_columns(schema: TableSchema, options: opt.Options) -> None:
     for key in schema.options:
         parts = key.split(".")
         if parts[0] == "fields" and len(parts) > 2:
-            _require(key, parts[1].split(","), schema.field_names)
+            _require(key, parts[1].split(","), schema.by_name)
     for key, text in options.items():
         if _is_file_index(key):
             _require(
                 key,
                 (name.strip().partition("[")[0] for name in text.split(",")),
-                schema.field_names,
+                schema.by_name,
             )
         elif key == opt.SEQUENCE_FIELD.key:
-            _require(key, (name.strip() for name in text.split(",")), schema.field_names)
+            _require(key, (name.strip() for name in text.split(",")), schema.by_name)
         elif key in (opt.ROWKIND_FIELD.key, _TIME_FIELD):
-            _require(key, (text,), schema.field_names)
+            _require(key, (text,), schema.by_name)
 
 
 def _check_types_of_columns(schema: TableSchema, options: opt.Options) -> None:
@@ -197,7 +197,7 @@ def _check_types_of_columns(schema: TableSchema, options: opt.Options) -> None:
         )
 
 
-def _require(key: str, named: Iterable[str], known: Iterable[str]) -> None:
+def _require(key: str, named: Iterable[str], known: Container[str]) -> None:
     """Raises `InvalidOption` if the option `key` names columns that are not `known`."""
     missing = [name for name in named if name not in known]
     if missing:

@@ -354,7 +354,7 @@ def _other_options(schema: TableSchema, key: str) -> dict[str, str]:
 def _with_column(schema: TableSchema, change: SchemaChange) -> TableSchema:
     name = str(change.target)
     column = DataField(id=0, name=name, type=type_of(change), description=change.comment)
-    problem = "exists already" if change.target in schema.field_names else why_no_name(name)
+    problem = "exists already" if change.target in schema.by_name else why_no_name(name)
     if problem is None and not column.type.nullable:
         problem = "is NOT NULL, but older rows have no value for it"
     if problem is not None:
@@ -365,7 +365,7 @@ def _with_column(schema: TableSchema, change: SchemaChange) -> TableSchema:
 
 def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSchema:
     name = change.target
-    if name not in schema.field_names:
+    if name not in schema.by_name:
         raise _refused(change, f"is not one of {', '.join(schema.field_names)}")
     old = schema.field(name)
     new = _CHANGED_COLUMN.get(change.action, _no_such_change)(schema, change, old)
@@ -393,7 +393,7 @@ def _renamed(schema: TableSchema, change: SchemaChange, old: DataField) -> DataF
     use = fixed_columns(schema).get(old.name)
     if use and use != _SEQUENCE_FIELD:  # the option of a sequence field gets the new name
         raise _stays(change, use)
-    if change.value in schema.field_names:
+    if change.value in schema.by_name:
         raise _stays(change, f"{shown_name(new_name)} exists already")
     if not new_name.strip():
         raise _stays(change, "the new name is blank")

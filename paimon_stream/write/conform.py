@@ -107,7 +107,8 @@ class ColumnPlan:
                 table=self.table,
                 column=twice[0],
             )
-        missing = [name for name in wanted if name not in names]
+        position_of = {name: position for position, name in enumerate(names)}
+        missing = [name for name in wanted if name not in position_of]
         if missing:
             raise IncompatibleSchema(
                 f"The rows for {table} lack {_listed(missing)}. Select every column of the table, or set "
@@ -115,14 +116,15 @@ class ColumnPlan:
                 table=self.table,
                 column=missing[0],
             )
-        extra = [name for name in names if name not in wanted]
+        known = set(wanted)
+        extra = [name for name in names if name not in known]
         if extra:
             raise IncompatibleSchema(
                 f"The rows for {table} have {_listed(extra)}, which the table does not have. Drop it.",
                 table=self.table,
                 column=extra[0],
             )
-        return [names.index(name) for name in wanted]
+        return [position_of[name] for name in wanted]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -227,9 +229,10 @@ def _cast_row(column: pa.Array, target: CastTarget) -> pa.Array:
             type=str(column.type),
         )
     is_valid = np.asarray(column.is_valid()) if column.null_count else None
+    position_of = {name: position for position, name in enumerate(incoming)}
     members = []
     for field, arrow_field in zip(target.type.fields, target.arrow, strict=True):
-        member = column.field(incoming.index(field.name))
+        member = column.field(position_of[field.name])
         if is_valid is not None:
             member = member.filter(pa.array(is_valid))
         member = _cast_inner(member, target.inside(field.name, field.type, arrow_field.type))

@@ -385,24 +385,29 @@ def _not_null(schema: TableSchema, merge: spec.MergeSpec) -> tuple[str, ...]:
 def _emptied(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule]:
     """The rules of the NOT NULL columns whose function has no older value to go back to."""
     ordering = {name for group in merge.groups for name in group.ordering}
+    position_of = _positions(schema)
     for name in _not_null(schema, merge):
         rule = merge.rules[name]
         if rule.function in _EMPTYING and not rule.ignore_retract and name not in ordering:
-            yield _column_rule(schema, merge, name, _null_left(name, rule))
+            yield _column_rule(position_of, merge, name, _null_left(name, rule))
+
+
+def _positions(schema: TableSchema) -> dict[str, int]:
+    """Where in the table each column is."""
+    return {name: position for position, name in enumerate(schema.field_names)}
 
 
 def _column_rule(
-    schema: TableSchema,
+    position_of: Mapping[str, int],
     merge: spec.MergeSpec,
     name: str,
     reason: str,
     *,
     only_zero: bool = False,
 ) -> _ColumnRule:
-    """The rule of a column, with the sequence groups whose deletes remove its row. `reason` and
-    `only_zero` are as in `_ColumnRule`.
+    """The rule of a column, with the sequence groups whose deletes remove its row. `position_of`
+    says where in the table each column is. `reason` and `only_zero` are as in `_ColumnRule`.
     """
-    position_of = {field: position for position, field in enumerate(schema.field_names)}
     group = merge.rules[name].group
     removers = []
     for sequence_group in merge.groups:
@@ -423,12 +428,13 @@ def _column_rule(
 
 
 def _column_rules(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule]:
+    position_of = _positions(schema)
     for name, rule in merge.rules.items():
         only_zero = rule.function == "product" and not schema.field(name).type.is_float
         if rule.ignore_retract:
             continue
         if only_zero:
             reason = f"the product of column {name!r} cannot be divided by 0"
-            yield _column_rule(schema, merge, name, reason, only_zero=True)
+            yield _column_rule(position_of, merge, name, reason, only_zero=True)
         elif rule.group is not None and _takes_nothing_back(rule):
-            yield _column_rule(schema, merge, name, _no_value_back(name, rule))
+            yield _column_rule(position_of, merge, name, _no_value_back(name, rule))
