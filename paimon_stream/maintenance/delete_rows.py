@@ -8,6 +8,7 @@ Invariants: no data file changes. A row that others have deleted stays deleted: 
     a position that means another row.
 """
 
+import shlex
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -113,10 +114,13 @@ def _refuse_other_tables(table: Table) -> None:
             option=DATA_EVOLUTION.key,
         ).of_table(table.location, subject=True)
     if not table.options.value(DELETION_VECTORS):
+        switched_on = ["deletion-vectors.modifiable=true", f"{DELETION_VECTORS.key}=true"]
+        sets = [word for option in switched_on for word in ("--set", option)]
+        command = shlex.join(["paimon-stream", "alter", *sets, "--yes", table.location])
         raise UnsupportedFeature(
-            "has no deletion vectors, and this release does not rewrite files to delete rows. "
-            "Overwrite the partitions without these rows, or create the table with "
-            f"{DELETION_VECTORS.key} = true.",
+            "has no deletion vectors, and this release does not rewrite files to delete rows. Nothing was "
+            f"deleted. Switch them on, which changes no row: {command} (or alter_table of its catalog). "
+            "Then delete again.",
             option=DELETION_VECTORS.key,
         ).of_table(table.location, subject=True)
 

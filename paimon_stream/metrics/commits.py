@@ -14,7 +14,16 @@ from typing import Final
 import numpy as np
 
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.errors import CommitConflict, CommitUnknown, SequenceConflict
+from paimon_stream.errors import (
+    CommitConflict,
+    CommitUnknown,
+    IncompatibleSchema,
+    InvalidData,
+    NoSpace,
+    ReplayError,
+    SequenceConflict,
+    StorageError,
+)
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.expire import ExpireReport
 from paimon_stream.reports import count, size
@@ -73,6 +82,12 @@ _LAST: Final = {
 """The metrics of the newest commit, each with the field of its counts that it holds."""
 COUNTERS: Final = (
     "skippedBatches",
+    "failedBatches",
+    "storageFailures",
+    "noSpaceFailures",
+    "schemaFailures",
+    "dataFailures",
+    "replayFailures",
     "uncertainCommits",
     "lostRaces",
     "conflicts",
@@ -92,6 +107,12 @@ COUNTERS: Final = (
 )
 """The names of the metrics that only grow."""
 _FAILURES: Final = {
+    Exception: "failedBatches",
+    StorageError: "storageFailures",
+    NoSpace: "noSpaceFailures",
+    IncompatibleSchema: "schemaFailures",
+    InvalidData: "dataFailures",
+    ReplayError: "replayFailures",
     CommitUnknown: "uncertainCommits",
     CommitConflict: "conflicts",
     SequenceConflict: "sequenceConflicts",

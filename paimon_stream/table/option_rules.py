@@ -361,6 +361,13 @@ def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, u
     elif key == opt.DELETION_VECTORS.key:
         modifiable = options.get("deletion-vectors.modifiable", "false")
         is_fixed = used and modifiable.strip().lower() != "true"
+        if is_fixed and new == "true":
+            raise _wrong(
+                key,
+                old,
+                "and the table has snapshots. Set 'deletion-vectors.modifiable' to 'true' in the same change, before "
+                "this option. In a table with a primary key, readers then see no row before a compaction has taken it.",
+            )
     else:
         is_fixed = key in _NEVER_ALTERED or (used and key in IMMUTABLE - _ALTERABLE)
     if is_fixed:

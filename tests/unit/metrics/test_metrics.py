@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from paimon_stream import errors
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.report import CommitReport, Counts
 from paimon_stream.errors import CommitUnknown, DeletedFiles, SequenceConflict
@@ -14,6 +15,7 @@ from paimon_stream.format.entries import EMPTY_ROW, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER
 from paimon_stream.maintenance.expire import ExpireReport
 from paimon_stream.metrics.commits import (
+    COUNTERS,
     LOGGER_NAME,
     METRICS,
     PARTS,
@@ -270,18 +272,19 @@ def test_skipped_empty_and_failed_batches_leave_the_last_commit_as_it_was() -> N
     metrics.report(
         replace(REPORT, outcome="empty", snapshot_id=None, compact_failed="others came first")
     )
-    errors = [
+    failures = [
         CommitUnknown("?"),
         DeletedFiles("gone"),
         SequenceConflict("twice"),
         ValueError("theirs"),
     ]
-    for error in errors:
+    for error in failures:
         metrics.failed(error)
     changed = {name: value for name, value in metrics.values().items() if value != before[name]}
     assert changed == {
         "skippedBatches": 1,
         "compactionConflicts": 1,
+        "failedBatches": 4,
         "uncertainCommits": 1,
         "conflicts": 2,
         "sequenceConflicts": 1,
@@ -340,3 +343,24 @@ def test_a_table_records_a_summary_of_each_batch() -> None:
         BatchSummary.of_messages((), millis=None, reused=True).properties()["paimon-stream.reused"]
         == "1"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "counters"),
+    [
+        (errors.NoSpace("full"), {"storageFailures", "noSpaceFailures"}),
+        (errors.PermissionDenied("no"), {"storageFailures"}),
+        (errors.IncompatibleSchema("columns"), {"schemaFailures"}),
+        (errors.NullInNotNull("rows"), {"dataFailures"}),
+        (errors.CheckpointReset("new"), {"replayFailures"}),
+        (errors.SequenceConflict("numbers"), {"conflicts", "sequenceConflicts"}),
+        (errors.InvalidOption("option"), set()),
+        (ValueError("of the batch function"), set()),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_every_failure_of_a_batch_is_counted(error: Exception, counters: set[str]) -> None:
+    metrics = CommitMetrics()
+    metrics.failed(error)
+    counted = {name for name in COUNTERS if metrics.values()[name] == 1}
+    assert counted == counters | {"failedBatches"}
