@@ -29,7 +29,7 @@ COSTS: Final = ROOT / "tests" / "costs.txt"
 RECORDED: Final = 5.0
 """Files that take fewer seconds are not recorded."""
 SECONDS_PER_TEST: Final = 0.1
-"""What a test of a file without a record is taken to cost."""
+"""What a test of a file without a record is taken to cost, up to `RECORDED` for all of them."""
 STARTED: Final = {
     "Spark": re.compile(r"\bjob: Job\b|\bspark_session\b"),
     "Java": re.compile(r"\b(?:java|kinds|java_on_s3): "),
@@ -50,7 +50,7 @@ class Sharing(LoadFileScheduling):
         started = {each: started_by(files) for each, files in self.assigned_work.items()}
         chosen = choose(
             {
-                file: self._recorded.get(file, SECONDS_PER_TEST * len(tests))
+                file: self._recorded.get(file, min(RECORDED, SECONDS_PER_TEST * len(tests)))
                 for file, tests in self.workqueue.items()
             },
             own=started.pop(node, set()),
