@@ -9,8 +9,10 @@ there are no parts. There are none either if Arrow cannot pickle it.
 Why the shorter expression keeps the same rows:
 
 - Only ORs of `column == literal`, and ANDs of `column != literal`, become one `isin`. There they
-  are the condition itself, or reached from it by ANDs and ORs alone. A row is kept if the whole is
-  true, so it makes no difference there whether a part is NULL or false. Below a NOT it would.
+  are the condition itself, or reached from it by ANDs, ORs and NOTs alone. A NOT is moved inwards,
+  over AND and OR, which holds for NULL, too, until it is part of a comparison. A row is kept if the
+  whole is true, and above the comparisons are then only ANDs and ORs, so it makes no difference
+  whether one of them is NULL or false.
 - Columns and literals are of the types of `_are_compared_exactly`. With floats, `==` and `isin`
   disagree about NaN and -0.0.
 - A literal must become a value of the column's type without loss. NULL is no such literal.
@@ -30,7 +32,7 @@ import pyarrow.compute as pc
 _METADATA: Final = "-- schema metadata --\n"
 _KINDS: Final = "(?:call|end|field_ref|nested_field_ref|literal|options): '"
 _PART: Final = re.compile(rf"^(\w+): '(.*?)'(?=\n{_KINDS}|\Z)", re.MULTILINE | re.DOTALL)
-_NEGATED: Final = {"or_kleene": "equal", "and_kleene": "not_equal"}
+_COMPARED: Final = {"or_kleene": "equal", "and_kleene": "not_equal"}
 """Which comparisons become an `isin`, by the function that joins them."""
 _FEWEST: Final = 3
 """Of how many comparisons at least an `isin` is made."""
@@ -111,19 +113,26 @@ class Condition:
         """A condition that keeps the same rows of tables with this schema. Long ORs of equalities
         of a column are one `isin` in it.
         """
-        folded = self._folded(self._root, schema, _DEEPEST)
+        folded = self._folded(self._root, schema, _DEEPEST, negated=False)
         return self.where if folded is None else folded
 
-    def _folded(self, node: _Node, schema: pa.Schema, depth: int) -> pc.Expression | None:
-        """The expression with an `isin` in it; None if it stays as it is."""
+    def _folded(
+        self, node: _Node, schema: pa.Schema, depth: int, *, negated: bool
+    ) -> pc.Expression | None:
+        """The expression, or if `negated` its contrary, with an `isin` in it; None if it stays as it
+        is.
+        """
         function = node.function
-        if function is None or function not in _NEGATED or depth == 0:
+        if function == "invert" and depth:
+            return self._folded(node.arguments[0], schema, depth - 1, negated=not negated)
+        if function is None or function not in _COMPARED or depth == 0:
             return None
+        is_or = (function == "or_kleene") != negated
         others: list[_Node] = []
         compared: dict[str, list[_Node]] = {}
         values: dict[str, list[pa.Array]] = {}
         for term in _terms(node):
-            comparison = self._comparison(term, _NEGATED[function], schema)
+            comparison = self._comparison(term, _COMPARED[function], schema)
             if comparison is None:
                 others.append(term)
                 continue
@@ -136,15 +145,15 @@ class Condition:
                 others += terms
                 continue
             is_in = pc.field(name).isin(pa.concat_arrays(values[name]))
-            folded.append(is_in if function == "or_kleene" else pc.field(name).is_valid() & ~is_in)
-        inside = [self._folded(term, schema, depth - 1) for term in others]
+            folded.append(is_in if is_or else pc.field(name).is_valid() & ~is_in)
+        inside = [self._folded(term, schema, depth - 1, negated=negated) for term in others]
         if not folded and not any(expression is not None for expression in inside):
             return None
         folded += [
-            self._expression(term) if expression is None else expression
+            self._expression(term, negated=negated) if expression is None else expression
             for term, expression in zip(others, inside, strict=True)
         ]
-        return reduce(or_ if function == "or_kleene" else and_, folded)
+        return reduce(or_ if is_or else and_, folded)
 
     def _comparison(
         self, node: _Node, function: str, schema: pa.Schema
@@ -170,8 +179,8 @@ class Condition:
         except pa.ArrowException:
             return None
 
-    def _expression(self, node: _Node) -> pc.Expression:
-        """The part of the condition as an expression of its own."""
+    def _expression(self, node: _Node, *, negated: bool) -> pc.Expression:
+        """The part of the condition, or its contrary, as an expression of its own."""
         parts = []
         numbers = []
         for part in self._parts[node.start : node.end]:
@@ -179,7 +188,8 @@ class Condition:
                 numbers.append(int(part.text))
                 part = part._replace(text=str(len(numbers) - 1))
             parts.append(part)
-        return self._build(_pickled(parts, self._literals.select(numbers)))
+        expression = self._build(_pickled(parts, self._literals.select(numbers)))
+        return ~expression if negated else expression
 
 
 def _pickled(parts: list[_Part] | tuple[_Part, ...], literals: pa.RecordBatch) -> pa.Buffer:
