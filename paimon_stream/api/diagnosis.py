@@ -22,7 +22,7 @@ from paimon_stream.errors import (
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.reports import Report, iso
+from paimon_stream.reports import Report, count, iso
 from paimon_stream.spark.checkpoint import Kind
 from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdict
 from paimon_stream.table.removals import Removals, Removed
@@ -106,11 +106,11 @@ def in_words(
                 f"{again}; the sink skips it and goes on.",
             )
         case Reuse(entry=entry):
-            files = sum(len(message.new_files) for message in entry.messages)
+            files = count(sum(len(message.new_files) for message in entry.messages), "file")
             return (
                 "reuse",
                 f"A killed run prepared batch {number}, and did not commit it. "
-                f"{again}; the sink commits the {files:,} prepared files and goes on.",
+                f"{again}; the sink commits {files} that it prepared and goes on.",
             )
         case Fresh(written_again=reason):
             unused = (

@@ -45,7 +45,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
     (True, ())
     """
 
-    __slots__ = ("_table",)
+    __slots__ = ()
 
     def __init__(self, table: Table) -> None:
         """Use `create` or `load`."""

@@ -429,7 +429,7 @@ class TableMaintenance(LoadedTable):
             StorageError: if the storage fails.
         """
         self._arguments.function("progress", progress, optional=True)
-        return verify(self._table, sample=sample, progress=progress or silent)
+        return verify(self._newest(), sample=sample, progress=progress or silent)
 
     def compact(
         self,
@@ -527,7 +527,7 @@ class TableMaintenance(LoadedTable):
         """
         dry_run = self._arguments.flag("dry_run", dry_run)
         self._arguments.function("progress", progress, optional=True)
-        return compact_manifests(self._table, dry_run=dry_run, progress=progress or silent)
+        return compact_manifests(self._newest(), dry_run=dry_run, progress=progress or silent)
 
     def rebuild_index(
         self,

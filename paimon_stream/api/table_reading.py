@@ -31,13 +31,15 @@ from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table, load_table
+from paimon_stream.table.table import Table, load_table, table_of
 
 
 class LoadedTable:
-    """The table as it was when it was loaded: its location, schema, keys and options."""
+    """The table as it was when it was last used: its location, schema, keys and options. Each read
+    and write looks which schema is the newest one.
+    """
 
-    __slots__ = ()
+    __slots__ = ("_table",)
 
     _table: Table
 
@@ -77,7 +79,10 @@ class LoadedTable:
                 options[SINK_PREFIX + name.replace("_", "-")] = value
         with naming(self.location):
             check_sink_options(options)
-        return load_table(self._storage, options)
+        table = load_table(self._storage, options)
+        # Without options of one call, which do not belong to the table.
+        self._table = table_of(self._storage, table.schema) if options else table
+        return table
 
     def _of_call(
         self, options: Mapping[str, str] | None, allowed: Sequence[Option[Any]]
@@ -170,7 +175,7 @@ class TableReading(LoadedTable):
             CorruptMetadata: if a file that refers to others is damaged.
             StorageError: if the storage fails.
         """
-        table = self._table
+        table = self._newest()
         with naming(self.location):
             snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
         if snapshot is None:
@@ -381,7 +386,7 @@ class TableReading(LoadedTable):
         """
         with naming(self.location):
             return plan_scan(
-                self._table,
+                self._newest(),
                 at=at,
                 columns=columns,
                 partition=partition,

@@ -450,7 +450,7 @@ class TableWriting(LoadedTable):
         sink_options = self._of_call(options, _OF_COMMITS)
         with errors.naming(self.location):
             check_sink_options(sink_options)
-        table = table_of(self._storage, self._table.schema, sink_options)
+        table = table_of(self._storage, self._newest().schema, sink_options)
         warn_of_work_left(table)
         return TableCommit(
             table, commit_user, after_commit=AfterCommit(protect=protect_last_snapshot)

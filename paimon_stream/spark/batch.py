@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
+from weakref import WeakSet
 
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
@@ -45,7 +46,34 @@ from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, load_table
 
 _PACKAGE_LOG: Final = logging.getLogger("paimon_stream")
+_PY4J: Final = ("py4j.clientserver", "py4j.java_gateway")
 _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
+
+
+class _AlreadyLogged(logging.Filter):
+    """Drops records about errors that this package has logged in one line. py4j logs each error of a
+    function that Spark calls, with its traceback, and Spark does so again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logged: WeakSet[errors.PaimonStreamError] = WeakSet()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is kept."""
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        return not isinstance(error, errors.PaimonStreamError) or error not in self.logged
+
+
+_ALREADY_LOGGED: Final = _AlreadyLogged()
+
+
+def _leave_out_of_py4j_log(error: BaseException) -> None:
+    """Lets py4j's loggers pass over an error that was logged."""
+    if isinstance(error, errors.PaimonStreamError):
+        _ALREADY_LOGGED.logged.add(error)
+        for name in _PY4J:
+            logging.getLogger(name).addFilter(_ALREADY_LOGGED)  # once, however often it is added
 
 
 @dataclass(slots=True, kw_only=True)
@@ -209,6 +237,7 @@ class Runs:
             self.last_error = error
             self.metrics.failed(error)
             _PACKAGE_LOG.error("%s", _in_one_line(error, location, batch_id))
+            _leave_out_of_py4j_log(error)
             if error is raised:
                 raise
             raise error from raised.__cause__

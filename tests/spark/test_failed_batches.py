@@ -29,6 +29,7 @@ def test_a_failed_batch_leaves_one_error_line_and_its_exception(
         job.run_failing(write)
     ours = [one for one in caplog.records if one.name.startswith("paimon_stream")]
     assert [one.name for one in ours] == ["paimon_stream"]
+    assert [one.name for one in caplog.records if one.name.startswith("py4j")] == []
     line = ours[0].getMessage()
     for part in ("NullInNotNull: Batch 1", str(job.table), "'day'"):
         assert line.count(part) == 1

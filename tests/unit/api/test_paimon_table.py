@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import paimon_stream.api.table
+from paimon_stream import SchemaChange, catalog
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import (
     AlreadyExists,
@@ -326,3 +327,18 @@ def test_loading_a_warehouse_or_a_database_names_its_tables(tmp_path: Path) -> N
         assert [f"{folder}/{one}" for one in raised.value.context["tables"]] == tables
     with pytest.raises(NotFound, match=r"Create the table with PaimonTable\.create"):
         PaimonTable.load(str(tmp_path / "other"))
+
+
+def test_a_loaded_table_follows_when_another_one_alters_it(tmp_path: Path) -> None:
+    paimon = catalog({"warehouse": str(tmp_path)})
+    paimon.create_database("d")
+    table = paimon.create_table("d.t", [("id", "BIGINT")])
+    table.append(pa.table({"id": [1]}))
+    paimon.alter_table("d.t", [SchemaChange.add_column("x", "INT")])
+    assert table.to_arrow().to_pydict() == {"id": [1], "x": [None]}
+    assert table.schema.field_names == ("id", "x")
+    paimon.alter_table("d.t", [SchemaChange.rename_column("x", "y")])
+    table.append(pa.table({"id": [2], "y": pa.array([5], pa.int32())}), missing_columns="null")
+    assert table.schema.field_names == ("id", "y")
+    assert "paimon-stream.missing-columns" not in dict(table._table.options)
+    assert table.to_arrow(snapshot_id=1).to_pydict() == {"id": [1]}
