@@ -60,7 +60,7 @@ class PaimonStreamError(Exception):
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """A context whose errors, if they are of this package, name the table."""
+    """A context in which errors of this package get the table's name if they do not have it."""
     try:
         yield
     except PaimonStreamError as error:
@@ -74,8 +74,8 @@ def _rebuild(
 
 
 def by_name(name: str) -> "type[PaimonStreamError]":
-    """The error class with that name; `PaimonStreamError` if there is none (an error of a newer
-    executor).
+    """The error class with that name; `PaimonStreamError` if this release has no such class, as for
+    an error of a newer executor.
     """
     kind = globals().get(name)
     if isinstance(kind, type) and issubclass(kind, PaimonStreamError):
@@ -130,9 +130,9 @@ class IncompatibleSchema(PaimonStreamError):
 class InvalidData(PaimonStreamError):
     """A value does not fit its column.
 
-    `context["count"]` is the number of rows with such a value, or inside nested values the number
-    of places. It grows while more of a batch is checked. So `pattern`, the text from which
-    the message is made, has `ROWS` or `PLACES` where the number belongs.
+    `context["count"]` is the number of rows with such a value. For values inside nested ones it is
+    the number of places. It grows while more of a batch is checked. So `pattern`, the text from
+    which the message is made, has `ROWS` or `PLACES` in place of the number.
 
     >>> error = NullInNotNull(f"Column 'a' of t is NULL in {ROWS}.", column="a", count=1)
     >>> print(error, error.recounted(6))

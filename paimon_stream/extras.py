@@ -1,4 +1,4 @@
-"""The only helper that imports optional dependencies. It names the extra when one is missing."""
+"""Imports optional dependencies. If one is missing, the error names the extra that installs it."""
 
 import importlib
 from typing import Any

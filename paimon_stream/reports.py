@@ -10,8 +10,8 @@ from html import escape
 from typing import Any, ClassVar, Final, TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
-"""Called with what is being done, how much of it is done, and how much there is in all (None:
-unknown).
+"""Called with three arguments: a word for what is counted, the amount that is done, and the whole
+amount, or None if that is not known.
 """
 
 _MILLIS: Final = dt.timedelta(milliseconds=1)
@@ -38,19 +38,22 @@ class Report:
         fields: Any = self
         names = (*(field.name for field in dataclasses.fields(fields)), *self.also_in_json)
         return {
-            ("table" if name == "location" else name): _plain(getattr(self, name)) for name in names
+            ("table" if name == "location" else name): _json_value(getattr(self, name))
+            for name in names
         }
 
 
-def _plain(value: Any) -> Any:
-    """The value as one for JSON."""
+def _json_value(value: Any) -> Any:
+    """The value in a form that JSON has."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, Report):
         return value.to_json()
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return str(value) if isinstance(value, (dt.date, dt.time, Decimal)) else value
+        return {key: _json_value(item) for key, item in value.items()}
+    if isinstance(value, (dt.date, dt.time, Decimal)):
+        return str(value)
+    return value
 
 
 def size(bytes_: int, least: str = "B") -> str:
@@ -66,8 +69,8 @@ def size(bytes_: int, least: str = "B") -> str:
 
 
 def iso(millis: int | None) -> str | None:
-    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. None for None, and for
-    a time beyond the calendar.
+    """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. The result is None if
+    `millis` is None, and for a time before year 1 or after year 9999.
     """
     if millis is None:
         return None

@@ -85,11 +85,10 @@ class OlderRows:
         logs = (self.full and level == self.top) or (self.logs and looks_up)
         if not logs and not looks_up:
             return None
-        known = self.top if self.full else 1
         return Comparison(
             spec=self.spec,
             level=level,
-            known=known,
+            old_from_level=self.top if self.full else 1,
             compared=self.compared,
             looks_up=looks_up,
             logs=logs,

@@ -152,8 +152,8 @@ def _chosen(function: str, column: pa.Array, actions: RowActions) -> Ints:
 
 
 def _last_non_null(actions: RowActions, column: pa.Array) -> Ints:
-    """The place of the last value that is not NULL, -1 for NULL. An older row counts if no value is
-    held.
+    """The place of the last value that is not NULL, -1 for NULL. The value of an older row is taken
+    only if no value is held.
     """
     is_valid = actions.valid(column)
     changes = is_valid | (actions.codes == merge_order.SET)
@@ -166,9 +166,9 @@ def _last_non_null(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first_non_null(actions: RowActions, column: pa.Array) -> Ints:
-    """The place of the first value that is not NULL, -1 for NULL. Older rows count as for
-    `first_value`. Until there is a first value, the held value is the one that an older row or a
-    SET has left. The next older row makes the held value the first one.
+    """The place of the first value that is not NULL, -1 for NULL. Older rows are treated as for
+    `first_value`. Until there is a first value, an older row or a SET leaves the held value. The
+    next older row makes this held value the first value.
     """
     is_valid = actions.valid(column)
     is_older = actions.codes == merge_order.OUT_OF_ORDER
@@ -210,7 +210,8 @@ def _held(actions: RowActions, changes: Flags) -> Ints:
     row retracts.
     """
     places = actions.ordered.last(changes)
-    return np.where((places >= 0) & (actions.codes[places] == merge_order.RETRACT), -1, places)
+    is_retracted = (places >= 0) & (actions.codes[places] == merge_order.RETRACT)
+    return np.where(is_retracted, -1, places)
 
 
 # -- sums and products
@@ -234,8 +235,8 @@ def _summed(column_name: _ColumnName, column: pa.Array, actions: RowActions) -> 
 
 
 def _multiplied(column_name: _ColumnName, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Products; retractions divide. NULL if a key has no value. Raises `InvalidData` for an
-    impossible division.
+    """Products, which are divided by retracted values. NULL if a key has no value. Raises
+    `InvalidData` for an impossible division.
     """
     if pa.types.is_decimal128(column.type):
         return _products(column, actions, _DecimalArithmetic(column_name, column.type))
@@ -281,8 +282,8 @@ def _decimal_sums(
 ) -> pa.Array:
     """The sums of decimals. NULL if a key has no value or the last step overflows. After a step
     that overflows, the next value begins a new sum. Sums in which no step can overflow are computed
-    together, the others step by step. Raises `NumericOverflow` in a case in which Java returns a
-    number that is too large for the type.
+    together, and the others step by step. Raises `NumericOverflow` where Java returns a number that
+    is too large for the type.
     """
     ordered = actions.ordered
     type_ = column.type
@@ -376,7 +377,9 @@ class _Arithmetic:
         if not new:
             raise self._no_quotient(held, new)
         floor = held // new
-        if floor * new != held and (held < 0) != (new < 0):
+        is_exact = floor * new == held
+        is_negative = (held < 0) != (new < 0)
+        if is_negative and not is_exact:
             return floor + held.dtype.type(1)
         return floor
 
@@ -414,9 +417,8 @@ class _DecimalArithmetic(_Arithmetic):
 
     def times(self, held: int, new: int) -> int | None:
         product = (abs(held * new) + self._one // 2) // self._one
-        if (held < 0) != (new < 0):
-            product = -product
-        return self._fitting(product)
+        has_other_sign = (held < 0) != (new < 0)
+        return self._fitting(-product if has_other_sign else product)
 
     def over(self, held: int, new: int) -> int | None:
         if not new:
@@ -425,9 +427,8 @@ class _DecimalArithmetic(_Arithmetic):
         if 10**128 % divisor:  # the quotient has infinitely many digits
             raise self._no_decimal_quotient(held, new)
         quotient = (2 * abs(held) * self._one + abs(new)) // (2 * abs(new))
-        if (held < 0) != (new < 0):
-            quotient = -quotient
-        return self._fitting(quotient)
+        has_other_sign = (held < 0) != (new < 0)
+        return self._fitting(-quotient if has_other_sign else quotient)
 
     def _no_decimal_quotient(self, held: int, new: int) -> InvalidData:
         return self._no_quotient(_decimal(held, self._scale), _decimal(new, self._scale))
@@ -449,10 +450,11 @@ def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) ->
             ordered.key_of[places].tolist(), codes[places].tolist(), values, strict=True
         ):
             held = products[key]
-            if code == merge_order.SET or (held is None and code != merge_order.RETRACT):
+            if code == merge_order.SET:
                 products[key] = value
-            elif held is not None and code == merge_order.RETRACT:
-                products[key] = arithmetic.over(held, value)
-            elif held is not None:
-                products[key] = arithmetic.times(held, value)
+            elif code == merge_order.RETRACT:
+                if held is not None:
+                    products[key] = arithmetic.over(held, value)
+            else:
+                products[key] = value if held is None else arithmetic.times(held, value)
     return arithmetic.store(products, column.type)

@@ -34,8 +34,8 @@ def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: b
         column: the texts.
         actions: what each row does to the column.
         delimiter: what stands between two texts.
-        distinct: The first text of a key stays as it is. Of its other texts, only parts that are
-            new are added.
+        distinct: whether parts that a key has already are left out of its later texts. The first
+            text of a key stays as it is.
     """
     actions = actions.since_set
     ordered = actions.ordered
@@ -127,9 +127,9 @@ def collected(
     Args:
         column: the lists.
         actions: what each row does to the column.
-        distinct: Each element is collected once.
-        older_first: The list of an older row is put before the others, as in Java if the column
-            ignores retractions.
+        distinct: whether each element is collected only once.
+        older_first: whether the list of an older row is put before the others, as in Java if the
+            column ignores retractions.
     """
     actions = actions.since_set
     valid = actions.valid(column)
@@ -175,7 +175,7 @@ def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> 
         elif code == merge_order.RETRACT:
             retracted = [numbers[position] for position in new]
             held_by_key[key] = [
-                position for position in held if not _removed(retracted, numbers[position])
+                position for position in held if not _remove(retracted, numbers[position])
             ]
         elif code == merge_order.OUT_OF_ORDER and older_first:
             held_by_key[key] = _joined_once(new, held, numbers)
@@ -190,7 +190,7 @@ def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> 
     )
 
 
-def _removed(numbers: list[int], number: int) -> bool:
+def _remove(numbers: list[int], number: int) -> bool:
     """Removes the number from the list. Returns whether it was there."""
     if number not in numbers:
         return False
@@ -243,8 +243,8 @@ def _left_once(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags
 
 
 def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
-    """The entries of a key's maps. Of entries with the same map key, the last counts, and it stands
-    where the first stood. An entry of an older row counts only if no newer row has its map key.
+    """The entries of a key's maps. Of the entries with the same map key, the last one stays, in the
+    place of the first one. The entry of an older row stays only if no newer row has its map key.
     """
     actions = actions.since_set
     valid = actions.valid(column)
@@ -266,11 +266,12 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
 
 
 def _since_retract(codes: ActionCodes, starts: Ints) -> tuple[Ints, Flags]:
-    """Where equal elements, which begin at `starts`, continue after the last RETRACT of them.
+    """Finds the elements after the last RETRACT. Equal elements stand together, and begin at
+    `starts`.
 
     Returns:
-        For each start, the first place after that RETRACT, or -1; and for each place, whether it
-        comes after that RETRACT.
+        For each start, the first place after the last RETRACT of these equal elements, or -1 if
+        there is none. Then, for each place, whether it comes after that RETRACT.
     """
     places = np.arange(len(codes))
     is_retract = codes == merge_order.RETRACT
@@ -288,8 +289,8 @@ def _equal_together(numbers: Ints, keys: Ints) -> tuple[Ints, Ints]:
     """Puts equal elements of one key together.
 
     Returns:
-        The order that does so, in which equal elements stay in their own order; and the places in
-        it where equal elements begin.
+        The order that puts them together, in which equal elements stay in their own order. Then the
+        places in this order where equal elements begin.
     """
     order = np.lexsort((numbers, keys))
     return order, starts_of_equal([keys[order], numbers[order]])
@@ -324,32 +325,35 @@ def _offsets(keys: Ints, key_count: int) -> pa.Array:
     return pa.array(np.concatenate(([0], ends)).astype(np.int32))
 
 
-def equality_numbers(values: pa.Array, *, plain: bool = False) -> Ints:
+def equality_numbers(values: pa.Array, *, as_rows: bool = False) -> Ints:
     """A number for each value, the same for equal values; NULL equals NULL.
 
     Args:
         values: values of any type.
-        plain: Values are compared as Java compares rows: NaN equals nothing, -0.0 equals 0.0, maps
-            have no order, and lists and maps that hold NULL equal no other.
+        as_rows: whether values are compared as Java compares rows. Then NaN equals nothing, -0.0
+            equals 0.0, maps have no order, and lists and maps that hold NULL equal no other.
     """
     type_ = values.type
     if pa.types.is_struct(type_):
-        return _struct_numbers(values, plain=plain)
+        return _struct_numbers(values, as_rows=as_rows)
     if pa.types.is_nested(type_):
-        return _list_numbers(values, plain=plain)
-    is_nan = pc.is_nan(values) if plain and pa.types.is_floating(type_) else None
+        return _list_numbers(values, as_rows=as_rows)
+    is_nan = None
     if pa.types.is_floating(type_):
-        floats = pc.add(values, 0.0).cast(type_) if plain else values
+        floats = values
+        if as_rows:
+            is_nan = pc.is_nan(values)
+            floats = pc.add(values, 0.0).cast(type_)  # turns -0.0 into 0.0
         values = pa.array(ranks(floats), mask=nulls(values))
     encoded = values.dictionary_encode(null_encoding="encode")
     numbers: Ints = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     return numbers if is_nan is None else _unlike(numbers, is_nan)
 
 
-def _struct_numbers(values: pa.Array, *, plain: bool) -> Ints:
+def _struct_numbers(values: pa.Array, *, as_rows: bool) -> Ints:
     """As `equality_numbers`, for structs. Equal structs have equal members."""
     members = [
-        equality_numbers(values.field(position), plain=plain)
+        equality_numbers(values.field(position), as_rows=as_rows)
         for position in range(values.type.num_fields)
     ]
     words = np.stack(members, 1)
@@ -357,22 +361,24 @@ def _struct_numbers(values: pa.Array, *, plain: bool) -> Ints:
     return _word_numbers(words.ravel(), np.arange(len(values) + 1) * words.shape[1], None)
 
 
-def _list_numbers(values: pa.Array, *, plain: bool) -> Ints:
+def _list_numbers(values: pa.Array, *, as_rows: bool) -> Ints:
     """As `equality_numbers`, for lists and maps."""
     is_map = pa.types.is_map(values.type)
     children = [values.keys, values.items] if is_map else [values.values]
-    words = np.stack([equality_numbers(child, plain=plain) for child in children], 1)
+    words = np.stack([equality_numbers(child, as_rows=as_rows) for child in children], 1)
     bounds = values.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-    if plain:
+    if as_rows:
         words[:, -1] = _unlike(words[:, -1], children[-1].is_null())
-    if plain and is_map:
+    if as_rows and is_map:
         map_of_entry = np.repeat(np.arange(len(values)), np.diff(bounds))
         words = words[np.lexsort((words[:, 0], map_of_entry))]
     return _word_numbers(words.ravel(), bounds * len(children), nulls(values))
 
 
 def _unlike(numbers: Ints, is_unlike: pa.Array) -> Ints:
-    """The numbers; but wherever `is_unlike` is true, a number that no other value has."""
+    """The numbers. Where `is_unlike` is true, they are replaced by numbers that no other value
+    has.
+    """
     replaced = is_unlike.fill_null(False).to_numpy(zero_copy_only=False)
     return np.where(replaced, -2 - np.arange(len(numbers)), numbers)
 

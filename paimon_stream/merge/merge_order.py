@@ -46,7 +46,7 @@ def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def nulls(column: pa.Array) -> Flags | None:
-    """Where the column is NULL; None if nowhere."""
+    """For each row, whether the column is NULL; None if no row is."""
     if not column.null_count:
         return None
     is_null: Flags = column.is_null().to_numpy(zero_copy_only=False)
@@ -58,7 +58,7 @@ def sort_columns(column: pa.Array, *, descending: bool = False) -> list[SortColu
 
     Args:
         column: values of any type but a nested one.
-        descending: The greatest value comes first; NULL still comes before all values.
+        descending: whether the greatest value comes first. NULL still comes before all values.
 
     Raises:
         UnsupportedFeature: for nested types.
@@ -251,7 +251,7 @@ class OrderedRows:
         )
 
     def of_lowest_levels(self, levels: Ints) -> "OrderedRows":
-        """All rows on level 0. Of a key's rows on levels from 1 on, only those on the lowest of its
+        """All rows on level 0, and of each key's rows on higher levels those on the lowest of these
         levels. `levels` has the level of each row of the table.
         """
         wanted = (levels[self.order] <= 0) | self._on_lowest(levels, from_level=1)
@@ -291,10 +291,12 @@ def in_merge_order(spec: MergeSpec, table: pa.Table) -> OrderedRows:
     sequence = flat(table.column(SEQUENCE)).to_numpy(zero_copy_only=False)
     order = _order([*keys, *sequence_fields], sequence)
     starts = starts_of_equal([key[order] for key in keys])
-    # Rows can be equal only if a key has several and numbers do not all ascend.
+    # Rows can be equal only if a key has several rows and the numbers do not all ascend.
     has_several = len(starts) < len(order)
-    if has_several and not (sequence[1:] > sequence[:-1]).all():
-        order = _first_given_last(order, [*keys, *sequence_fields, sequence])
+    if has_several:
+        all_ascend = (sequence[1:] > sequence[:-1]).all()
+        if not all_ascend:
+            order = _first_given_last(order, [*keys, *sequence_fields, sequence])
     return OrderedRows(
         order, starts, flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order]
     )
@@ -391,8 +393,8 @@ class RowActions:
         """For each row along the order, the last earlier place of its key where `wanted` is true,
         or -1.
         """
-        # The running maximum of the wanted places, moved by one row, so that a row does not find
-        # itself. It may come from an earlier key.
+        # The running maximum of the wanted places is moved by one row, so that a row does not find
+        # itself. The place that is found may belong to an earlier key.
         places = np.full(len(wanted), -1)
         np.maximum.accumulate(np.where(wanted, np.arange(len(wanted)), -1)[:-1], out=places[1:])
         return np.where(places < self.ordered.starts[self.ordered.key_of], -1, places)

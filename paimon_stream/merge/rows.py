@@ -56,7 +56,8 @@ def partially_updated(spec: MergeSpec, table: pa.Table, ordered: OrderedRows) ->
     `InvalidData`.
     """
     adds = ~ordered.retracts
-    if not (adds.all() or spec.ignore_delete or spec.remove_on_delete or spec.groups):
+    accepts_deletes = spec.ignore_delete or spec.remove_on_delete or bool(spec.groups)
+    if not accepts_deletes and not adds.all():
         raise InvalidData(
             "has the merge engine partial-update and got -U or -D rows, which it does not accept as it is. "
             "Filter them out, or set ignore-delete, or partial-update.remove-record-on-delete, or sequence groups."
@@ -119,8 +120,8 @@ def _group(group: SequenceGroup, arrays: dict[str, pa.Array], ordered: OrderedRo
 
 
 def _newer(group: _Group, ordered: OrderedRows, resets: Flags) -> Flags:
-    """Whether a row is not older than the newest earlier row of its key. Only rows from the key's
-    last reset on are compared. `resets` are the rows that replace the whole row.
+    """For each row, whether it is not older than the newest earlier row of its key. Rows before the
+    key's last reset are not compared. `resets` says which rows replace the whole row.
     """
     begins = resets.copy()
     begins[ordered.starts] = True
@@ -136,9 +137,9 @@ def _newer(group: _Group, ordered: OrderedRows, resets: Flags) -> Flags:
 
 def _removing(groups: Iterable[_Group], ordered: OrderedRows) -> Flags:
     """Which -D rows remove their row: those that are not older in a group with `deletes`. With one
-    such group, the first pass finds all removals. With several, a removal resets the other groups,
-    so the later rows are checked again. Each pass makes at least one more removal of every key
-    certain, and usually a few passes are enough.
+    such group, the first pass finds all removals. With several such groups, a removal resets the
+    other groups, so the later rows are checked again. Each pass makes at least one more removal of
+    every key certain, and usually a few passes are enough.
     """
     deleting = [group for group in groups if group.deletes]
     removals = np.zeros(len(ordered.order), np.bool_)
@@ -167,7 +168,7 @@ class _PartialUpdate:
     """
 
     def __init__(self, ordered: OrderedRows, counted: Flags, removing: Flags) -> None:
-        """`counted` are the rows that are not ignored, `removing` those that remove the row."""
+        """`counted` says which rows are not ignored. `removing` says which rows remove the row."""
         self._ordered = ordered
         self._counted = counted
         self._removing = removing
@@ -183,8 +184,8 @@ class _PartialUpdate:
         )
 
     def actions(self, codes: merge_order.ActionCodes) -> RowActions:
-        """The row actions with these codes; but rows that remove the row, or begin a key, have
-        `SET`.
+        """The row actions with these codes. A row that removes the row has `SET` instead. A row that
+        has two actions has `SET` first, and then its code.
         """
         codes = np.where(self._removing, merge_order.SET, codes)[self._places]
         codes[self._first_of_doubled] = merge_order.SET
@@ -194,11 +195,14 @@ class _PartialUpdate:
         """The row actions for the columns of a group."""
         ordered = self._ordered
         is_newer = _newer(group, ordered, self._removing)
+        changes_group = group.is_there & self._counted
         additions = np.where(is_newer, merge_order.ADD, merge_order.OUT_OF_ORDER)
-        codes = np.where(ordered.retracts, merge_order.RETRACT, additions)
-        codes = np.where(group.is_there & self._counted, codes, merge_order.SKIP)
-        newer_codes = np.where(is_newer, codes, merge_order.SKIP)
-        return _GroupActions(self.actions(codes), self.actions(newer_codes))
+        changes = np.where(ordered.retracts, merge_order.RETRACT, additions)
+        codes = np.where(changes_group, changes, merge_order.SKIP)
+        codes_of_newer = np.where(is_newer, codes, merge_order.SKIP)
+        return _GroupActions(
+            of_functions=self.actions(codes), of_others=self.actions(codes_of_newer)
+        )
 
 
 def _actions_of(name: str, rule: ColumnRule, group: _Group, actions: _GroupActions) -> RowActions:
@@ -210,10 +214,18 @@ def _actions_of(name: str, rule: ColumnRule, group: _Group, actions: _GroupActio
     return others
 
 
-MergedRows = tuple[pa.Table, pa.Table | None, Ints]
-"""The rows to write; the rows of the changelog, None if there is none; and the positions of the
-rows that were looked up. Rows come by key.
-"""
+class MergedRows(NamedTuple):
+    """The result of a merge for a compaction. Rows come by key.
+
+    Attributes:
+        rows: the rows to write.
+        changelog: the rows of the changelog; None if there is no changelog.
+        looked_up: the positions, in the input, of the rows that were looked up.
+    """
+
+    rows: pa.Table
+    changelog: pa.Table | None
+    looked_up: Ints
 
 
 def merge_rows(
@@ -230,10 +242,10 @@ def merge_rows(
         rows: The rows, in any order. They have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and
             at least the table's columns in `spec.needed`. Of rows with equal sequence numbers, the
             row that comes *first* here is the newer one.
-        keep_deletes: whether a -U or -D row that is the result of a key is kept, as for a flush,
-            and for a compaction above older levels. Otherwise the key is left out.
-        levels: the levels of the rows' files, which a spec with `lookup` needs. None: all are on
-            level 0. Of a key's rows from level 1 on, only those on the lowest level count.
+        keep_deletes: whether a -U or -D row that is the result of a key stays, as in a flush, or in
+            a compaction above older levels. Otherwise the key is left out.
+        levels: the levels of the rows' files, which a spec with `lookup` needs; None if all are on
+            level 0. Of a key's rows above level 0, only those on the lowest level count.
 
     Returns:
         The merged rows, sorted by key, with the same columns. Columns that are not the table's come
@@ -246,7 +258,7 @@ def merge_rows(
     ordered = in_merge_order(spec, table)
     if not len(ordered.order):
         return table
-    # The engine merges these keys, even if only one of their rows counts.
+    # The engine merges the rows of these keys, even if only one of the rows counts.
     has_several = ordered.sizes > 1
     if spec.lookup and levels is not None and has_several.any():
         ordered = ordered.of_lowest_levels(levels)
@@ -282,7 +294,7 @@ def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
 
 
 def results(
-    spec: MergeSpec, table: pa.Table, ordered: OrderedRows, by_engine: Flags
+    spec: MergeSpec, table: pa.Table, ordered: OrderedRows, is_merged: Flags
 ) -> tuple[pa.Table, Ints]:
     """Merges the rows of each key.
 
@@ -290,8 +302,8 @@ def results(
         spec: how rows are merged.
         table: the rows.
         ordered: the same rows in merge order.
-        by_engine: for each key, whether the engine merges it. The result of any other key is its only
-            row.
+        is_merged: for each key, whether the engine merges its rows. The result of any other key is
+            its only row.
 
     Returns:
         One row for each key that has a result, in key order, and the positions of these keys.
@@ -299,45 +311,46 @@ def results(
     Raises:
         InvalidData: for deletes that the table's engine does not accept.
     """
-    if not by_engine.any():
-        return table.take(pa.array(ordered.order[ordered.starts])), np.arange(len(by_engine))
+    if not is_merged.any():
+        return table.take(pa.array(ordered.order[ordered.starts])), np.arange(len(is_merged))
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
-        return _folded(spec, table, ordered, by_engine), np.arange(len(by_engine))
+        return _folded(spec, table, ordered, is_merged), np.arange(len(is_merged))
     if spec.engine == FIRST_ROW:
-        chosen = _first_rows(spec, ordered, by_engine)
+        chosen = _first_rows(spec, ordered, is_merged)
     else:
-        chosen = _last_rows(spec, ordered, by_engine)
+        chosen = _last_rows(spec, ordered, is_merged)
     keys = np.flatnonzero(chosen >= 0)
     return table.take(pa.array(ordered.order[chosen[keys]])), keys
 
 
-def _folded(spec: MergeSpec, table: pa.Table, ordered: OrderedRows, by_engine: Flags) -> pa.Table:
-    """One row per key, in key order. Rows of keys that have only one stay as they are."""
+def _folded(spec: MergeSpec, table: pa.Table, ordered: OrderedRows, is_merged: Flags) -> pa.Table:
+    """One row per key, in key order. The row of a key that is not merged stays as it is."""
     merge_columns = _aggregated if spec.engine == AGGREGATION else partially_updated
-    columns = merge_columns(spec, table, ordered.select(by_engine[ordered.key_of]))
-    alone = table.take(pa.array(ordered.order[ordered.starts[~by_engine]]))
-    positions = np.empty(len(by_engine), np.int64)
-    positions[~by_engine] = np.arange(alone.num_rows)
-    positions[by_engine] = alone.num_rows + np.arange(len(by_engine) - alone.num_rows)
-    rows = pa.concat_tables([alone, pa.Table.from_arrays(columns, schema=table.schema)])
+    columns = merge_columns(spec, table, ordered.select(is_merged[ordered.key_of]))
+    unmerged = table.take(pa.array(ordered.order[ordered.starts[~is_merged]]))
+    positions = np.empty(len(is_merged), np.int64)
+    positions[~is_merged] = np.arange(unmerged.num_rows)
+    positions[is_merged] = unmerged.num_rows + np.arange(len(is_merged) - unmerged.num_rows)
+    rows = pa.concat_tables([unmerged, pa.Table.from_arrays(columns, schema=table.schema)])
     return rows.combine_chunks().take(pa.array(positions))
 
 
-def _last_rows(spec: MergeSpec, ordered: OrderedRows, by_engine: Flags) -> Ints:
+def _last_rows(spec: MergeSpec, ordered: OrderedRows, is_merged: Flags) -> Ints:
     """Deduplicate: the place of each key's last row."""
     if not spec.ignore_delete or not ordered.retracts.any():
         return ordered.ends - 1
-    return np.where(by_engine, ordered.last(~ordered.retracts), ordered.starts)
+    return np.where(is_merged, ordered.last(~ordered.retracts), ordered.starts)
 
 
-def _first_rows(spec: MergeSpec, ordered: OrderedRows, by_engine: Flags) -> Ints:
-    """First-row: the place of each key's first row, -1 if it has none that adds."""
-    if not spec.ignore_delete and (ordered.retracts & by_engine[ordered.key_of]).any():
+def _first_rows(spec: MergeSpec, ordered: OrderedRows, is_merged: Flags) -> Ints:
+    """First-row: the place of each key's first row that adds, -1 if it has no such row."""
+    has_deletes = (ordered.retracts & is_merged[ordered.key_of]).any()
+    if has_deletes and not spec.ignore_delete:
         raise InvalidData(
             "has the merge engine first-row and got -U or -D rows, which it does not accept. "
             "Filter them out, or set the option ignore-delete."
         ).of_table(spec.table, subject=True)
-    return np.where(by_engine, ordered.first(~ordered.retracts), ordered.starts)
+    return np.where(is_merged, ordered.first(~ordered.retracts), ordered.starts)
 
 
 def _aggregated(spec: MergeSpec, table: pa.Table, ordered: OrderedRows) -> list[pa.Array]:
@@ -365,18 +378,20 @@ class Comparison:
     Attributes:
         spec: how rows are merged.
         level: the level that the merged rows are written to.
-        known: a key's old row is its row on the lowest level that is at least this one. A key
-            without a row below this level has not changed.
+        old_from_level: rows on this level and on higher ones are old: the changelog has had them.
+            The old row of a key is the one on the lowest of these levels. A key without a row on a
+            lower level has not changed.
         looks_up: whether the input has rows of higher levels to be looked up. The engine then also
             merges a key that has one row, as in Java.
-        logs: Whether there is a changelog.
-        compared: an update counts if one of these columns differs; None: every update counts.
-        deletes_older: Whether the rows that were looked up are to be deleted in their files.
+        logs: whether there is a changelog.
+        compared: an update is logged only if one of these columns differs; None if every update is
+            logged.
+        deletes_older: whether the rows that were looked up are to be deleted in their files.
     """
 
     spec: MergeSpec
     level: int
-    known: int
+    old_from_level: int
     looks_up: bool
     logs: bool
     compared: tuple[str, ...] | None = None
@@ -390,7 +405,7 @@ class Comparison:
         Args:
             rows: the rows of a bucket, in any order.
             levels: the levels of the rows' files.
-            keep_deletes: Whether a key whose result is a -U or -D row keeps it.
+            keep_deletes: whether a -U or -D row that is the result of a key stays.
 
         Raises:
             InvalidData: for deletes that the table's engine does not accept.
@@ -402,25 +417,31 @@ class Comparison:
                 ordered.any(levels[ordered.order] <= self.level)[ordered.key_of]
             )
         if not len(ordered.order):
-            return table.slice(0, 0), None, ordered.order
+            return MergedRows(table.slice(0, 0), None, ordered.order)
         looked_up = ordered.order[:0]
         if self.looks_up:
             looked_up = ordered.order[levels[ordered.order] > self.level]
-        before = ordered.of_level(levels, self.known)
-        is_changed = ordered.any(levels[ordered.order] < self.known)
+        before = ordered.of_level(levels, self.old_from_level)
+        is_changed = ordered.any(levels[ordered.order] < self.old_from_level)
+        changelog = None
         if self.spec.engine == FIRST_ROW and self.looks_up:
             merged, new = self._first_rows(table, ordered, levels, before)
-            return merged, new if self.logs else None, looked_up
+            if self.logs:
+                changelog = new
+            return MergedRows(merged, changelog, looked_up)
         counted = ordered.of_lowest_levels(levels) if self.spec.lookup else ordered
         merged, keys = results(self.spec, table, counted, (ordered.sizes > 1) | self.looks_up)
-        log = self._log(table, merged, keys, before, is_changed) if self.logs else None
-        return merged if keep_deletes else without_deletes(merged), log, looked_up
+        if self.logs:
+            changelog = self._log(table, merged, keys, before, is_changed)
+        if not keep_deletes:
+            merged = without_deletes(merged)
+        return MergedRows(merged, changelog, looked_up)
 
     def _first_rows(
         self, table: pa.Table, ordered: OrderedRows, levels: Ints, before: Ints
     ) -> tuple[pa.Table, pa.Table]:
-        """First-row: the merged rows of keys that have no row on a higher level, and those of them
-        whose keys had no row before.
+        """First-row: the merged rows of keys that have no row on a higher level. Then, for the
+        changelog, the merged rows of keys that had no row before.
         """
         merging = ordered.select(levels[ordered.order] <= self.level)
         has_several = np.ones(len(merging.starts), np.bool_)
@@ -432,7 +453,7 @@ class Comparison:
     def _log(
         self, table: pa.Table, merged: pa.Table, keys: Ints, before: Ints, changed: Flags
     ) -> pa.Table:
-        """The changelog: for each changed key -U and +U, or +I, or -D, or nothing.
+        """The changelog. A changed key has a -U and a +U in it, or a +I, or a -D, or nothing.
 
         Args:
             table: all rows.
@@ -443,23 +464,25 @@ class Comparison:
         """
         merged_of_key = np.full(len(before), -1)
         merged_of_key[keys] = np.arange(len(keys))
-        is_now = np.zeros(len(before), np.bool_)
-        is_now[keys] = adding(merged)
-        was = before >= 0
+        has_row = np.zeros(len(before), np.bool_)
+        has_row[keys] = adding(merged)
+        had_row = before >= 0
         # A key whose old row is a delete had no row.
-        was[was] = adding(table.select([KIND]).take(pa.array(before[was])))
-        is_update = changed & was & is_now
+        had_row[had_row] = adding(table.select([KIND]).take(pa.array(before[had_row])))
+        is_update = changed & had_row & has_row
         if self.compared is not None:
             old = table.take(pa.array(before[is_update]))
             new = merged.take(pa.array(merged_of_key[is_update]))
             # Of the updates, only those stay that change one of these columns.
             is_update[is_update] = _differ(old, new, self.compared)
-        retracted = np.flatnonzero(is_update | (changed & was & ~is_now))
-        added = np.flatnonzero(is_update | (changed & is_now & ~was))
+        is_delete = changed & had_row & ~has_row
+        is_insert = changed & has_row & ~had_row
+        retracted = np.flatnonzero(is_update | is_delete)
+        added = np.flatnonzero(is_update | is_insert)
         kinds = np.concatenate(
             (
-                np.where(is_now[retracted], specs.UPDATE_BEFORE, DELETE),
-                np.where(was[added], specs.UPDATE_AFTER, specs.INSERT),
+                np.where(has_row[retracted], specs.UPDATE_BEFORE, DELETE),
+                np.where(had_row[added], specs.UPDATE_AFTER, specs.INSERT),
             )
         )
         rows = pa.concat_tables(
@@ -468,7 +491,7 @@ class Comparison:
                 merged.take(pa.array(merged_of_key[added])),
             ]
         )
-        # By key, the retracted row before the added one.
+        # The rows come by key. The retracted row of a key comes before its added row.
         order = np.argsort(np.concatenate((2 * retracted, 2 * added + 1)))
         rows = rows.combine_chunks().take(pa.array(order))
         field = table.schema.field(KIND)
@@ -482,6 +505,6 @@ def _differ(old: pa.Table, new: pa.Table, columns: Iterable[str]) -> Flags:
     is_different = np.zeros(rows, np.bool_)
     for name in columns:
         values = pa.concat_arrays([flat(old.column(name)), flat(new.column(name))])
-        numbers = equality_numbers(values, plain=True)
+        numbers = equality_numbers(values, as_rows=True)
         is_different |= numbers[:rows] != numbers[rows:]
     return is_different

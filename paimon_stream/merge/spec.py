@@ -63,9 +63,9 @@ class ColumnRule:
     """How a column is merged.
 
     Attributes:
-        function: one of `FUNCTIONS`, or `key`, or `non_null` (each value but NULL replaces the
-            last), or `of_group` (the value in the row that the group chooses).
-        ignore_retract: Whether -U and -D rows leave the column as it is.
+        function: one of `FUNCTIONS`, or `key`, or `non_null` (each value that is not NULL replaces
+            the one before), or `of_group` (the value in the row that the group chooses).
+        ignore_retract: whether -U and -D rows leave the column as it is.
         distinct: whether listagg and collect keep only one of equal elements.
         delimiter: what listagg puts between texts.
         group: the position of the column's sequence group in `MergeSpec.groups`; None if it is in
@@ -126,7 +126,7 @@ class SequenceGroup:
     Attributes:
         ordering: the columns that order the updates. A row changes the group only if its values in
             these columns are not smaller than those that the merged row has, and not all NULL.
-        deletes: Whether a -D that would change the group deletes the row.
+        deletes: whether a -D that would change the group deletes the row.
     """
 
     ordering: tuple[str, ...]
@@ -135,19 +135,19 @@ class SequenceGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeSpec:
-    """What `merge_rows` has to know. `MergeSpec.of` reads it from a table's options.
+    """The rules by which `merge_rows` merges. `MergeSpec.of` reads them from a table's options.
 
     Attributes:
         table: the table, for messages.
         engine: the option `merge-engine`.
         keys: the key columns in key order, without the partition columns.
         sequence_fields: the columns of `sequence.field`.
-        descending: Whether the row with the smallest sequence fields is the newest.
-        ignore_delete: Whether -U and -D rows are left out.
-        remove_on_delete: Whether a -D removes the row of its key.
-        lookup: Whether compactions look up older values. A row from level 1 on then includes
-            everything that older levels have of its key, and stands for them (semantics.md §6.6).
-        rules: How each column is merged. Empty for deduplicate and first-row, which take whole
+        descending: whether the row with the smallest sequence fields is the newest.
+        ignore_delete: whether -U and -D rows are left out.
+        remove_on_delete: whether a -D removes the row of its key.
+        lookup: whether compactions look up older values. Then a row above level 0 includes what
+            older levels have of its key, and replaces their rows (semantics.md §6.6).
+        rules: how each column is merged. Empty for deduplicate and first-row, which take whole
             rows.
         groups: the sequence groups.
     """
@@ -181,8 +181,8 @@ class MergeSpec:
         return _OptionReader(schema, options, table).spec()
 
     def needed(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """These columns, and then the columns that are needed to merge them: keys, sequence fields,
-        ordering columns of groups.
+        """These columns, and then the other columns that are needed to merge them: keys, sequence
+        fields, and ordering columns of groups.
         """
         needed = dict.fromkeys(columns)
         needed |= dict.fromkeys((*self.keys, *self.sequence_fields))
@@ -428,7 +428,8 @@ class _OptionReader:
         groups: list[SequenceGroup] = []
         group_of: dict[str, int] = {}
         for key in sorted(self._options):
-            if not (key.startswith(_FIELDS) and key.endswith(_SEQUENCE_GROUP)):
+            is_group = key.startswith(_FIELDS) and key.endswith(_SEQUENCE_GROUP)
+            if not is_group:
                 continue
             ordering = self._columns(key, key[len(_FIELDS) : -len(_SEQUENCE_GROUP)].split(","))
             for name in ordering:
@@ -440,12 +441,12 @@ class _OptionReader:
             if len(set(members)) < len(members):
                 raise self._wrong(key, "names a column twice")
             for name in (*members, *ordering):
-                # This group gets the next position.
-                if group_of.get(name, len(groups)) != len(groups):
+                position = len(groups)  # that of this group
+                if group_of.get(name, position) != position:
                     raise self._wrong(key, f"names {name!r}, which is in another sequence group")
                 if name in self._schema.primary_keys:
                     raise self._wrong(key, f"names {name!r}, which is in the primary key")
-                group_of[name] = len(groups)
+                group_of[name] = position
             groups.append(SequenceGroup(ordering=ordering))
         return tuple(groups), group_of
 

@@ -1,6 +1,6 @@
 """The reporters, which are informed of each batch: functions, the log, and the metrics of commits.
 The metrics have the names of Java Paimon's group `commit`, and names of this package (semantics.md
-§14). Of durations, the newest values are kept for their distribution, as in Java Paimon's
+§14). The newest durations are held, because their distribution is shown, as in Java Paimon's
 histograms.
 """
 
@@ -32,8 +32,8 @@ from paimon_stream.storage.together import KINDS
 _LOG = logging.getLogger(__name__)
 
 PARTS: Final = ("count", "min", "max", "mean", "p50", "p95", "p99")
-"""What a distribution says. `count` counts all values ever added; the other parts describe the
-newest values.
+"""The parts of a distribution. `count` counts all values that were ever added. The other parts
+describe the newest values.
 """
 
 
@@ -225,8 +225,8 @@ class CommitMetrics:
 LOGGER_NAME: Final = "paimon_stream"
 
 Reporter = Callable[[CommitReport], object]
-"""Called once per batch after its commit, in the driver's thread that committed; also for empty and
-replayed ones.
+"""Called once per batch after its commit, in the driver's thread that committed. It is also called
+for empty batches and for batches that were replayed.
 """
 
 _EXTRA: Final = {
@@ -255,8 +255,8 @@ def report_to_all(
     goes on: the snapshot is already published, and a failure after that must not fail the batch.
 
     Args:
-        reporters: those to call, in order.
-        report: of the batch.
+        reporters: the reporters, in the order in which they are called.
+        report: the report of the batch.
         failing: the ids of the reporters that raised at the previous batch. Their next failure is
             logged only at level DEBUG. This call updates the set.
     """

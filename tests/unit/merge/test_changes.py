@@ -49,7 +49,9 @@ def test_an_update_counts_if_a_value_differs_for_java(
     type_: pa.DataType, before: Any, after: Any, equal: bool
 ) -> None:
     spec = MergeSpec(table="t", engine="deduplicate", keys=("k",), lookup=True, rules={})
-    how = Comparison(spec=spec, level=5, known=1, looks_up=True, logs=True, compared=("k", "v"))
+    how = Comparison(
+        spec=spec, level=5, old_from_level=1, looks_up=True, logs=True, compared=("k", "v")
+    )
     schema = pa.schema([("k", pa.int32()), ("v", type_), (SEQUENCE, pa.int64()), (KIND, pa.int8())])
     rows = pa.table([[1, 1], pa.array([before, after], type_), [0, 1], [0, 0]], schema=schema)
     _, log, _ = how.merged(rows.to_batches(), np.array([5, 0]), keep_deletes=False)
