@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 # Loaded when first used: every Python worker imports parts of this package, and needs no committer
-#     and no Avro.
+# and no Avro.
 _HOMES = {
     "CommitMessage": "paimon_stream.format.commit_message",
     "CommitReport": "paimon_stream.commit.report",

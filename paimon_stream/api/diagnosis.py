@@ -50,13 +50,13 @@ class Diagnosis(Report):
             another query.
         explanation: for people.
         cure: what to do; None if there is nothing to do.
-        option: the key of the option that would let the stream continue.
+        option: the key of the option that would let the stream continue; None if there is none.
         notes: each is a reason to look before a restart.
         known: the other streams of the table if this one is not safe.
         other_users: other commit users under which the query is registered in this table.
-        history: each text says which batches of the stream a rollback or fast forward has removed,
-            which note of that cannot be read, or which batches have left nothing. They say nothing
-            of the restart.
+        history: which batches of the stream a rollback or fast forward has removed, which notes
+            about removals cannot be read, and which batches have left nothing. These texts have no
+            bearing on the restart.
     """
 
     user: str
@@ -79,46 +79,53 @@ class Diagnosis(Report):
     history: tuple[str, ...] = ()
 
 
+class VerdictInWords(NamedTuple):
+    """The name of a verdict on a batch, and what the sink then does."""
+
+    name: str
+    explanation: str
+
+
 def in_words(
     verdict: Verdict,
-    number: int,
+    batch_id: int,
     *,
     replayed: bool,
-) -> tuple[str, str]:
-    """The name of a verdict on a batch, and what the sink then does.
+) -> VerdictInWords:
+    """A verdict on a batch, for people.
 
     Args:
         verdict: the verdict of the judgement.
-        number: the id of the batch.
+        batch_id: the id of the batch.
         replayed: whether Spark had already planned the batch.
     """
     again = "Spark runs it again" if replayed else "Spark plans it when there are new rows"
     match verdict:
         case AlreadyCommitted(snapshot=Snapshot() as snapshot):
-            return (
+            return VerdictInWords(
                 "already committed",
-                f"Snapshot {snapshot.id} holds batch {number}. {again}; the sink skips it and goes on.",
+                f"Snapshot {snapshot.id} holds batch {batch_id}. {again}; the sink skips it and goes on.",
             )
         case AlreadyCommitted():
-            return (
+            return VerdictInWords(
                 "already committed",
-                f"The files of batch {number} are in the table; its snapshot has expired. "
+                f"The files of batch {batch_id} are in the table; its snapshot has expired. "
                 f"{again}; the sink skips it and goes on.",
             )
         case Reuse(entry=entry):
             files = count(sum(len(message.new_files) for message in entry.messages), "file")
-            return (
+            return VerdictInWords(
                 "reuse",
-                f"A killed run prepared batch {number}, and did not commit it. "
+                f"A killed run prepared batch {batch_id}, and did not commit it. "
                 f"{again}; the sink commits {files} that it prepared and goes on.",
             )
         case Fresh(written_again=reason):
             unused = (
                 f" The sink does not use the files of a killed run: {reason}." if reason else ""
             )
-            return (
+            return VerdictInWords(
                 "fresh",
-                f"Batch {number} is not in the table. {again}; the sink writes it.{unused}",
+                f"Batch {batch_id} is not in the table. {again}; the sink writes it.{unused}",
             )
     raise AssertionError("unreachable")
 
@@ -131,12 +138,19 @@ _GIVE_THE_CHECKPOINT: Final = (
 )
 
 
-def of_checkpoint_kind(
+class Obstacle(NamedTuple):
+    """Why no query can be restarted from a checkpoint, and what to do."""
+
+    explanation: str
+    cure: str
+
+
+def obstacle_of(
     kind: Kind,
     path: str,
     newest_planned: int | None = None,
-) -> tuple[str, str]:
-    """Why no query can be restarted from a checkpoint, and what to do.
+) -> Obstacle:
+    """Why no query can be restarted from a checkpoint of this kind, and what to do.
 
     Args:
         kind: what is at the checkpoint's location.
@@ -146,46 +160,47 @@ def of_checkpoint_kind(
     """
     match kind:
         case Kind.MISSING:
-            return (
+            return Obstacle(
                 f"There is no checkpoint at {path}. {_NEW_QUERY_BEGINS}",
                 _GIVE_THE_CHECKPOINT,
             )
         case Kind.EMPTY:
-            return (
+            return Obstacle(
                 f"{path} is empty. {_NEW_QUERY_BEGINS}",
                 f"{_GIVE_THE_CHECKPOINT} Perhaps a volume is not mounted there.",
             )
         case Kind.OTHER:
-            return (
+            return Obstacle(
                 f"{path} is no checkpoint: it has no file metadata. {_NEW_QUERY_BEGINS}",
                 _GIVE_THE_CHECKPOINT,
             )
         case Kind.NO_METADATA:
-            return (
+            return Obstacle(
                 f"The checkpoint {path} lacks its file metadata. Spark would give the query a new id, and the sink "
                 "would not know its earlier batches.",
                 "Restore the file metadata. It holds the query's id, which the table's snapshots also name.",
             )
         case Kind.FILE:
-            return (
+            return Obstacle(
                 f"{path} is a file, not a folder. Spark cannot start from it.",
                 "Give the stream's checkpoint.",
             )
         case Kind.DAMAGED:
-            return (
+            return Obstacle(
                 f"{path} is missing, empty or damaged. Spark cannot start from this checkpoint.",
                 f"{_cure_of_damage(path, newest_planned)} Then run the doctor again.",
             )
-    return (
+    return Obstacle(
         f"{path} cannot be read from here, so the next batch of the stream is not known.",
         "Run the doctor where the checkpoint can be read. Or restart: in doubt, the sink writes nothing.",
     )
 
 
 def _cure_of_damage(path: str, newest_planned: int | None) -> str:
-    """What to do about a damaged file of a checkpoint."""
+    """What to do about a damaged file of a checkpoint. The arguments are those of `obstacle_of`."""
     folder, _, name = path.rpartition("/")
     parent, _, folder_name = folder.rpartition("/")
+    is_newest_plan = folder_name == "offsets" and name == str(newest_planned)
     if parent.endswith("/sources"):
         return (
             "Restore the file from a copy. It holds what the source gave to a batch. If there is no copy, start a new "
@@ -197,7 +212,7 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
             f"Keep offsets/{name}. Spark then runs batch {name} again with the same rows, and the sink skips it if "
             "the table holds it."
         )
-    if folder_name == "offsets" and name == str(newest_planned):
+    if is_newest_plan:
         return (
             "Restore the file from a copy. If there is no copy, find out whether the table holds batch "
             f"{name}: a snapshot of the stream's commit user has {name} as its identifier. Only if it does not, "
@@ -212,8 +227,8 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
 
 
 class _Removal(NamedTuple):
-    """A run that removed snapshots: the fields of `Removed` that all of them share. `millis` is 0
-    if it is not known.
+    """One run that removed snapshots: the fields that are equal in each `Removed` of the run.
+    `millis` is 0 if the time is not known.
     """
 
     millis: int
@@ -224,8 +239,8 @@ class _Removal(NamedTuple):
 
 
 def removals_in_words(removals: Removals, user: str) -> tuple[str, ...]:
-    """What the notes say of the batches of a commit user, the oldest first, one text for each
-    removal that removed some; then the notes that cannot be read.
+    """Texts about the batches of a commit user that were removed, one for each run that removed
+    some, the oldest run first; then a text for each note about removals that cannot be read.
     """
     by_removal: dict[_Removal, list[Removed]] = {}
     for removed in removals.removed:
@@ -246,6 +261,7 @@ def removals_in_words(removals: Removals, user: str) -> tuple[str, ...]:
 
 
 def _removal_in_words(removal: _Removal, removed: Sequence[Removed]) -> str:
+    """A sentence about a run, and about the snapshots of one stream that it removed."""
     target = "" if removal.target is None else f" to snapshot {removal.target.id}"
     verb = "has removed" if removal.ended else "had begun to remove, and did not end,"
     batches = _span("batch", "batches", {attempt.identifier for attempt in removed})
@@ -256,11 +272,13 @@ def _removal_in_words(removal: _Removal, removed: Sequence[Removed]) -> str:
 
 
 def _span(singular: str, plural: str, numbers: Collection[int | None]) -> str:
-    """The smallest and the largest number, with the word for one or for several."""
+    """The smallest and the largest number, after the word for one or for several."""
     known_numbers = [number for number in numbers if number is not None]
     first = min(known_numbers)
     last = max(known_numbers)
-    return f"{singular} {first}" if first == last else f"{plural} {first} to {last}"
+    if first == last:
+        return f"{singular} {first}"
+    return f"{plural} {first} to {last}"
 
 
 def cure_of(
@@ -276,8 +294,8 @@ def cure_of(
         checkpoint: the folder of the checkpoint that is judged.
         known_checkpoint: where the table says that the stream's checkpoint is; None if it does not
             say so.
-        other_users: the commit users under which the query is registered here, if the judged one is
-            new here.
+        other_users: the commit users under which the query is registered in this table, if the
+            commit user of the judged sink is new in it; else ().
     """
     if not isinstance(error, ReplayError | CommitLost):
         return _DO_WHAT_IT_SAYS
@@ -351,7 +369,7 @@ def _cure_of_cause(option: object, command: object) -> str | None:
 
 
 def listed(users: Sequence[str]) -> str:
-    """Commit users as part of a sentence."""
+    """Commit users as part of a sentence: each in quotes, with "or" between them."""
     return " or ".join(map(repr, users))
 
 
@@ -363,16 +381,18 @@ def judge_columns(
     """The schema changes since the stream's last batch that need a look before a restart.
 
     Args:
-        table: to which the stream writes.
+        table: the table to which the stream writes.
         last: the stream's newest snapshot; None if none is left.
-        done_millis: when Spark recorded its last batch as done (epoch milliseconds).
+        done_millis: when Spark recorded the stream's last batch as done, in epoch milliseconds;
+            None if that is not known.
 
     Raises:
         PaimonStreamError: what the sink would raise for the columns of that snapshot.
     """
     newest = table.schema
     if last is None:
-        if newest.id == 0 or done_millis is None or newest.time_millis <= done_millis:
+        was_never_changed = newest.id == 0
+        if was_never_changed or done_millis is None or newest.time_millis <= done_millis:
             return []
         return [
             f"The table's schema {newest.id} is younger than the stream's last batch, and no snapshot of that batch is "
@@ -397,15 +417,17 @@ def judge_columns(
 
 
 def _columns_note(earlier: TableSchema, table: Table, since: str) -> str | None:
-    """What an operator must know if the query has the columns of an `earlier` schema; None if
-    nothing. `since` begins the message of the error that the sink would raise.
+    """What an operator must know if the query has the columns of an `earlier` schema; None if there
+    is nothing to know. Raises the sink's error, with a message that begins with `since`.
     """
     try:
-        fit = require("paimon_stream.spark.schema_fit", "spark", "The check of a changed schema")
+        schema_fit = require(
+            "paimon_stream.spark.schema_fit", "spark", "The check of a changed schema"
+        )
     except MissingExtra:
         return "PySpark is not installed, so whether the columns of the query still fit is not known here."
     try:
-        grown: TableSchema = fit.check_earlier_columns(earlier, table)
+        grown: TableSchema = schema_fit.check_earlier_columns(earlier, table)
     except IncompatibleSchema as error:
         raise type(error)(
             f"{since}. If the query still has the columns of that batch, the sink raises: {error.message}",

@@ -18,7 +18,7 @@ from paimon_stream.api.diagnosis import (
     in_words,
     judge_columns,
     listed,
-    of_checkpoint_kind,
+    obstacle_of,
     removals_in_words,
 )
 from paimon_stream.api.inspection import Writer, writers_of
@@ -162,8 +162,8 @@ class _Others:
     """The other commit users whose sinks may be in one run with the judged sink.
 
     Attributes:
-        users: those that count as sinks of the same run.
-        apart: those of them that may instead be other names of the judged sink.
+        users: the commit users whose sinks count as sinks of the same run.
+        apart: the part of `users` that may instead be other names of the judged sink.
     """
 
     users: frozenset[str] = frozenset()
@@ -241,8 +241,8 @@ class _Doctor:
         """
         kind, path = checkpoint.kind()
         if kind in _UNUSABLE:
-            explanation, cure = of_checkpoint_kind(kind, path, checkpoint.planned_batch())
-            return (self._unusable(checkpoint.root, user, explanation, cure),)
+            obstacle = obstacle_of(kind, path, checkpoint.planned_batch())
+            return (self._unusable(checkpoint.root, user, obstacle.explanation, obstacle.cure),)
         query_id = checkpoint.query_id() or _NEW_QUERY
         users = self._users_of(query_id, names) if user is None else [user]
         renamed: list[str] = []
@@ -400,8 +400,9 @@ class _Doctor:
         if restart.is_stranger:
             return self._stranger(diagnosis, restart, notes)
         is_reset = diagnosis.verdict == CheckpointReset.__name__
-        is_of_other_query = restart.owner not in (None, restart.identity.query_id)
-        if is_reset and bool(diagnosis.other_users) and is_of_other_query:
+        user_is_of_other_query = restart.owner not in (None, restart.identity.query_id)
+        query_writes_as_others = bool(diagnosis.other_users)
+        if is_reset and user_is_of_other_query and query_writes_as_others:
             return self._two_streams(diagnosis, restart)
         if restart.kind is not Kind.QUERY:
             return self._beginner(diagnosis, restart.kind)
@@ -438,10 +439,10 @@ class _Doctor:
         """The error that the sink would raise if the users that are `apart` were no sinks of the
         query, as a sentence; empty if it would raise none.
         """
+        if not others.apart:
+            return ""
         try:
-            if others.apart:
-                # Only the error counts.
-                self._judge(restart, others.users - others.apart, self._refusals(restart))
+            self._judge(restart, others.users - others.apart, self._refusals(restart))
         except PaimonStreamError as error:
             users = " or ".join(map(repr, sorted(others.apart)))
             return (
@@ -498,7 +499,8 @@ class _Doctor:
             known_place = f" (for commit user {diagnosis.user!r} give {checkpoint})"
         oldest = next(iter(self._snapshots.ids()), 1)
         is_unknown = diagnosis.verdict == HistoryUnknown.__name__
-        if is_unknown or (oldest > 1 and diagnosis.cure is None):
+        may_have_expired = oldest > 1 and diagnosis.cure is None
+        if is_unknown or may_have_expired:
             cure_here = diagnosis.cure or "Look for its rows before it starts."
             return replace(
                 diagnosis,
@@ -548,7 +550,7 @@ class _Doctor:
         """The diagnosis where no query can be restarted from this checkpoint, even if the sink
         would admit a new query.
         """
-        explanation, cure = of_checkpoint_kind(kind, diagnosis.checkpoint or "")
+        explanation, cure = obstacle_of(kind, diagnosis.checkpoint or "")
         if diagnosis.cure is not None:
             explanation = f"{explanation} {diagnosis.explanation}"
             cure = diagnosis.cure

@@ -281,13 +281,16 @@ def _batches(history: History) -> PageSection:
 
 @dataclass(slots=True)
 class _Attempts:
-    """How often a batch was tried. The snapshot of the stream's next batch says the first two.
+    """How often a batch was tried. `attempts` and `conflicts` are known from the snapshot of the
+    stream's next batch.
 
     Attributes:
-        attempts: of its commit; None if no later snapshot says so.
-        conflicts: compactions that lost to its commit; None as for `attempts`.
+        batch: the id of the batch.
+        time: the time of its snapshot.
         restarts: 1 if a run of the query began with it, else 0.
-        reused: files of a run that was killed.
+        reused: how many of its files are of a run that was killed.
+        attempts: how many attempts its commit took; None if no later snapshot says so.
+        conflicts: how many compactions lost to its commit; None as for `attempts`.
     """
 
     batch: int | None

@@ -34,7 +34,9 @@ _USUAL_DEPTH: Final = 12
 between them.
 """
 _DEEP: Final = 500
-"""How many are read where a stream is registered, and made none of the usual ones."""
+"""How many of the newest snapshots are read if a stream is registered, and none of the usual number
+is of a stream.
+"""
 _LEAST_SILENCE_MILLIS: Final = 300_000
 """A stream is not called `stuck` or `silent` before this time has passed."""
 _SILENT_INTERVALS: Final = 5
@@ -44,7 +46,7 @@ _STUCK: Final = (
 )
 _STARTING: Final = "A stream has begun, and has committed no batch yet."
 _MANY_ATTEMPTS: Final = 5
-"""Attempts of a commit from which on a stream is `contended`."""
+"""A stream whose newest known commit took at least this many attempts is `contended`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +110,7 @@ class StreamWatch:
         self._options = storage_options
         self._store = SnapshotStore(storage)
         self._known: dict[int, Snapshot] = {}
-        """The newest snapshots of the look before, by id. None after a look that failed."""
+        """The newest snapshots of the look before, by id. Empty after a look that failed."""
         self._depth = _USUAL_DEPTH
         """How many snapshots a look reads. It grows when a look finds a registered stream, and no
         batch of it.

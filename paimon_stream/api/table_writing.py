@@ -63,7 +63,7 @@ def append_rows(
 ) -> CommitReport:
     """Appends the rows as one batch commit. Raises what `PaimonTable.append` raises."""
     write = BatchWrite(
-        digest=_check(table),
+        digest=_check_and_warn(table),
         user=batch_user(table.options, system().ids),
         after_commit=_after_commit(),
     )
@@ -75,12 +75,13 @@ def append_rows(
             return write.publish(written, partial(_remove, written))
         except errors.SequenceConflict as conflict:
             is_read_once = isinstance(rows, pa.RecordBatchReader)
-            if is_read_once or rewrites_done == MOST_REWRITES or not rewrites(table, conflict):
+            is_last_attempt = is_read_once or rewrites_done == MOST_REWRITES
+            if is_last_attempt or not rewrites(table, conflict):
                 raise
     raise AssertionError("unreachable")
 
 
-def _check(table: Table) -> str:
+def _check_and_warn(table: Table) -> str:
     """Refuses a table that cannot be written, and says what users must know about one that can.
     Returns the digest of its first schema, by which the commit sees whether it is still this table.
     """
@@ -108,7 +109,7 @@ def overwrite_rows(
     dynamic: bool | None,
 ) -> CommitReport:
     """Overwrites with the rows as one batch commit. Raises what `PaimonTable.overwrite` raises."""
-    digest = _check(table)
+    digest = _check_and_warn(table)
     if partition is None and dynamic is None and _is_spark(rows):
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
@@ -151,10 +152,10 @@ def _write(
     `merge_schema` allows the rows of a DataFrame to change it.
 
     Args:
-        table: to which they belong.
-        rows: in one of the forms of `Rows`.
-        fixed: values of columns that the rows may leave out.
-        numbering: of the rows; None for a table without primary key.
+        table: the table to which they are written.
+        rows: the rows, in one of the forms of `Rows`.
+        fixed: the values of the columns that the rows may leave out.
+        numbering: the numbering of the rows; None for a table without a primary key.
         user: the commit user.
     """
     clock = system().clock
