@@ -40,7 +40,7 @@ from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.runtime import system
-from paimon_stream.storage.base import FileStat, PutResult
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.judging import judge_batch
@@ -70,9 +70,9 @@ class Counting(LocalStorage):
         self.objects[what] += 1
         self.bytes[what] += size
 
-    def read(self, path: str) -> bytes:
-        """The whole content."""
-        data = super().read(path)
+    def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
+        """The whole content, of at most `limit` bytes."""
+        data = super().read(path, limit)
         self._count("read", len(data))
         return data
 

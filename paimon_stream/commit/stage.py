@@ -162,6 +162,7 @@ class Stager:
         """
         previous = base.snapshot
         total_before = 0 if previous is None else previous.total_record_count
+        added = changes.record_count
         changelog_record_count = None
         if changes.changelog:
             changelog_record_count = changes.changelog_record_count
@@ -179,8 +180,8 @@ class Stager:
             commit_identifier=request.identifier,
             commit_kind=request.kind,
             time_millis=self._clock.now_millis(),
-            total_record_count=total_before + changes.record_count,
-            delta_record_count=changes.record_count,
+            total_record_count=total_before + added,
+            delta_record_count=added,
             changelog_record_count=changelog_record_count,
             watermark=_watermark(request, previous),
             statistics=request.statistics or self._statistics(previous, schema_id),
