@@ -111,7 +111,7 @@ def in_words(
                 f"A killed run prepared batch {number}, and did not commit it. "
                 f"{again}; the sink commits the {files:,} prepared files and goes on.",
             )
-        case Fresh(written_again=reason):
+        case Fresh(why_not_reused=reason):
             unused = (
                 f" The sink does not use the files of a killed run: {reason}." if reason else ""
             )
