@@ -119,7 +119,7 @@ def in_words(
                 f"A killed run prepared batch {batch_id}, and did not commit it. "
                 f"{again}; the sink commits {files} that it prepared and goes on.",
             )
-        case Fresh(written_again=reason):
+        case Fresh(why_not_reused=reason):
             unused = (
                 f" The sink does not use the files of a killed run: {reason}." if reason else ""
             )

@@ -103,16 +103,16 @@ class Attempts:
         request: what is committed.
         source: gives the changes of the snapshot.
         retry_budget: the remaining retries and time.
-        names: gives the names of metadata files. It knows those that were drawn.
+        names: gives the names of metadata files, and remembers the names that it gave.
         hint: points LATEST to the snapshot.
         seen: the latest snapshot that was searched for this commit. None in an empty table.
         count: the number of attempts so far, with the one under way.
-        before_put: what is still to be done before a snapshot is put. Nothing once that was done.
-        after_put: what is still to be done when a snapshot was put. Nothing once that was done.
+        before_put: the requests to be sent before a snapshot is put. Empty once they were sent.
+        after_put: the requests to be sent when a snapshot was put. Empty once they were sent.
         merge: the merge of an earlier attempt, until its manifests may be gone.
         nonces: the nonces of all attempts that were staged.
         outstanding: whether the outcome of a put is open.
-        unproven: the attempts that were lost without a proof, until it is found.
+        unproven: the attempts that were lost without a proof, until the proof is found.
         aged_millis: the age of the newest staging if it was too old to be published.
         phases: the milliseconds of all attempts, by step.
     """
@@ -144,7 +144,7 @@ class Attempts:
         self.phases: dict[str, float] = {}
 
     @property
-    def open(self) -> bool:
+    def may_be_published(self) -> bool:
         """Whether an attempt may be part of the table, or may still become part of it."""
         return self.outstanding or bool(self.unproven)
 

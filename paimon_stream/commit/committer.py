@@ -236,7 +236,7 @@ class Committer:
             if not attempts.outstanding:  # otherwise a put may still publish these files
                 self._discard(names.drawn)
             if (
-                attempts.open  # after a lost attempt without proof, too
+                attempts.may_be_published  # after a lost attempt without proof, too
                 and isinstance(failed, PaimonStreamError)
                 and not isinstance(failed, CommitUnknown)
             ):
@@ -272,7 +272,7 @@ class Committer:
                 return decided
             staged = self._prepare(attempts, sight)
             if isinstance(staged, Nothing):
-                if attempts.open:
+                if attempts.may_be_published:
                     raise attempts.unknown(None)
                 self._discard(attempts.names.drawn)
                 return staged
@@ -345,7 +345,7 @@ class Committer:
         if winner is None:
             return None
         self._discard(attempts.names.drawn)
-        return Superseded(snapshot=winner, is_open=attempts.open)
+        return Superseded(snapshot=winner, is_open=attempts.may_be_published)
 
     def _same_table(self) -> bool:
         """Whether the table's first schema is still the one this committer was made for."""
@@ -370,7 +370,10 @@ class Committer:
                     # These requests may send files that the check looks for.
                     self._storage.together(attempts.before_put)
                     attempts.before_put = ()
-                if not attempts.open and not self._is_wanted(attempts.request, changes):
+                needs_snapshot = attempts.may_be_published or self._is_wanted(
+                    attempts.request, changes
+                )
+                if not needs_snapshot:
                     return Nothing()
                 request = attempts.request
                 changes = self._checker.check(request, changes, base)
@@ -383,11 +386,11 @@ class Committer:
             with attempts.timed("stage"):
                 now = self._runtime.clock.now_millis()
                 merge = attempts.merge
-                if (
-                    merge is not None
-                    and not 0 <= now - merge.since_millis <= self._settings.usable_millis
-                ):
-                    attempts.merge = None  # an orphan cleaner may have taken its manifests
+                if merge is not None:
+                    age_millis = now - merge.since_millis
+                    is_usable = 0 <= age_millis <= self._settings.usable_millis
+                    if not is_usable:
+                        attempts.merge = None  # an orphan cleaner may have taken its manifests
                 staged = self._stager.stage(base, changes, request, attempts, sight.schema_id)
                 attempts.before_put = ()
         except (NotFound, CorruptMetadata):

@@ -60,7 +60,7 @@ class OverwriteSource:
         manifests: ManifestStore,
         cleared: PartitionFilter,
         written: Changes,
-        spared: int = 2**63,
+        spared_since_millis: int = 2**63,
     ) -> None:
         """Prepares an overwrite.
 
@@ -69,11 +69,11 @@ class OverwriteSource:
             manifests: reads its manifests.
             cleared: the partitions that are cleared.
             written: the changes that come in place of their files.
-            spared: partitions with a file that was created at this time (local milliseconds) or
-                later stay as they are.
+            spared_since_millis: a partition stays as it is if one of its files was created at this
+                time (local milliseconds) or later.
         """
         self.gone: list[ManifestEntry] = []
-        self._spared = spared
+        self._spared_since_millis = spared_since_millis
         self._least_bucket = table.least_bucket
         self._manifests = manifests
         self._cleared = cleared
@@ -88,7 +88,9 @@ class OverwriteSource:
         """
         live = self._live(base)
         spared = {
-            entry.partition for entry in live if (entry.file.creation_time or 0) >= self._spared
+            entry.partition
+            for entry in live
+            if (entry.file.creation_time or 0) >= self._spared_since_millis
         }
         dropped = (
             entry

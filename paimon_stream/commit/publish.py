@@ -8,9 +8,9 @@ exists, no delayed put can create it.
 lineage, after that id expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has
 the rules. A folder may have very many snapshots, so it is not listed for this in each commit. While
 K-1 exists with the nonce on which we staged, no expiry has reached K+1, because expiry deletes the
-oldest first. So K+1 alone shows whether there is any id above K. That is not so after a rollback to
-K-1 itself amid other commits. So only an attempt that was *swift* looks at the neighbours alone,
-and every other one looks at all ids.
+oldest first. So K+1 alone shows whether there is any id above K. A rollback to K-1 itself amid
+other commits is the exception. Therefore only a *swift* attempt, whose base was read just now,
+looks only at the neighbours. Every other attempt looks at all ids.
 
 Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for
 one that is not. `proven` says that the commit can never become part of the table, so its metadata
@@ -161,8 +161,8 @@ class Publisher:
             staged: the snapshot.
             retry_budget: the remaining retries.
             doubted: whether an earlier put may already have taken effect.
-            swift: whether the base was read just now. Then the first look is at the neighbouring
-                snapshots only.
+            swift: whether the base was read just now. If so, the first look is only at the
+                neighbouring snapshots.
             along: what is done in the same trip as that look. It must not raise.
             undo: what is done if that look is not enough, before anything is removed. It must not
                 raise.
@@ -173,7 +173,8 @@ class Publisher:
         problem: Exception | None = None
         for look in range(_ROUNDS):
             try:
-                if swift and look == 0 and not doubted and self._is_next(staged, along):
+                neighbours_suffice = swift and look == 0 and not doubted
+                if neighbours_suffice and self._is_next(staged, along):
                     return Landed(newest=True)
                 undo()
                 decided = self._look(staged, doubted=doubted)
@@ -238,7 +239,8 @@ class Publisher:
         """
         K = staged.snapshot.id
         ids = self._snapshots.ids()
-        if K not in ids or ids[-1] > K:
+        is_newest_id = bool(ids) and ids[-1] == K
+        if not is_newest_id:
             return None
         ids_below = ids[:-1]
         if not ids_below:
@@ -281,8 +283,9 @@ class Publisher:
         """
         if content is None:
             return False
-        if not self._served or content == staged.content:
-            return content == staged.content
+        has_our_bytes = content == staged.content
+        if has_our_bytes or not self._served:
+            return has_our_bytes
         held = decode_snapshot(content, self._snapshots.path(staged.snapshot.id))
         return held.nonce == staged.snapshot.nonce
 
@@ -393,18 +396,22 @@ class Publisher:
         `CommitUnknown` if they show nothing.
         """
         changes = staged.changes.index
-        if not changes or following.index_manifest == staged.snapshot.index_manifest:
-            return True
         name = following.index_manifest
+        has_our_index = name == staged.snapshot.index_manifest
+        if has_our_index or not changes:
+            return True
         names_now = {entry.file.file_name for entry in self._manifests.index_entries(name)}
         added = {change.entry.file.file_name for change in changes if change.kind is FileKind.ADD}
         removed = {
             change.entry.file.file_name for change in changes if change.kind is FileKind.DELETE
         }
-        if added & names_now:
+        has_some_that_we_added = not added.isdisjoint(names_now)
+        if has_some_that_we_added:
             return True
         base = staged.base.snapshot
-        if name == (None if base is None else base.index_manifest) or removed & names_now:
+        index_of_base = None if base is None else base.index_manifest
+        has_some_that_we_removed = not removed.isdisjoint(names_now)
+        if name == index_of_base or has_some_that_we_removed:
             return False
         if not added:
             return True

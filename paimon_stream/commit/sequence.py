@@ -88,17 +88,18 @@ class Sequences:
             CorruptMetadata: metadata cannot be read, or a bucket has no index.
             StorageError: something cannot be read.
         """
+        latest = known or self._snapshots.latest()
         while True:
-            latest = known or self._snapshots.latest()
-            known = None
             try:
                 highest = self._cache.highest_at(latest)
                 if latest is not None and not (replaces or self._is_indexed):
                     self._check_indexed(latest)
             except (NotFound, CorruptMetadata):
-                if self._snapshots.latest() == latest:
+                is_still_latest = self._snapshots.latest() == latest
+                if is_still_latest:
                     raise
-                continue  # it expired meanwhile
+                latest = self._snapshots.latest()  # the one before expired meanwhile
+                continue
             if latest is None:
                 return Numbering(numbered_on=None, first=highest + 1)
             index = None if replaces else latest.index_manifest

@@ -502,8 +502,8 @@ class Cleaner:
         self._ahead.expect([(manifest_path(name), 0) for name in lists if name not in self._lists])
         for paths in in_groups(map(manifest_path, self._manifests_of(lists, kept)), _CHUNK):
             guarded.remove("manifest", paths)
-        wanted = (snapshot.index_manifest for snapshot in gone)
-        indexes = [name for name in dict.fromkeys(wanted) if name is not None and name not in kept]
+        index_manifests = dict.fromkeys(snapshot.index_manifest for snapshot in gone)
+        indexes = [name for name in index_manifests if name is not None and name not in kept]
         guarded.remove(
             "index", [path for name in indexes for path in self._index_files(name, kept)]
         )

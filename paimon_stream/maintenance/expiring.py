@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from paimon_stream.errors import (
     CorruptMetadata,
@@ -76,6 +76,18 @@ class WrittenNote:
     millis: int
 
 
+class _Note(NamedTuple):
+    """The content of a note.
+
+    Attributes:
+        snapshot: the snapshot that expires.
+        following: the snapshot that follows it.
+    """
+
+    snapshot: Snapshot
+    following: SnapshotRef
+
+
 class ExpiringNotes:
     """The notes of one table."""
 
@@ -104,9 +116,9 @@ class ExpiringNotes:
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
         """Whether an expiry may be deleting files, or was interrupted while it did. As long as a
         noted snapshot exists, nothing was deleted for its note. Its expirer reads the tags only
-        after that, so it sees every tag that exists before this call. A note of a newer release
-        cannot be read. It counts for an hour, which is longer than any expiry of one snapshot
-        takes.
+        after the snapshot is gone, so it sees every tag that exists before this call. A note of a
+        newer release cannot be read. Such a note counts for an hour, which is longer than any
+        expiry of one snapshot takes.
 
         Args:
             snapshots: the snapshots of the table.
@@ -118,8 +130,10 @@ class ExpiringNotes:
         for note in self.written():
             try:
                 content = self._read(note.path)
-                if content is not None and not snapshots.stands(content[0]):
-                    return True
+                if content is not None:
+                    is_gone = not snapshots.stands(content.snapshot)
+                    if is_gone:
+                        return True
             except UnknownVersion:
                 if abs(now_millis - note.millis) < _FINISHED_BY_MILLIS:
                     return True
@@ -156,9 +170,9 @@ class ExpiringNotes:
         while notes:
             oldest, reference = notes.pop(min(notes))
             consecutive = [oldest]
-            while reference.id in notes and notes[reference.id][0].nonce == reference.nonce:
-                oldest, reference = notes.pop(reference.id)
-                consecutive.append(oldest)
+            while reference.id in notes and notes[reference.id].snapshot.nonce == reference.nonce:
+                next_snapshot, reference = notes.pop(reference.id)
+                consecutive.append(next_snapshot)
             following = snapshots.find(reference.id)
             if following is None or following.nonce != reference.nonce:
                 self._give_up_all(consecutive, f"snapshot {reference.id}, which followed, is gone")
@@ -167,9 +181,9 @@ class ExpiringNotes:
             else:
                 yield consecutive, following
 
-    def _notes_of_gone(self, snapshots: SnapshotStore) -> dict[int, tuple[Snapshot, SnapshotRef]]:
+    def _notes_of_gone(self, snapshots: SnapshotStore) -> dict[int, _Note]:
         """The notes of snapshots whose own files are gone, by the ids of the snapshots."""
-        notes: dict[int, tuple[Snapshot, SnapshotRef]] = {}
+        notes: dict[int, _Note] = {}
         written = list(self.written())
         self._rename_older(written)
         for snapshot_id in sorted({note.snapshot_id for note in written}):
@@ -182,7 +196,7 @@ class ExpiringNotes:
                 continue
             # None: another run has finished the expiry. If the snapshot stands, its expiry has not
             # begun, or the table was rolled back to it: it expires like any other.
-            if content is not None and not snapshots.stands(content[0]):
+            if content is not None and not snapshots.stands(content.snapshot):
                 notes[snapshot_id] = content
         return notes
 
@@ -221,8 +235,8 @@ class ExpiringNotes:
                     continue
             self._storage.delete(note.path)
 
-    def _read(self, path: str) -> tuple[Snapshot, SnapshotRef] | None:
-        """The snapshot in a note, and the one that followed it; None if there is no such note."""
+    def _read(self, path: str) -> _Note | None:
+        """The content of a note; None if there is no such note."""
         data = read_if_there(self._storage.read, path, MOST_JSON)
         if data is None:
             return None
@@ -231,7 +245,8 @@ class ExpiringNotes:
             path, len(data), "a note of an expiry", "Remove it; its files stay as orphans."
         ):
             following = SnapshotRef.of_node(body["following"])
-            return decode_snapshot(str(body["snapshot"]).encode(), path), following
+            snapshot = decode_snapshot(str(body["snapshot"]).encode(), path)
+            return _Note(snapshot, following)
 
     def _give_up_all(self, snapshots: Sequence[Snapshot], problem: str) -> None:
         for snapshot in snapshots:

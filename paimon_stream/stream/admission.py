@@ -16,8 +16,9 @@ from paimon_stream.table.table import Table
 
 
 def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: bool) -> int | None:
-    """The first batch from which on a missing journal entry proves that a batch never reached its
-    commit. None if none proves that, as while the journal is off.
+    """The batch with which the complete part of the journal begins. If this batch or a later one has
+    no entry, it never reached its commit. None if a missing entry proves nothing, for example while
+    the journal is off.
 
     Where our newest batch stands without an entry, the journal vouches only for later batches: a
     rollback may remove that batch, and then only the note tells of it.
@@ -26,8 +27,8 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
         table: the table, with its options.
         evidence: what the storage holds.
         verdict: the verdict on this batch.
-        anew: whether an operator has decided. The earlier entries are about to be removed then, so
-            they prove nothing.
+        anew: whether an operator has decided. If so, the earlier entries are about to be removed,
+            and prove nothing.
     """
     if not table.options.value(JOURNAL):
         return None

@@ -117,8 +117,8 @@ class Evidence:
 
     @property
     def journal_since(self) -> int | None:
-        """The first batch from which on the journal has each one that reached its commit; None if
-        that is not known.
+        """The batch with which the complete part of the journal begins: the journal has this batch
+        and each later one, if they reached their commit. None if that batch is not known.
         """
         return vouched_since(self.registered, self.runs)
 

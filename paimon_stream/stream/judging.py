@@ -260,8 +260,8 @@ def _judge_from_storage(case: _Case, evidence: Evidence) -> Verdict:
     verdict = judge(
         case.target.table, evidence, case.refuse, run.runtime, overwrites=run.overwrites
     )
-    if isinstance(verdict, Fresh) and verdict.written_again:
-        _LOG.info("Batch %d is written again: %s.", case.batch.batch_id, verdict.written_again)
+    if isinstance(verdict, Fresh) and verdict.why_not_reused:
+        _LOG.info("Batch %d is written again: %s.", case.batch.batch_id, verdict.why_not_reused)
     return verdict
 
 

@@ -64,7 +64,7 @@ def judge(
         # A writer that does not publish atomically has replaced the batch's snapshot below newer
         # ones. Those were built on it, so the rows are still in the table.
         return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
-    return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry, written_again=obstacle)
+    return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry, why_not_reused=obstacle)
 
 
 def _obstacle_to_reuse(

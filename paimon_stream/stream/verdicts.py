@@ -15,8 +15,8 @@ class Batch:
         batch_id: its id.
         offsets_hash: distinguishes plans of the same batch id.
         watermark: the watermark of the query (epoch milliseconds).
-        previous_done_millis: when the newest earlier batch was done that the checkpoint notes as
-            done (epoch milliseconds).
+        previous_done_millis: when the newest of the earlier batches that the checkpoint notes as
+            done was done (epoch milliseconds).
     """
 
     batch_id: int
@@ -37,7 +37,7 @@ class Fresh:
         own_stands: whether the judgement of a run's later batch found the snapshot of `own`
             standing.
         dead: what an earlier attempt at this batch left, to be removed after publishing.
-        written_again: why files that an earlier run prepared are not used, in words.
+        why_not_reused: why files that an earlier run prepared are not used, in words.
     """
 
     seen: SnapshotRef | None
@@ -45,7 +45,7 @@ class Fresh:
     own: PreviousBatch | None = None
     own_stands: bool = False
     dead: JournalEntry | None = None
-    written_again: str | None = None
+    why_not_reused: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,17 +186,19 @@ def runs_with_claims(storage: Storage, folder: str) -> frozenset[str]:
 
 
 def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) -> int | None:
-    """The first batch from which on the journal has each batch that reached its commit; None if
-    that is not known. `runs` are those whose claims stand. A register that a run wrote late says
-    nothing of the runs after it, which may have had no journal.
+    """The batch with which the complete part of the journal begins: the journal has this batch and
+    each later one, if they reached their commit. None if that batch is not known. `runs` are the
+    runs whose claims stand. If the run that wrote the register is not among them, a later run has
+    begun. That one may have had no journal, so the register does not count.
     """
-    if registered is None or not is_newest_register(registered, runs):
-        return None
-    return registered.journal_since
+    if registered is not None and is_newest_register(registered, runs):
+        return registered.journal_since
+    return None
 
 
 def is_newest_register(registered: RegisteredWriter, runs: Collection[str]) -> bool:
-    """Whether no run that is later than the register's has ended its claim: `runs` are those whose
-    claims stand. A register of an older release names no run, and counts as the newest.
+    """Whether the run that wrote the register still has its claim, which a later run would have
+    ended. `runs` are the runs whose claims stand. A register of an older release names no run, and
+    counts as the newest.
     """
     return registered.run is None or registered.run in runs

@@ -319,15 +319,17 @@ class CheckedTable:
         fresh: dict[_BlockKey, _ReadEntries] = {}
 
         def is_new(block: AvroBlock) -> bool:
-            key = block.records, blake2b(block.data, key=schema).digest()
-            known = self._blocks.get(key)
-            if known is None:
-                fresh[key] = _ReadEntries(self, findings, path, keyed=keyed)
-            blocks.append(known or fresh[key])
-            return known is None
+            block_key = (block.records, blake2b(block.data, key=schema).digest())
+            known = self._blocks.get(block_key)
+            if known is not None:
+                blocks.append(known)
+                return False
+            fresh[block_key] = _ReadEntries(self, findings, path, keyed=keyed)
+            blocks.append(fresh[block_key])
+            return True
 
-        # `is_new` is asked before a block is read. So while a row is read, the number of blocks is
-        # that of its own block.
+        # `is_new` is called for a block before its rows are read, and appends to `blocks`. So while
+        # a row is read, the length of `blocks` is the number of the row's block, counted from 1.
         rows = read_manifest(data, path, _FIELDS, is_new)
         for number, rows_of_block in groupby(rows, key=lambda _: len(blocks)):
             while batch := list(islice(rows_of_block, _AT_ONCE)):

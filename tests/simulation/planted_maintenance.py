@@ -154,7 +154,7 @@ def a_tag_without_a_second_look(patch: Patch) -> None:
 )
 def written_partitions_expire(patch: Patch) -> None:
     def at(self: OverwriteSource, *given: Any) -> Any:
-        self._spared = 2**63
+        self._spared_since_millis = 2**63
         return real(self, *given)
 
     real = OverwriteSource.at

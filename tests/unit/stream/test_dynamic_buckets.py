@@ -150,7 +150,7 @@ def test_prepared_files_are_not_used_above_a_rollback_that_took_the_index_of_the
     writer = stream(path, "two", KilledAt())
     judged = steps.judge(writer, batch)
     assert isinstance(judged.verdict, Fresh)
-    why = judged.verdict.written_again
+    why = judged.verdict.why_not_reused
     assert why is not None and "index" in why
     steps.commit(writer, written(judged, 7))
     append(path, 3, 4)
