@@ -11,8 +11,7 @@ last decade of each axis is printed: 1 is linear.
 - Files of the axes `files` and `snapshots` hold no rows, so no step reads them.
 - Nothing is synced while a table is made. Steps sync as always.
 - pypaimon reads the same tables before the first step, in a Python of its own (--pypaimon). Where it
-  fails, its
-  step is left out, and the reason is in the results.
+  fails, its step is left out, and the reason is in the results.
 """
 
 from __future__ import annotations
