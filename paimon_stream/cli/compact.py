@@ -126,13 +126,16 @@ def _summary(report: CompactReport, *, done: bool) -> str:
 
 
 def _words_for(session: Session) -> list[str]:
-    """The words of a command line that find the table again. The folder is enough, unless the
-    catalog has to be asked for the table.
+    """The words of a command line that find the table again: the table as it was typed, else its
+    folder, unless the catalog has to be asked for it.
     """
+    context = click.get_current_context(silent=True)
+    params = {} if context is None else context.params
+    if session.catalog_options and params.get("location") == session.location:
+        return [session.location]
     if session.catalog_options.get("metastore", "filesystem") == "filesystem":
         return [session.raw.location]
-    context = click.get_current_context(silent=True)
-    name = context.params.get("catalog_name") if context is not None else None
+    name = params.get("catalog_name")
     database, table = session.identifier
     return [*(["--catalog", name] if name else []), f"{database}.{table}"]
 
