@@ -33,6 +33,7 @@ SECTIONS = {
 }
 NAMES = {
     "noop": "noop",
+    "drop": "Python workers that drop the rows",
     "parquet": "Spark's Parquet sink",
     "ours": "**ours**",
     "iceberg": "Iceberg's sink",
@@ -162,7 +163,9 @@ def charts(streams: list[dict[str, Any]]) -> list[str]:
 def chart(heading: str, systems: dict[str, Any]) -> str:
     """A bar for each system that writes, sorted by CPU."""
     shares = {
-        name: one["cpu"] / systems["ours"]["cpu"] for name, one in systems.items() if name != "noop"
+        name: one["cpu"] / systems["ours"]["cpu"]
+        for name, one in systems.items()
+        if name not in ("noop", "drop")
     }
     lines = [f"{heading}; CPU, ours = 1.0", ""]
     for name, share in sorted(shares.items(), key=lambda item: item[1]):

@@ -5,11 +5,16 @@ r"""Spark streams into tables: ours compared with its peers in one run.
     python benchmarks/streams.py --systems noop,parquet,ours,iceberg,delta,jar,pypaimon \
         --spark-python .venv-spark35/bin/python --python pypaimon=.venv-bench35/bin/python   # on Spark 3.5
     python benchmarks/streams.py --loads L5 --systems noop,ours,ours+OPTION=VALUE,ours@/other/checkout
+    python benchmarks/streams.py --loads L1,L2,L6 --systems noop,drop,parquet,ours,pypaimon --python pypaimon=PYTHON
     python benchmarks/streams.py --loads L1,L4,L5 --systems noop,ours,format    # both doors: sink and data source
 
 Loads: L1 append; L2 append into 5 partitions; L3 append into 8 buckets; L4 upserts, half of them
-updates, 4 buckets; L5 200 batches of 1,000 rows; cold: the first batch of a new process. 8 columns,
-fixed seed, Parquet files in the OS's cache.
+updates, 4 buckets; L5 200 batches of 1,000 rows; L6 append, 20 columns of text, decimals and nested
+values; cold: the first batch of a new process. The other loads have 8 columns. Fixed seed, Parquet
+files in the OS's cache.
+
+The systems "noop" and "drop" write nothing: Spark drops the rows in the JVM, or passes them to
+Python workers that drop them.
 
 Every system has a process and a JVM of its own, started once: local[2], the same memory, the same
 settings, and Parquet data files with zstd at level 1. The first rounds of each load are dropped.
@@ -39,7 +44,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests/oracle"), str(ROOT / "benchmarks")]
 from peers.loads import COLD, LOADS, Load  # noqa: E402
 from peers.run import Run  # noqa: E402
 
-SYSTEMS = ("noop", "parquet", "ours", "format", "iceberg", "delta", "jar", "pypaimon")
+SYSTEMS = ("noop", "drop", "parquet", "ours", "format", "iceberg", "delta", "jar", "pypaimon")
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from .loads import DDL, Load, load_from
+from .loads import Load, load_from
 from .processes import Start, cpu_seconds
 from .systems import System, data_files, make_system
 
@@ -63,7 +63,7 @@ def run(spark: Any, system: System, load: Load, order: dict[str, Any]) -> dict[s
     table = order["table"]
     system.create(spark, table, load)
     stream = (
-        spark.readStream.schema(DDL)
+        spark.readStream.schema(load.ddl)
         .option("maxFilesPerTrigger", load.files_per_batch)
         .parquet(order["source"])
     )

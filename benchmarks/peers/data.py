@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .loads import Load
+from .loads import MIXED, Load
 
 __all__ = ["Sums", "expected", "make_data", "sums_of"]
 
@@ -32,7 +32,9 @@ def make_data(load: Load, folder: Path) -> Path:
     are reused.
     """
     place = folder / ("keyed" if load.keyed else "append")
-    place = place.with_name("-".join([place.name, *map(str, load.data_key[1:])]))
+    if load.mixed:
+        place = folder / "mixed"
+    place = place.with_name("-".join([place.name, *map(str, load.data_key[2:])]))
     if (place.parent / f"{place.name}.json").exists():
         return place
     place.mkdir(parents=True)
@@ -65,6 +67,8 @@ def _append(load: Load, place: Path, random: np.random.Generator) -> Sums:
     count = load.rows_per_batch // load.files_per_batch
     for number in range(files):
         rows = _rows(np.arange(number * count, (number + 1) * count), random)
+        if load.mixed:
+            rows = _mixed(rows, random)
         for name, value in sums_of(rows).items():
             sums[name] = sums.get(name, 0) + value
         _write(rows, place, number)
@@ -124,10 +128,57 @@ def _rows(ids: np.ndarray, random: np.random.Generator) -> pa.Table:
     )
 
 
-def _texts(count: int, random: np.random.Generator) -> pa.Array:
-    """Texts of 40 characters, all different."""
-    letters = np.frombuffer(random.bytes(count * 20).hex().encode(), np.uint8)
-    offsets = np.arange(count + 1, dtype=np.int32) * 40
+def _mixed(rows: pa.Table, random: np.random.Generator) -> pa.Table:
+    """The rows with the columns of `MIXED`."""
+    count = rows.num_rows
+
+    def codes() -> pa.Array:
+        values = pa.array([f"code-{number:03d}" for number in range(200)])
+        return values.take(pa.array(random.integers(0, len(values), count)))
+
+    def decimals(kind: pa.DataType) -> pa.Array:
+        unscaled = pa.array(random.integers(0, 10**12, count)).cast(pa.decimal128(19, 0))
+        return pa.Array.from_buffers(kind, count, unscaled.buffers())
+
+    def places() -> pa.Array:
+        zips = pa.array(random.integers(0, 100_000, count), pa.int32())
+        members = [codes(), zips, _texts(count, random, 20)]
+        return pa.StructArray.from_arrays(members, ["city", "zip", "street"])
+
+    def several(most: int) -> tuple[pa.Array, int]:
+        offsets = np.append(0, np.cumsum(random.integers(0, most + 1, count))).astype(np.int32)
+        return pa.array(offsets), int(offsets[-1])
+
+    def tags() -> pa.Array:
+        offsets, total = several(4)
+        return pa.ListArray.from_arrays(offsets, _texts(total, random, 10))
+
+    def labels() -> pa.Array:
+        numbers = np.arange(count * 2) % 2
+        keys = pa.array(["colour", "size"]).take(pa.array(numbers))
+        offsets = pa.array(np.arange(count + 1, dtype=np.int32) * 2)
+        return pa.MapArray.from_arrays(offsets, keys, _texts(count * 2, random, 10))
+
+    made = {
+        "code": codes,
+        "text": lambda: _texts(count, random, 24),
+        "price": lambda: decimals(pa.decimal128(18, 4)),
+        "total": lambda: decimals(pa.decimal128(38, 10)),
+        "place": places,
+        "tags": tags,
+        "labels": labels,
+    }
+    columns = {
+        name: rows[name] if name in rows.column_names else made[name.rstrip("0123456789")]()
+        for name, _ in MIXED
+    }
+    return pa.table(columns)
+
+
+def _texts(count: int, random: np.random.Generator, characters: int = 40) -> pa.Array:
+    """Texts of that many characters, an even number; hardly any two are equal."""
+    letters = np.frombuffer(random.bytes(count * characters // 2).hex().encode(), np.uint8)
+    offsets = np.arange(count + 1, dtype=np.int32) * characters
     return pa.Array.from_buffers(
         pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(letters)]
     )

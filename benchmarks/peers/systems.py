@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .loads import DDL, Load
+from .loads import Load
 
 __all__ = ["System", "data_files", "make_system"]
 
@@ -41,6 +41,33 @@ class System:
 
 def _to_noop(df: Any, batch: int) -> None:
     df.write.format("noop").mode("overwrite").save()
+
+
+class Drop(System):
+    """Python workers that read the rows as Arrow and drop them, one job a batch: what any sink
+    costs that writes in Python. Arrow batches have the size of our own.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.conf = {
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "8192",
+            "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+        }
+
+    def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
+        writer = stream.writeStream.foreachBatch(_to_workers)
+        return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+
+def _to_workers(df: Any, batch: int) -> None:
+    df.mapInArrow(_counted, "rows bigint").collect()
+
+
+def _counted(batches: Iterator[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    yield pa.record_batch({"rows": pa.array([sum(batch.num_rows for batch in batches)])})
 
 
 class SparkParquet(System):
@@ -128,7 +155,7 @@ def _create_paimon(spark: Any, location: Path, load: Load) -> None:
         options["bucket-key"] = "id"
     PaimonTable.create(
         str(location),
-        schema=spark.createDataFrame([], DDL).schema,
+        schema=spark.createDataFrame([], load.ddl).schema,
         partition_keys=["region"] if load.partitioned else [],
         primary_keys=["id"] if load.keyed else [],
         options=options,
@@ -163,7 +190,9 @@ class PaimonJar(System):
         text = ", ".join(f"'{name}'='{value}'" for name, value in properties.items())
         partitioned = "PARTITIONED BY (region)" if load.partitioned else ""
         spark.sql("CREATE DATABASE IF NOT EXISTS paimon.db")
-        spark.sql(f"CREATE TABLE paimon.db.{table} ({DDL}) {partitioned} TBLPROPERTIES ({text})")
+        spark.sql(
+            f"CREATE TABLE paimon.db.{table} ({load.ddl}) {partitioned} TBLPROPERTIES ({text})"
+        )
 
     def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
         writer = stream.writeStream.format("paimon").option("checkpointLocation", checkpoint)
@@ -203,7 +232,7 @@ class Iceberg(System):
         text = ", ".join(f"'{name}'='{value}'" for name, value in properties.items())
         partitioned = f"PARTITIONED BY ({by})" if by else ""
         spark.sql(
-            f"CREATE TABLE ice.db.{table} ({DDL}) USING iceberg {partitioned} TBLPROPERTIES ({text})"
+            f"CREATE TABLE ice.db.{table} ({load.ddl}) USING iceberg {partitioned} TBLPROPERTIES ({text})"
         )
 
     def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
@@ -232,7 +261,9 @@ class Delta(System):
 
     def create(self, spark: Any, table: str, load: Load) -> None:
         partitioned = "PARTITIONED BY (region)" if load.partitioned else ""
-        spark.sql(f"CREATE TABLE delta.`{self.location(table)}` ({DDL}) USING delta {partitioned}")
+        spark.sql(
+            f"CREATE TABLE delta.`{self.location(table)}` ({load.ddl}) USING delta {partitioned}"
+        )
 
     def start(self, stream: Any, table: str, load: Load, checkpoint: str) -> Any:
         writer = stream.writeStream.option("checkpointLocation", checkpoint).trigger(
@@ -259,6 +290,7 @@ def _merge_into(table: str) -> Callable[[Any, int], None]:
 
 _MADE_OF_A_FOLDER: dict[str, Callable[[Path], System]] = {
     "noop": System,
+    "drop": Drop,
     "parquet": SparkParquet,
     "pypaimon": Pypaimon,
     "jar": PaimonJar,
