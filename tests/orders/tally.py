@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from tests.orders.bounded import Known
 from tests.orders.execution import Outcome, search, shortest
@@ -89,9 +90,13 @@ class Tally:
         return cls(**{**values, "days": tuple(values["days"]), "limits": Counter(values["limits"])})
 
 
+_WHOLE: Final = 20
+"""A world that has at most this many times the plans that are wanted is run as a whole."""
+
+
 def evenly(plans: Sequence[Plan], most: int | None) -> Sequence[Plan]:
-    """At most so many of the plans, spread evenly over all of them."""
-    if most is None or len(plans) <= most:
+    """At most so many of the plans, spread evenly over all of them; all, if these are few."""
+    if most is None or len(plans) <= _WHOLE * most:
         return plans
     return [plans[place * len(plans) // most] for place in range(most)]
 
