@@ -40,7 +40,7 @@ _DEEPEST: Final = 50
 """How many times ANDs and ORs may take turns before the rest stays as it is."""
 
 
-class _Part(NamedTuple):
+class _ConditionPart(NamedTuple):
     """A piece of a pickled expression.
 
     Attributes:
@@ -76,7 +76,7 @@ class Condition:
 
     where: pc.Expression
     _build: Callable[[pa.Buffer], pc.Expression]
-    _parts: tuple[_Part, ...]
+    _parts: tuple[_ConditionPart, ...]
     _literals: pa.RecordBatch
     _root: _Node
 
@@ -88,7 +88,7 @@ class Condition:
             pickled = pa.ipc.open_file(buffer)
             literals = pickled.get_batch(0)
             text = pickled.schema.to_string(truncate_metadata=False).partition(_METADATA)[2]
-            parts = tuple(_Part(part[1], part[2]) for part in _PART.finditer(text))
+            parts = tuple(_ConditionPart(part[1], part[2]) for part in _PART.finditer(text))
             if not build(_pickled(parts, literals)).equals(where):
                 return None
         except pa.ArrowException:
@@ -192,7 +192,9 @@ class Condition:
         return ~expression if negated else expression
 
 
-def _pickled(parts: list[_Part] | tuple[_Part, ...], literals: pa.RecordBatch) -> pa.Buffer:
+def _pickled(
+    parts: list[_ConditionPart] | tuple[_ConditionPart, ...], literals: pa.RecordBatch
+) -> pa.Buffer:
     """An expression of these parts, as Arrow pickles it."""
     batch = literals.replace_schema_metadata(pa.KeyValueMetadata(parts))
     sink = pa.BufferOutputStream()
@@ -201,7 +203,7 @@ def _pickled(parts: list[_Part] | tuple[_Part, ...], literals: pa.RecordBatch) -
     return sink.getvalue()
 
 
-def _tree(parts: tuple[_Part, ...]) -> _Node | None:
+def _tree(parts: tuple[_ConditionPart, ...]) -> _Node | None:
     """The calls with their arguments; None if the parts are not those of one expression. It has no
     recursion, because an OR of a thousand terms is a thousand calls deep.
     """

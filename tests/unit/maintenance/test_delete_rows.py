@@ -162,7 +162,7 @@ def test_a_condition_that_makes_no_sense_is_refused(
 
 
 def test_tables_without_vectors_and_with_keys_are_refused_with_what_to_do() -> None:
-    with pytest.raises(UnsupportedFeature, match=r"Overwrite the partitions"):
+    with pytest.raises(UnsupportedFeature, match=r"Switch them on, which changes no row"):
         made({}).delete(pc.field("id") == 1)
     keyed = PaimonTable.create(
         f"memory://deletes-{next(_NUMBER)}/db.db/t", [("id", "INT")], primary_keys=["id"]
