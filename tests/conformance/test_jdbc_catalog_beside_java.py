@@ -209,7 +209,7 @@ def test_each_sees_the_age_of_the_others_lock(java_db: Any, options: dict[str, s
     )
     table = catalog({**options, "lock-acquire-timeout": "1 s"}).get_table("db.t")
     held = LockedStorage(load_table(table._table.storage).storage, dict(options), lock)
-    taken = held._acquired(lock)
+    taken = held._acquire(lock)
     with pytest.raises(Exception, match="Acquire lock failed"):
         theirs.write("db.t", rows(1), 1)
     with pytest.raises(errors.CommitContended, match=lock):
@@ -225,7 +225,7 @@ def test_each_sees_the_age_of_the_others_lock(java_db: Any, options: dict[str, s
         f"UPDATE paimon_distributed_locks SET acquired_at = {older} WHERE lock_id = '{lock}'",
     )
     theirs.write("db.t", rows(1), 2)
-    held._acquired(lock)
+    held._acquire(lock)
     ask(
         options,
         f"UPDATE paimon_distributed_locks SET acquired_at = {older} WHERE lock_id = '{lock}'",

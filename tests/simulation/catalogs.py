@@ -377,7 +377,7 @@ def under_java_lock(process: Process) -> Iterator[None]:
         yield
         return
     locked = Locked(process.plain, Given(process), LOCK, process.runtime)
-    locked._acquired(LOCK)
+    locked._acquire(LOCK)
     try:
         yield
     finally:

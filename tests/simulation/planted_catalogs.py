@@ -162,7 +162,7 @@ def the_lock_of_another_is_ours(patch: Patch) -> None:
 def the_lock_is_released_too_early(patch: Patch) -> None:
     def put(self: LockedStorage, path: str, data: bytes) -> PutResult:
         if jdbc._PUBLISHED.fullmatch(path):
-            taken = self._acquired(self.lock_name)
+            taken = self._acquire(self.lock_name)
             with suppress(errors.StorageError):
                 jdbc.ask(
                     self.options,
@@ -189,5 +189,5 @@ def the_lock_of_the_dead_is_taken(patch: Patch) -> None:
             jdbc.ask(self.options, f"DELETE FROM {jdbc._LOCKS}", lock=lock)
         return real(self, lock)
 
-    real = LockedStorage._acquired
-    patch.setattr(LockedStorage, "_acquired", acquired)
+    real = LockedStorage._acquire
+    patch.setattr(LockedStorage, "_acquire", acquired)

@@ -217,12 +217,12 @@ def section_batches(
     wanted: Iterable[Section],
     *,
     keep_deletes: bool,
-    kept: Callable[..., Any] | None = None,
+    row_filter: Callable[..., Any] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """In place of the merging of rows with keys. There are no deletes, and no rows that are too
     old. Rows of real files are read and merged by the package.
     """
-    assert kept is None
+    assert row_filter is None
     world: World = scan.table.storage.world  # type: ignore[attr-defined]
     for section in wanted:
         files = sorted(section.files, key=lambda one: section.ages[one.file.file_name])
@@ -242,7 +242,7 @@ def section_changes(
     how: Comparison,
     *,
     keep_deletes: bool,
-    kept: Callable[..., Any] | None = None,
+    row_filter: Callable[..., Any] | None = None,
 ) -> Iterator[tuple[pa.Table, None]]:
     """In place of the merging of rows with what higher levels have of their keys."""
     world: World = scan.table.storage.world  # type: ignore[attr-defined]

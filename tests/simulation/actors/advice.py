@@ -75,7 +75,10 @@ def command_of(error: PaimonStreamError) -> Recommit | None:
 
 def asks_for_checkpoint(error: PaimonStreamError) -> bool:
     """Whether the text asks for another state of the checkpoint."""
-    return re.search(r"Restore the (old|newest) checkpoint", error.message) is not None
+    return (
+        re.search(r"Put the old checkpoint back|Restore the newest checkpoint", error.message)
+        is not None
+    )
 
 
 def asks_for_repair(error: PaimonStreamError) -> bool:
