@@ -260,8 +260,10 @@ def is_known(key: str) -> bool:
 
 
 def _is_foreign(key: str) -> bool:
-    """Whether the key, in lower case, is one of Paimon's that is passed through."""
-    return key in _FOREIGN_KEYS or key.startswith(PREFIXES)
+    """Whether the key, in lower case, is one of Paimon's that is passed through. Sinks follow some of
+    these: they are the names that Paimon has for sink options.
+    """
+    return key in _FOREIGN_KEYS or key in _by_name(of_sinks) or key.startswith(PREFIXES)
 
 
 @cache

@@ -357,7 +357,7 @@ def test_no_door_passes_over_an_option_of_paimon_in_silence(key: str) -> None:
     value = next((o.default for o in table_options() if o.key == key and o.default), "1")
     given = {key: value}
     is_declared = key in DECLARED
-    assert is_known(key) or key == "write.merge-schema"
+    assert is_known(key)
     if not key.startswith(WITH_PREFIX) and not is_declared:
         assert answer_of(lambda: writes(given)) != "in silence" or key == "write.merge-schema"
     for followed in (["scan.mode"], STREAM):
@@ -383,3 +383,10 @@ def test_a_table_keeps_the_options_of_other_engines_in_silence_and_no_misspelt_o
         assert answer_of(lambda key=key: check_table_options({key: "1"})) == "in silence", key  # type: ignore[misc]
     for key in ("scan.mod", "sink.paralelism", "snapshot.time-retaned", "streaming-read-overwite"):
         assert answer_of(lambda key=key: check_table_options({key: "1"})) == "warned of", key  # type: ignore[misc]
+
+
+def test_a_sink_takes_paimons_name_of_one_of_its_options_in_silence() -> None:
+    given = {"write.merge-schema": "true"}
+    assert answer_of(lambda: check_sink_options(given)) == "in silence"
+    assert answer_of(lambda: check_sink_options(given, additional=())) == "in silence"
+    assert answer_of(lambda: check_table_options(given)) == "in silence"
