@@ -112,14 +112,19 @@ def _create(storage: Storage, path: str, *, is_of_data: bool, is_atomic_needed: 
 
 def _folders(table: Table) -> Iterator[str]:
     """The folders that a sink writes: of metadata, and some of data in each root. On a disk, a folder
-    that is not there is left out, because the trial must not make it; the one above is tried.
+    that is empty or not there is left out, because the trial must not make it; the one above is
+    tried.
     """
     storage = table.storage
     there = storage.list_folders("")
     for folder in (*_FOLDERS, INDEX_FOLDER):
         if folder == SNAPSHOT_FOLDER and is_served(storage):
             continue
-        if folder in there or not (storage.has_folders or folder == INDEX_FOLDER):
+        is_there = folder in there
+        if is_there and storage.has_folders:
+            # A branch lists the folders of its table, and may not have all of them itself.
+            is_there = bool(storage.list_names(folder) or storage.list_folders(folder))
+        if is_there or not (storage.has_folders or folder == INDEX_FOLDER):
             yield folder
     yield ""
     for root in ("", *table.layout.roots):

@@ -54,6 +54,10 @@ _OF_PAIMON: Final = {
 }
 """Options of a catalog that Paimon knows. Those that have no effect here change no rows."""
 _OF_STORES: Final = {option.key for option in opt.store_options()}
+_MISSPELT: Final = 0.8
+"""A name that is so like an option of a store is a misspelt one. Names of Hadoop's own options are at
+most 0.7 like one.
+"""
 _OTHER_KINDS: Final = {"hive": "give the tables' locations"}
 """Kinds of catalogs that are not supported, and what to do instead of using them."""
 
@@ -441,15 +445,18 @@ def _kind_of_store(key: str) -> str | None:
 
 
 def _check_names(warehouse: str, options: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` for an unknown option that looks like one of a store, because without
-    it the store would be asked with other settings. Warns of other unknown options. No message has
-    a value, because it may be a secret.
+    """Raises `InvalidOption` for an unknown option that looks like a misspelt one of a store, because
+    without it the store would be asked with other settings. Warns of other unknown options: Java's
+    stores have many that tune them, such as `s3.connection.maximum`. No message has a value, because
+    it may be a secret.
     """
     shown = shown_location(warehouse)
     for key in unknown_options(warehouse, options):
         kind = _kind_of_store(key)
-        near = opt.did_you_mean(key, [*_OF_PAIMON, *(recommended_names(kind) if kind else ())])
-        if key.startswith(opt.SINK_PREFIX) or (kind is not None and not key.startswith("fs.")):
+        names_of_store = recommended_names(kind) if kind else ()
+        near = opt.did_you_mean(key, [*_OF_PAIMON, *names_of_store])
+        is_misspelt = opt.did_you_mean(key, names_of_store, _MISSPELT) != ""
+        if key.startswith(opt.SINK_PREFIX) or (is_misspelt and not key.startswith("fs.")):
             raise errors.InvalidOption(
                 f"{shown}: the catalog's option {key!r} is not known. {near}".rstrip(), option=key
             )

@@ -158,7 +158,8 @@ class Session:
         not use.
         """
         options = {**self.catalog_options, **self.storage_options}
-        if options.get("metastore") != "rest":  # a server may have options of its own
+        is_rest = options.get("metastore", "").strip().lower() == "rest"
+        if not is_rest:  # a server may have options of its own
             warehouse = options.get("warehouse", "")
             typed = {key.lower(): value for key, value in self.storage_options.items()}
             unknown = {key: typed[key] for key in unknown_options(warehouse, typed)}

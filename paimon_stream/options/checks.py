@@ -277,10 +277,12 @@ def _unknown(key: str, known: Iterable[str]) -> str:
     return f"Unknown option {key!r}. {did_you_mean(key, known)}".rstrip()
 
 
-def did_you_mean(key: str, known: Iterable[str]) -> str:
-    """A question about the known name that is nearest to the key; empty if none is near."""
+def did_you_mean(key: str, known: Iterable[str], likeness: float = 0.6) -> str:
+    """A question about the known name that is nearest to the key; empty if none is near. `likeness`
+    is the least that counts as near, from 0 to 1.
+    """
     names = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=likeness)
     return f"Did you mean {names[near[0]]!r}?" if near else ""
 
 

@@ -418,6 +418,19 @@ def test_a_misspelt_option_of_a_store_is_refused_without_its_value(
     assert "hunter2" not in f"{raised.value} {raised.value.context}"
 
 
+@pytest.mark.parametrize("warehouse", ["memory://tuned", "s3://bucket/warehouse"])
+@pytest.mark.parametrize(
+    "key", ["s3.connection.maximum", "s3.fast.upload", "s3.connection.timeout"]
+)
+def test_an_option_that_tunes_the_store_of_java_is_only_warned_of(
+    warehouse: str, key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = catalog({"warehouse": warehouse, key: "9"})
+    assert key not in opened.storage_options
+    (record,) = caplog.records
+    assert f"{key!r} is not known, and has no effect" in record.message
+
+
 def test_another_unknown_option_is_warned_of_and_the_known_ones_are_taken_in_silence(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

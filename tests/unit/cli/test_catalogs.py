@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from paimon_stream import PaimonTable, catalog
 from paimon_stream.cli.app import cli
+from paimon_stream.cli.command import Session
 
 SECRET = "hunter2"
 
@@ -386,3 +387,12 @@ def test_the_advice_to_compact_names_the_table_as_it_was_given(warehouse: str) -
         table.append(pa.table({"id": pa.array([7], pa.int32())}))
     advice = run("stats", "--catalog", "dev", "shop.orders").stdout
     assert "paimon-stream compact --yes shop.orders Give it the same catalog" in advice
+
+
+@pytest.mark.parametrize("kind", ["rest", "REST"])
+def test_a_rest_catalog_may_have_options_of_its_server(kind: str) -> None:
+    of_catalog = {"metastore": kind, "uri": "http://127.0.0.1:1", "warehouse": "w", "token": "x"}
+    session = Session(
+        location="db.t", catalog_options=of_catalog, storage_options={"header.tenant": "a"}
+    )
+    assert session.catalog.storage_options["header.tenant"] == "a"

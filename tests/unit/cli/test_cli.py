@@ -1078,6 +1078,15 @@ def test_the_doctor_tries_to_write_and_leaves_nothing(judged: tuple[Path, list[s
     assert "whether files can be created and removed" in untried["trial"]["not_tried"]
 
 
+def test_the_doctor_makes_no_folder_that_a_branch_lacks(judged: tuple[Path, list[str]]) -> None:
+    table, given = judged
+    PaimonTable.load(str(table)).create_branch("b1")
+    before = sorted(table.rglob("*"))
+    assert not (table / "branch" / "branch-b1" / "snapshot").exists()
+    answer_of("doctor", f"{table}$branch_b1", *given)
+    assert sorted(table.rglob("*")) == before
+
+
 def test_a_full_disk_is_not_safe(judged: tuple[Path, list[str]]) -> None:
     table, given = judged
     whole = table.with_name("whole")
