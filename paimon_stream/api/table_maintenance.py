@@ -577,8 +577,8 @@ class TableMaintenance(LoadedTable):
             progress: is called with what is done.
 
         Raises:
-            NotFound: if no file of the table, or of one of its external paths, exists: a disk may
-                not be mounted.
+            NotFound: if no file of the table, or of one of its external paths, exists, or none in a
+                folder behind a symbolic link: a disk may not be mounted.
             UnsupportedFeature: for a table with `data-evolution.enabled` that has lost a file.
             CorruptMetadata: if a manifest, or an index file with deletion vectors, is lost, too.
             PaimonStreamError: the errors of `truncate`.

@@ -5,8 +5,8 @@ no part of the table any more.
 
 Invariants: a file counts as lost only if the listing of its folder lacks it, and the storage says
 of its path that there is no file. A storage that does not answer ends in an error. If no file of
-the table, or of one of its external paths, exists, a disk may not be mounted, and nothing is
-dropped. Earlier snapshots keep their entries, so a file that is put back can be read there.
+the table, or of one of its external paths, exists, or none in a folder behind a symbolic link, a
+disk may not be mounted, and nothing is dropped. Earlier snapshots keep their entries, so a file that is put back can be read there.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ from paimon_stream.reports import Progress, Report, iso, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.storage.together import AT_ONCE
-from paimon_stream.storage.uri import external_path, split_root
+from paimon_stream.storage.uri import external_path, shown, split_root
 from paimon_stream.table.live import live_files, snapshot_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
@@ -103,6 +103,7 @@ def drop_lost_files(
     entries = snapshot_files(table, latest)
     lost = _lost(table, entries, progress)
     _refuse_if_unmounted(table, entries, lost)
+    _refuse_if_linked(table, entries, lost)
     report = LostFilesReport(
         location=table.location,
         dry_run=dry_run,
@@ -132,8 +133,7 @@ def _lost(
     storage = table.storage
     by_folder: defaultdict[str, list[ManifestEntry]] = defaultdict(list)
     for entry in entries:
-        folder, _, _ = table.layout.file_of(entry).rpartition("/")
-        by_folder[folder].append(entry)
+        by_folder[_folder_of(table, entry)].append(entry)
     unlisted: list[ManifestEntry] = []
     folders_done = 0
     for folders in in_groups(by_folder, AT_ONCE):
@@ -166,6 +166,35 @@ def _refuse_if_unmounted(
             "partitions, or truncate the table.",
             path=where,
         ).of_table(table.location, subject=True)
+
+
+def _refuse_if_linked(
+    table: Table, entries: Sequence[ManifestEntry], lost: Sequence[ManifestEntry]
+) -> None:
+    """Raises `NotFound` if a lost file is a symbolic link, or if no file exists in its folder and that
+    lies behind one.
+    """
+    lost_names = {entry.identity for entry in lost}
+    whole_folders = {
+        _folder_of(table, entry) for entry in entries if entry.identity not in lost_names
+    }
+    for entry in lost:
+        path = table.layout.file_of(entry)
+        folder = _folder_of(table, entry)
+        if not table.storage.is_link(path):
+            continue
+        if folder in whole_folders and table.storage.is_link(folder):
+            continue
+        raise NotFound(
+            f"has a live data file behind a symbolic link, {shown(path)}, and nothing is there. "
+            "Nothing was changed. Is the disk mounted to which the link leads? If the files there "
+            "are lost indeed, remove the link.",
+            path=shown(path),
+        ).of_table(table.location, subject=True)
+
+
+def _folder_of(table: Table, entry: ManifestEntry) -> str:
+    return table.layout.file_of(entry).rpartition("/")[0]
 
 
 def _root_of(table: Table, entry: ManifestEntry) -> str:

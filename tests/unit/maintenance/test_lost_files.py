@@ -124,6 +124,42 @@ def test_an_external_path_of_which_nothing_exists_may_not_be_mounted(tmp_path: P
     assert len(ids(table)) == number - 1
 
 
+@pytest.mark.parametrize("linked", ["partition", "file"])
+def test_a_symbolic_link_that_leads_nowhere_may_lead_to_a_disk_that_is_not_mounted(
+    tmp_path: Path, linked: str
+) -> None:
+    table = table_of(tmp_path, partition_keys=["p"])
+    for number, p in enumerate("aaab"):
+        table.append(rows([number], p))
+    file = Path(table.files(partition={"p": "a"})[0].path.removeprefix("file:"))
+    moved = file.parent.parent if linked == "partition" else file
+    disk = tmp_path / "disk"
+    moved.rename(disk)
+    moved.symlink_to(disk)
+    assert not table.drop_lost_files(dry_run=False).files
+    disk.rename(tmp_path / "not mounted")
+    with pytest.raises(NotFound, match="symbolic link"):
+        table.drop_lost_files(dry_run=False)
+    assert newest(table) == 4
+    moved.unlink()
+    lost_files = table.drop_lost_files(dry_run=False).files
+    assert len(lost_files) == (3 if linked == "partition" else 1)
+
+
+def test_a_file_that_is_lost_behind_a_link_to_a_folder_with_others_is_dropped(
+    tmp_path: Path,
+) -> None:
+    table = table_of(tmp_path, partition_keys=["p"])
+    for number, p in enumerate("aab"):
+        table.append(rows([number], p))
+    partition = Path(table.files()[0].path.removeprefix("file:")).parent.parent
+    partition.rename(tmp_path / "disk")
+    partition.symlink_to(tmp_path / "disk")
+    remove_file(table, p="a")
+    assert len(table.drop_lost_files(dry_run=False).files) == 1
+    assert len(ids(table)) == 2
+
+
 def test_a_lost_file_whose_partition_was_overwritten_meanwhile_is_no_concern(
     tmp_path: Path,
 ) -> None:
