@@ -1,8 +1,9 @@
 """A batch write: rows that belong to no stream become one snapshot, or nothing.
 
-`PaimonTable.append`, `PaimonTable.overwrite` and `df.write.format("paimon_stream")` share this code.
-They differ in who writes the rows, and in whether the rows are still at hand after a
-`SequenceConflict`. A caller that still has the rows may write them again.
+This code is shared by `PaimonTable.append`, `PaimonTable.overwrite` and
+`df.write.format("paimon_stream")`. These callers differ in who writes the rows, and in whether the
+rows are still at hand after a `SequenceConflict`. A caller that still has the rows may write them
+again.
 
 Nobody judges a batch write. If it is repeated, its rows are in the table twice, unless it has a
 commit identifier.
