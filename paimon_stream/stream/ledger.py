@@ -49,8 +49,8 @@ def _published(facts: Facts) -> PreviousBatch | None:
 
 
 def _above_cut(facts: Facts, entry: JournalEntry) -> JournalEntry:
-    """The attempt. If rollbacks removed its base, the attempt is returned as if it had been prepared
-    on the cut.
+    """The attempt. If rollbacks removed its base, the attempt is returned as if it had been
+    prepared on the cut.
     """
     if (
         facts.ask(OwnStands) is OwnStands.BELOW

@@ -61,13 +61,13 @@ def judge_next(
     latest: Snapshot | None,
     follows: bool = False,
 ) -> Fresh | None:
-    """Judges a later batch of a run on the latest snapshot. The batch must be new. Our last snapshot
-    must be in the lineage or have expired. Nobody else may have published the batch since the run
-    last looked.
+    """Judges a later batch of a run on the latest snapshot. The batch must be new. Our last
+    snapshot must be in the lineage or have expired. Nobody else may have published the batch since
+    the run last looked.
 
-    If snapshots since the run last looked have expired, and an earlier run may be at this batch, the
-    storage must decide. If no earlier run may be, `seen` stays where it was, and the commit asks
-    the fence.
+    If snapshots since the run last looked have expired, and an earlier run may be at this batch,
+    the storage must decide. If no earlier run may be, `seen` stays where it was, and the commit
+    asks the fence.
 
     Args:
         snapshots: the snapshots of the table.

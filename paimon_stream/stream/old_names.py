@@ -129,8 +129,8 @@ def _may_have_published(
     may_have: Callable[[JournalledBatches, int], bool],
 ) -> bool:
     """Whether another commit user of this query may have published the batch or a later one in a
-    snapshot that has expired since. A snapshot that still stands is among `history.published_as`. If
-    an earlier batch of that user has a snapshot in the lineage, no later batch of the user has
+    snapshot that has expired since. A snapshot that still stands is among `history.published_as`.
+    If an earlier batch of that user has a snapshot in the lineage, no later batch of the user has
     expired: expiry takes the oldest snapshots first.
     """
     if history.complete:
@@ -253,8 +253,8 @@ def _are_apart(evidence: Evidence, old_name: RegisteredWriter, successor: Regist
 
 
 def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) -> bool:
-    """Whether an attempt was surely made after the removal. It was if it is five minutes younger, or
-    if its base is the removal's target or above and no note names the attempt. The removal has
+    """Whether an attempt was surely made after the removal. It was if it is five minutes younger,
+    or if its base is the removal's target or above and no note names the attempt. The removal has
     removed and noted all that stood above the target before.
     """
     if is_before(removed, entry.attempted_millis):

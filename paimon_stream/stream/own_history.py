@@ -197,8 +197,8 @@ def _is_ahead(batch: Batch, own: Snapshot) -> bool:
 
 
 def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
-    """The snapshot with the rows of a batch, whose newest snapshot is `newest`. If the snapshot with
-    the rows has expired, `newest` itself. The compactions behind a batch change no row. So if
+    """The snapshot with the rows of a batch, whose newest snapshot is `newest`. If the snapshot
+    with the rows has expired, `newest` itself. The compactions behind a batch change no row. So if
     another engine replaces the snapshot of a compaction, no batch is lost.
     """
     if newest.commit_kind is not CommitKind.COMPACT:
