@@ -1,5 +1,6 @@
 """What the register keeps of a judgement: from which batch on the journal vouches, which batches an
-operator has given up, and which are written again (exactly-once.md §2, §4). Nothing here writes.
+operator has given up, and which batches are written again (exactly-once.md §2, §4). Nothing here
+writes.
 """
 
 from collections.abc import Collection
@@ -20,8 +21,9 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     no entry, it never reached its commit. None if a missing entry proves nothing, for example while
     the journal is off.
 
-    Where our newest batch stands without an entry, the journal vouches only for later batches: a
-    rollback may remove that batch, and then only the note tells of it.
+    If the snapshot of our newest batch stands and the journal has no entry of that batch, the
+    journal vouches only for later batches. A rollback may remove the snapshot. Then only the
+    rollback's note shows that the batch was published.
 
     Args:
         table: the table, with its options.
@@ -45,9 +47,10 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
 
 
 def _newest_without_entry(evidence: Evidence, verdict: Verdict) -> int:
-    """Our newest batch up to this one, if its snapshot stands and the journal has no entry of it,
-    else -1. Either later batches dropped the entry, and a rollback removed those batches. Or an
-    operator's decision removed the entry, and what was written since was removed or had no rows.
+    """Our newest batch up to this one, if its snapshot stands and the journal has no entry of the
+    batch; otherwise -1. An entry can be missing for two reasons. Later batches dropped the entry,
+    and a rollback then removed those batches. Or an operator's decision removed the entry, and each
+    batch since then was removed or had no rows.
     """
     if isinstance(verdict, AlreadyCommitted):
         is_shown = verdict.snapshot is None or evidence.entry is not None
@@ -68,17 +71,18 @@ def given_up(
 ) -> Ranges:
     """The batches that an operator has given up, as in `RegisteredWriter`.
 
-    Lost are all batches above the newest one that the table has, also under an old name, and below
-    this one. If the table has the previous batch under such a name, nothing of this name is lost:
-    another name has lost its batches then. The batches below them are still in the table, so a
-    later rollback of one stops the stream. Batches that the checkpoint is going to run again are no
-    longer given up.
+    The lost batches lie below this one, and above the newest batch that the table has under the
+    stream's own name or an old name. An old name under which the table has the previous batch has
+    lost nothing, so the loss is another name's. Such a name does not count, and the previous batch
+    is not given up. The batches below the lost ones are still in the table, so a later rollback of
+    one of them stops the stream. Batches that the checkpoint is going to run again are no longer
+    given up.
 
     Args:
         evidence: what the storage holds.
         verdict: the verdict on this batch.
         lost: whether the operator let this batch continue although the table has lost batches.
-        proven: whether the loss is proven. Then the batches below the first one that a note names
+        proven: whether the loss is proven. If so, the batches below the first one that a note names
             were not lost: their snapshots may have expired.
     """
     batch_id = evidence.batch.batch_id
@@ -103,7 +107,7 @@ def given_up(
 
 
 def _clipped(given_up: Ranges, last_batch: int) -> Ranges:
-    """The ranges up to that batch."""
+    """The ranges, cut off after `last_batch`."""
     return tuple(
         [(first, min(last, last_batch)) for first, last in given_up if first <= last_batch]
     )
@@ -128,10 +132,10 @@ def passed_over(
         reset: whether the operator let this batch continue although the table was ahead of the
             checkpoint, or was written by another one. Then everything that the stream has here is
             written again.
-        doubted: the earlier batches that may be missing, without which the operator let this batch
-            continue. If one of them is not above our newest batch, it was written again above the
-            snapshot of that batch. It is not asked about again, so this snapshot counts again as
-            any other does.
+        doubted: the earlier batches that may be missing; the operator let this batch continue
+            without them. A doubted batch that is not above our newest batch was written again above
+            the snapshot of our newest batch. Nobody asks about the doubted batch again. So that
+            snapshot is no longer passed over.
     """
     batch_id = evidence.batch.batch_id
     latest = evidence.latest

@@ -20,10 +20,10 @@ class BatchSummary:
 
     Attributes:
         files: the number of added files.
-        rows: the rows in these.
-        bytes: their size.
-        partitions: the number of their partitions.
-        buckets: the number of their buckets.
+        rows: the number of rows in the added files.
+        bytes: the size of the added files.
+        partitions: the number of partitions that get files.
+        buckets: the number of buckets that get files.
         write_millis: the milliseconds from the start of the write job to the commit.
         reused: 1 if an earlier run, which was killed, had written the files.
     """
@@ -78,8 +78,8 @@ _PREVIOUS: Final = "previous"
 
 def previous_commit(report: CommitReport | None, conflicts: int = 0) -> dict[str, str]:
     """A property for the next snapshot of the stream: how this commit went; {} if it made no
-    snapshot. A snapshot cannot have this property itself, because the measured steps come after its
-    bytes are made.
+    snapshot. A snapshot cannot say how its own commit went: its bytes are made before the measured
+    steps end.
 
     Version 1 is `1 batch=7 attempts=2 conflicts=1 judge=5 write=210 …`: the batch, the attempts to
     publish, the compactions that lost to others if there are any, and milliseconds by phase.
@@ -87,8 +87,8 @@ def previous_commit(report: CommitReport | None, conflicts: int = 0) -> dict[str
 
     Args:
         report: the report of the commit; None if there was none.
-        conflicts: the compactions behind the batch that lost to others. The batch's own one counts,
-            too.
+        conflicts: the compactions behind the batch that lost to others. A compaction in the batch's
+            own commit that failed is added here.
     """
     if report is None or report.outcome != "committed":
         return {}

@@ -1,7 +1,9 @@
-"""A batch write: rows that belong to no stream become one snapshot, or nothing. It is told once, for
-`PaimonTable.append` and `overwrite` and for `df.write.format("paimon_stream")`. They differ in who
-writes the rows, and in whether they still have them: then they may write them again after a
-`SequenceConflict`.
+"""A batch write: rows that belong to no stream become one snapshot, or nothing.
+
+This code is shared by `PaimonTable.append`, `PaimonTable.overwrite` and
+`df.write.format("paimon_stream")`. These callers differ in who writes the rows, and in whether the
+rows are still at hand after a `SequenceConflict`. A caller that still has the rows may write them
+again.
 
 Nobody judges a batch write. If it is repeated, its rows are in the table twice, unless it has a
 commit identifier.
@@ -28,9 +30,9 @@ class Replaced:
     """What an overwrite replaces (`TableCommit.overwrite`).
 
     Attributes:
-        partition: all partitions that match this spec.
-        dynamic: without a partition, whether only the partitions that get rows are replaced, or the
-            whole table. None for what the table's options say.
+        partition: the spec; all partitions that match it are replaced. None: `dynamic` decides.
+        dynamic: without a partition spec, whether only the partitions that get rows are replaced,
+            or the whole table. None: the table's options decide.
     """
 
     partition: Mapping[str, Any] | None
@@ -42,8 +44,8 @@ class WrittenRows:
     """The rows of a batch write, as files that are not published yet.
 
     Attributes:
-        table: to publish in, with the schema that the rows were written in.
-        messages: name the files.
+        table: the table to publish in, with the schema that the rows were written in.
+        messages: the commit messages that name the files.
         numbering: the numbering of the rows (`fresh_numbering`); None without a primary key.
         millis: the milliseconds that writing took; None if that is not known.
     """
@@ -60,11 +62,12 @@ class BatchWrite:
 
     Attributes:
         user: the commit user.
-        digest: the digest of the table's first schema before the rows were written. By it the
-            commit sees whether it is still the same table.
+        digest: the digest of the table's first schema before the rows were written. The commit
+            compares it, to see whether the table is still the same.
         after_commit: is called after publishing.
         replaced: what the rows replace; None if they are appended.
-        identifier: makes the write safe to repeat under the same user; None for one that is not.
+        identifier: makes the write safe to repeat under the same user. None: a repeated write adds
+            the rows twice.
     """
 
     user: str
@@ -78,8 +81,8 @@ class BatchWrite:
 
         Args:
             rows: the rows.
-            remove: removes their files. It is called if nothing was published, or if an earlier
-                write with the same identifier was.
+            remove: removes the files of the rows. It is called if nothing was published, or if an
+                earlier write with the same identifier was published.
 
         Raises:
             PaimonStreamError: the errors of `TableCommit.append` and `TableCommit.overwrite`.

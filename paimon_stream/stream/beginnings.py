@@ -83,8 +83,8 @@ def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCrea
 
     Clocks differ by up to five minutes, so a snapshot that is not five minutes younger than the
     batch shows nothing. A table that is not five minutes younger shows nothing either, if our query
-    has registered in it. In a table that does not know the query, no tolerance holds: a table that
-    was created again within five minutes would be mistaken for the previous one.
+    has registered in it. If the query has not registered, there is no tolerance: a table that was
+    created again within five minutes would be mistaken for the previous one.
     """
     done_millis = evidence.batch.previous_done_millis
     created_millis = evidence.made_millis
@@ -104,12 +104,13 @@ def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCrea
 
 
 def has_begun_here(evidence: Evidence, last: JournalEntry | None) -> bool:
-    """Whether this checkpoint may have a batch in this very table. It has one if `last`, the newest
-    entry of an earlier batch here, may be of the batch that the checkpoint has done. An attempt
-    that is at least five minutes younger than the batch that was done shows nothing. The checkpoint
-    may also have one if the table's register is of no copy of the checkpoint, and an operator let
-    the checkpoint continue here with this batch or a later one, or the first batch of the journal
-    is not known.
+    """Whether this checkpoint may have a batch in this very table. Without a register it has none.
+    With a register, there are three cases. In the first, `last`, the newest entry of an earlier
+    batch here, may be of the batch that the checkpoint has done. An attempt that is at least five
+    minutes younger than the batch that was done shows nothing. In the second case, an operator let
+    the checkpoint continue here with this batch or a later one. In the third, the first batch of
+    the journal is not known. The last two cases do not count if the register was written by a run
+    on a copy of the checkpoint.
     """
     registered = evidence.registered
     if registered is None:
@@ -145,8 +146,8 @@ def _knows_query(evidence: Evidence) -> bool:
 def which_sink(evidence: Evidence, *, journals: bool) -> Finding[SinkNew]:
     """Has the query written this table under another commit user, and never under this one? A sink
     leaves its register before it commits a batch. The claim of an earlier run shows only that the
-    run has begun. But the sink's register may have been lost: then the journal has its batches, or,
-    after a rollback, a note names the user.
+    run has begun. But the sink's register may have been lost. Then the journal has the sink's
+    batches or, after a rollback, a note names the sink's user.
 
     Args:
         evidence: what the storage holds.

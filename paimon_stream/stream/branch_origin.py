@@ -34,9 +34,9 @@ def which_inherited(evidence: Evidence) -> Finding[BatchInherited]:
 
 
 def _came_as(evidence: Evidence) -> str | None:
-    """The commit user whose attempt at this batch, in main's journal, is part of the branch. The
-    query had published the attempt in main, or in a branch to which main was forwarded, and this
-    branch was made from main. None if there is no such user.
+    """The commit user whose attempt at this batch is part of the branch; None if there is no such
+    user. Main's journal has the attempt. The query had published it in main, or in a branch to
+    which main was forwarded, before this branch was made from main.
     """
     latest = evidence.latest
     for user, entry in _own_entries_of_main(evidence):
@@ -46,8 +46,8 @@ def _came_as(evidence: Evidence) -> str | None:
 
 
 def _may_have_come_as(evidence: Evidence) -> str | None:
-    """The commit user whose attempt at this batch, in main's journal, may be part of the branch.
-    None if no attempt may be.
+    """The commit user whose attempt at this batch may be part of the branch; None if there is no
+    such user. Main's journal has the attempt.
     """
     for user, entry in _own_entries_of_main(evidence):
         if evidence.latest is not None and not evidence.left_in_main(user, entry):
@@ -56,7 +56,7 @@ def _may_have_come_as(evidence: Evidence) -> str | None:
 
 
 def _own_entries_of_main(evidence: Evidence) -> list[tuple[str, JournalEntry]]:
-    """The entries of main that this query wrote, with their commit users."""
+    """The entries in main's journals that this query wrote, each with its commit user."""
     return [
         (user, entry)
         for user, entry in evidence.entries_of_main.items()

@@ -1,9 +1,10 @@
-"""The claims: by the file of a claim, one sink of one run holds a commit user (exactly-once.md §5).
+"""The claims. A claim is the file by which one sink of one run holds a commit user (exactly-once.md
+§5).
 
 A claim is made once per run, before anything else, by an atomic create. A second sink of the same
-run under the same user finds it taken. The claim is also a fence: a later run ends the claims of
-earlier ones before it judges, so while a run's claim stands, no later run has begun. What a claim
-does not exclude is described in fence.py.
+run under the same user finds the claim taken. A later run ends the claims of earlier runs before it
+judges. So while a run's claim stands, no later run has begun. fence.py describes what a claim does
+not exclude.
 """
 
 from functools import partial
@@ -36,7 +37,7 @@ class Claims:
     def acquire(self) -> frozenset[str]:
         """Claims the commit user for this writer of this run, ends the claims of earlier runs, and
         returns the names of those runs. Raises `DuplicateWriter` if another sink of this run has
-        claimed it.
+        claimed the user.
 
         What the register of an earlier run proves is not lost: the register names this run before
         the earlier claim ends. So a run that dies in between, or before it registers, leaves the
@@ -62,7 +63,7 @@ class Claims:
         return earlier
 
     def runs(self) -> frozenset[str]:
-        """The names of the runs that no later one has ended; usually that of the newest run."""
+        """The names of the runs whose claims stand: usually only the newest run."""
         return runs_with_claims(self._storage, self._folder)
 
     def holds(self) -> bool:

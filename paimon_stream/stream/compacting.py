@@ -111,7 +111,7 @@ class Compacted:
 
 def compacts(table: Table) -> bool:
     """Whether a stream compacts this table: the table's options ask for it, and this release can do
-    it. Rows that wait for their buckets are left to a job.
+    it. A postponed table, whose rows wait for their buckets, is left to a job.
     """
     return _is_asked_for(table) and not table.is_postponed and refusal(table) is None
 
@@ -220,16 +220,16 @@ class _DueBuckets:
 
     def add_turn(self, batch_id: int, batches_between_full: int) -> None:
         """If full compactions come behind this batch, the buckets that were touched since the last
-        ones are due in full.
+        full compactions are due in full.
         """
         if batches_between_full and (batch_id + 1) % batches_between_full == 0:
             self._full.update(dict.fromkeys(self._touched_since_turn, True))
             self._touched_since_turn.clear()
 
     def rest(self, bucket: Bucket, *, full: bool) -> None:
-        """Lets the bucket be due again after some batches, after more each time: an outage passes,
-        others end their compaction, and what is damaged stays damaged. `full` says whether the
-        compaction that failed was a full one; the next one is, too.
+        """Lets the bucket be due again after some batches. Each failure doubles their number,
+        because an outage or another writer's compaction ends, but damage stays. `full` says whether
+        the failed compaction was a full one. If so, the next one is full, too.
         """
         self._failures[bucket] += 1
         self._rest_ends[bucket] = self.calls + min(_LONGEST_REST, 2 ** self._failures[bucket])
@@ -274,8 +274,8 @@ class _PendingTasks:
             self._tasks += tasks
 
     def wait(self, seconds: float, always: Collection[Bucket]) -> None:
-        """Waits for new units, and for those of some buckets. An earlier batch has waited for the
-        others.
+        """Waits for new units, and for the units of the buckets `always`. An earlier batch has
+        already waited for the other units.
 
         Args:
             seconds: how long it waits at most.
@@ -307,7 +307,7 @@ class _PendingTasks:
 
     def close(self) -> list[Future[Rewritten]]:
         """Gives up all units. New files are removed, here or by the threads that write them.
-        Returns the units that had begun.
+        Returns the futures of the units that had begun.
         """
         with self._lock:
             given_up = self._tasks
@@ -349,11 +349,13 @@ class StreamCompaction:
         milliseconds.
         """
         self._deep: set[Bucket] = set()
-        """The buckets of which the last warning has said that they are too deep."""
+        """The buckets that were too deep after the last batch. Each has been warned about."""
         self._left_as_is: set[Bucket] = set()
         """The buckets with files that this run leaves to other releases (`_note_left_as_is`)."""
         self._knows_earlier = False
-        """Whether the buckets that an earlier run left to compact were read (`_note_earlier`)."""
+        """Whether this run has read which buckets an earlier run left to compact
+        (`_note_earlier`).
+        """
         self._last_end = self._clock.monotonic()
         """When the compaction behind the last batch ended, in seconds."""
         _OPEN.add(self)
@@ -390,7 +392,7 @@ class StreamCompaction:
 
     def close(self) -> list[Future[Rewritten]]:
         """Gives up the pending units. Their new files are removed, here or by the threads that
-        write them. Returns the units that had begun. Any thread may call this.
+        write them. Returns the futures of the units that had begun. Any thread may call this.
         """
         self._due.clear()
         return self._pending.close()
@@ -477,8 +479,8 @@ class StreamCompaction:
     def _begin_due(
         self, table: Table, snapshot: Snapshot, due: Mapping[Bucket, bool], watched: WatchedFiles
     ) -> None:
-        """Begins the compaction of these buckets; the value of each says whether in full. A bucket
-        in which a minor compaction has nothing to do is left out.
+        """Begins the compaction of the `due` buckets. The value of each bucket says whether it is
+        compacted in full. A bucket in which a minor compaction has nothing to do is left out.
         """
         files_by_mode: dict[_Mode, list[ManifestEntry]] = defaultdict(list)
         limits = None

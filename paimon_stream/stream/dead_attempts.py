@@ -2,9 +2,9 @@
 
 An attempt that was killed leaves data files, and perhaps staged manifests. They may be deleted only
 after reading a published snapshot of the same batch that does not reference them. From then on
-every attempt, even a paused one that wakes up, finds the batch committed (exactly-once.md §4, and
-the ownership law there). That holds while the snapshot stands, and while the next snapshot shows
-that no other attempt was published (`_is_proof`).
+every attempt, even a paused one that wakes up, finds the batch committed (exactly-once.md §4, the
+ownership law). This proof needs two things: the snapshot stands, and the next snapshot shows that
+no other attempt was published (`_is_proof`).
 
 An attempt may have been published, tagged or branched, and then rolled back. So files to which a
 tag, a long-lived changelog or another branch refers stay.
@@ -84,8 +84,8 @@ def _dead_paths(
     *,
     complete: bool,
 ) -> list[str]:
-    """The files of the attempts that nothing references. The other parameters are those of
-    `remove_dead_attempts`.
+    """The files of the attempts, less those to which something refers. `manifests` reads the
+    manifests of the table. The other parameters are those of `remove_dead_attempts`.
     """
     storage = table.storage
     layout = table.layout
@@ -154,9 +154,9 @@ def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterat
 def snapshots_of_batch(
     snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
 ) -> tuple[tuple[Snapshot, ...], bool]:
-    """The snapshots of the batch whose newest one is `newest`, and whether there can be no other.
-    The list is empty if snapshots since the judgement of the attempt have expired: one may have had
-    another attempt. A COMPACT is the second of two snapshots, unless the batch had only a
+    """The snapshots of a batch, and whether the batch can have no others. `newest` is its newest
+    snapshot. No snapshot is returned if one since the judgement of the attempt has expired: it may
+    have been another attempt. A COMPACT is the second of two snapshots, unless the batch had only a
     compaction. The first of the two came after the judgement.
     """
     base = 0 if entry.base is None else entry.base.id

@@ -1,5 +1,5 @@
-"""What a judgement from storage looks at. A run's first batch is judged so, and a later one that
-the run's memory does not decide. Nothing here writes, and nothing is judged.
+"""What a judgement from storage looks at. Such a judgement decides a run's first batch, and each
+later batch that the run's memory does not decide. Nothing here writes, and nothing is judged.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ class JournalledBatches:
 
     Attributes:
         newest: the newest batch that has an entry; None if none has.
-        since: the first batch from which on each that reached its commit has had an entry; None if
-            that is not known.
+        since: the batch from which on the journal vouches: each batch from this one on that reached
+            its commit has had an entry. None if no such batch is known.
     """
 
     newest: int | None
@@ -41,14 +41,16 @@ class JournalledBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherStreams:
-    """What the table has of the streams under other commit users. Each of these reads the storage
-    when it is called.
+    """What the table has of the streams under other commit users. Each attribute is a function that
+    reads the storage.
 
     Attributes:
-        registers: their registers.
+        registers: the registers of the other streams.
         journalled_by: what the journal of a register's commit user shows.
-        last_of: the newest entry of an earlier batch than the judged one in that journal.
-        entry_of: the entry of a batch in that journal.
+        last_of: the newest entry in the journal of a register's commit user that is of a batch
+            before the judged one; None if there is none.
+        entry_of: the entry of a batch in the journal of a register's commit user; None if there is
+            none.
     """
 
     registers: Callable[[], tuple[RegisteredWriter, ...]]
@@ -73,19 +75,21 @@ class Evidence:
         entry: the journal's entry of this batch.
         last_entry: the journal's newest entry of an earlier batch.
         later_entry: the journal's newest entry of a later batch.
-        entries_of_main: main's entries of this batch, by commit user of the query. Only for a
-            branch from main in which the stream has no register.
-        left_in_main: whether it is certain that such an entry, with its user, is not part of the
-            branch.
+        entries_of_main: the entries of this batch in main's journals, by commit user of the query.
+            Only for a branch from main in which the stream has no register.
+        left_in_main: whether the attempt of an entry of main, made by a commit user, is certainly
+            not part of the branch.
         registered: the register of this commit user.
         others: the other streams of the table.
         files_live: how many data files of an entry's attempts are live in a snapshot.
-        files_mentioned: how many of them the manifests of the snapshot mention.
-        removals: the notes of removed snapshots. Called only where a snapshot of ours is gone.
+        files_mentioned: how many data files of an entry's attempts the manifests of a snapshot
+            mention.
+        removals: the notes of removed snapshots.
         claimed: whether another sink of this run writes under a commit user.
-        elsewhere: the newest of some batches that the query has in another branch, or in main, with
-            the name of that branch; None if there is none, or if the query has a sink for each of
-            the two. Asked with the register of the commit user, None for this stream's without one.
+        elsewhere: the newest of the given batches that the query has in another branch or in main,
+            with the name of that branch. None if there is none, or if the query has one sink here
+            and another there. The first argument is the register of the commit user in question;
+            None if this stream's user has no register.
         runs: this run and those whose claims stood when it began.
     """
 
@@ -124,8 +128,8 @@ class Evidence:
 
     @property
     def _decided(self) -> RegisteredWriter | None:
-        """The register, if its decisions of an operator are those for this stream. The register of
-        another table or query says nothing of this stream.
+        """The register, if the operator's decisions that it records are about this stream. The
+        register of another table or query, or from before a later run, says nothing of this stream.
         """
         register = self.registered
         is_believed = (
@@ -179,8 +183,8 @@ class Evidence:
 
     @property
     def old_names(self) -> tuple[RegisteredWriter, ...]:
-        """The other commit users of the query of which this sink may be a new name: they have not
-        been in one run with it, and no sink of this run writes as one of them so far.
+        """The other commit users of the query that may be old names of this sink. None of them was
+        in one run with this sink, and no sink of this run writes as one of them so far.
         """
         runs = self.runs_of(self.identity.user)
         apart = [sibling for sibling in self.siblings if runs.isdisjoint(sibling.runs)]

@@ -18,9 +18,9 @@ class TableSame(Enum):
     """Is this the table to which the stream wrote? The digest of the first schema in the register,
     or else in the journal's entries, is compared with that of the table.
 
-    If they differ, the table was dropped and created again. If they are the same, that may still be
-    so: `TableCreated` asks it. Without a register and entries there is nothing to compare, and the
-    table counts as the same.
+    If the digests differ, the table was dropped and created again. If they are equal, it may still
+    have been created again: `TableCreated` asks for that. Without a register and entries there is
+    nothing to compare, and the table counts as the same.
     """
 
     SAME = "the same, as far as it is known"
@@ -30,9 +30,9 @@ class TableSame(Enum):
 class UserRegistered(Enum):
     """Whose register has this commit user?
 
-    A register is written before a first batch is committed, so without one this commit user has
-    committed nothing here, unless the file was lost, the snapshots came with a copy, or an older
-    release wrote them. A register or a run without a query id counts as ours.
+    A register is written before a first batch is committed. So a commit user without a register has
+    committed nothing here, with three exceptions: the register was lost, the snapshots came with a
+    copy, or an older release wrote them. A register or a run without a query id counts as ours.
     """
 
     UNREGISTERED = "none"
@@ -44,10 +44,10 @@ class IdentityShared(Enum):
     """Has another query written here from our checkpoint path, under our query's name, or as our
     commit user? Snapshots' marks and the registers of other users show it.
 
-    Such a mark proves that the checkpoint is new, or that the name is shared. It does not where
-    another sink of this query is registered with the path or name: the other query was judged when
-    that sink was let in. The marks are missing where snapshots and registers are gone. This is
-    asked only of a stream without register and snapshot.
+    Another query's mark proves that our checkpoint is new, or that the name or user is shared. It
+    proves nothing where another sink of our query is registered with the same path or name: the
+    other query was judged when that sink was let in. Marks are missing where snapshots and
+    registers are gone. This is asked only of a stream that has no register and no snapshot.
     """
 
     NONE = "none"
@@ -58,10 +58,10 @@ class OwnStands(Enum):
     """Our newest snapshot in the lineage, by commit user, query id and identifier.
 
     The snapshot proves that its batch was published, and that no snapshot of ours above it is part
-    of the table now. Expiry removes the oldest first, so a snapshot that is gone from above was not
-    removed by expiry. It does not prove that batches between its own and this one had rows. The
-    snapshot is missing where it has expired, was rolled back or was replaced; `NONE` alone does not
-    tell which.
+    of the table now. Expiry removes the oldest snapshots first, so expiry has removed none of ours
+    above this one. The snapshot does not prove that the batches between its own and the judged one
+    had rows. A snapshot is missing where it has expired, was rolled back or was replaced. `NONE`
+    alone does not tell which of these happened.
     """
 
     NONE = "none"
@@ -78,12 +78,14 @@ class OldNameWrote(Enum):
     """What the query has, or had, here under another commit user, which may be an old name of this
     sink: the two were in no run together, and no sink of this run writes as that user.
 
-    Nothing proves that the two are one sink, so this can only refuse. Registers that keep no runs,
-    or have lost them, let a name count as old. The value is `NONE`, too, where the batch before
-    this one, or a later one, was written under the sink's own name, and where the sink has a
-    snapshot and no register. The first value that holds counts: `PUBLISHED`, then
-    `MAY_HAVE_PUBLISHED`, then the others in the order of the names. For a registered sink whose
-    journal is off, a doubt that only a journal could settle counts last, as `MAY_HAVE_PUBLISHED`.
+    Nothing proves that the two are one sink, so this can only refuse or warn. Registers that keep
+    no runs, or have lost them, let a name count as old. The value is `NONE`, too, where the sink
+    has this batch or a later one under its own name, and where it has a snapshot and no register.
+    Where the sink has the batch before this one under its own name, no loss is looked for. The
+    first value that holds counts: `PUBLISHED`, then `MAY_HAVE_PUBLISHED`, then the first loss in
+    the order of the names, then `UNPROVEN`. A registered sink without a journal and a snapshot may
+    leave a doubt that only a journal could settle. The doubt counts as `MAY_HAVE_PUBLISHED`, after
+    all losses and before `UNPROVEN`.
     """
 
     NONE = "none, or nothing is missing of it"
@@ -101,8 +103,8 @@ class OldNameWrote(Enum):
 
 class NotesAsked(Enum):
     """What the notes of removals say of all earlier batches, where the register demands that the
-    notes are asked. A fast forward has put the journal and the snapshots of a branch in the place
-    of ours, and they would pass for ours.
+    notes are asked. It demands this after a fast forward: a branch's journal and snapshots stand in
+    the place of ours then, and would pass for ours.
     """
 
     NOT_ASKED = "the register does not demand it"
@@ -115,8 +117,8 @@ class TableCreated(Enum):
     """Is the table, or the branch, younger than the newest earlier batch that the checkpoint has done?
 
     If it is, this is another table or branch, although its schema has the same digest. Two clocks
-    are compared, which may differ by five minutes. The checkpoint may not show the time. What the
-    stream has left here outweighs the clocks.
+    are compared, which may differ by five minutes. The checkpoint may not show when that batch was
+    done. What the stream has left here outweighs the clocks.
     """
 
     EARLIER = "no, or that is not known"
@@ -125,11 +127,11 @@ class TableCreated(Enum):
 
 class LastHeld(Enum):
     """What became of our newest earlier batch that is known to be committed, and is above our
-    newest snapshot. The journal's entries name the batch: Spark went on after it.
+    newest snapshot? The journal's entries name the batch: Spark went on after it.
 
     `HELD` does not prove that the rows of the batch are there: as far as records show, its snapshot
-    has expired. The journal may be off or gone, and Spark may have gone on without this commit
-    user; then `NONE`, or `HELD`. The first of these that holds counts.
+    has expired. If the journal is off or gone, the value is `NONE`. If Spark may have gone on
+    without this commit user, and no note names the batch, the value is `NONE` or `HELD`.
     """
 
     NONE = "none is known"
@@ -142,12 +144,12 @@ class LastHeld(Enum):
 
 
 class GapLeft(Enum):
-    """Are there batches that our newest snapshot does not show: those between it and this batch, or
-    those up to its own that were written again above it?
+    """Are there batches that our newest snapshot does not show? They lie between its batch and this
+    one, or they are batches up to its own that were written again above it.
 
-    Batches without rows leave none, so a gap proves nothing by itself. Batches may have been
-    written again since an operator let the checkpoint continue over the snapshot, or over one above
-    it. The first value that holds counts, in the order of `BATCHES`, `WRITTEN_AGAIN`.
+    Batches without rows leave no snapshot, so a gap proves nothing by itself. Batches may have been
+    written again if an operator let the checkpoint continue over our newest snapshot, or over one
+    above it. Where both values hold, `BATCHES` counts.
     """
 
     NONE = "no"
@@ -159,10 +161,11 @@ class EarlierNoted(Enum):
     """What the notes of removals say of the earlier batches above our newest snapshot for which no
     journal vouches, and that no operator has given up.
 
-    A note proves that its batch was removed, if the run that wrote the note has ended. Only
-    removals of this package leave notes, and those that removed expired snapshots do not name all
-    of these. A note that cannot be read may name each batch. Of batches that were written again
-    (`GapLeft`), the table may have the earlier rows, so `MAY_BE_REMOVED` is the most that is known.
+    A note proves that its batch was removed if the removal has ended, and the table that remained
+    was surely not built on the batch. Only removals of this package leave notes. A removal that
+    also took expired snapshots does not name all of them. A note that cannot be read may name any
+    batch. The table may have the earlier rows of batches that were written again (`GapLeft`). Of
+    these batches, `MAY_BE_REMOVED` is the most that is known.
     """
 
     NOTHING = "no note names one"
@@ -174,10 +177,10 @@ class EarlierElsewhere(Enum):
     """Has the query written an earlier batch, which is missing here, in another branch, or in main,
     under this commit user and in place of this history?
 
-    Such a batch proves that the stream was pointed there. It does not where a run has written in
-    both: the query has a sink for each then. What cannot be read there shows nothing, and a branch
-    that was deleted has left nothing. This is asked only of a stream that is registered here: a new
-    stream may be a second sink of a run in which the first has not begun.
+    Such a batch proves that the stream was pointed to the other branch. It proves nothing if one
+    run has written in both places: then the query has a sink for each. A branch that cannot be
+    read, or was deleted, shows nothing. This is asked only of a stream that is registered here: a
+    new stream may be the second sink of a run whose first sink has not begun.
     """
 
     NO = "no"
@@ -188,11 +191,11 @@ class EarlierElsewhere(Enum):
 
 
 class LaterPrepared(Enum):
-    """Does the journal have an entry of a later batch of this table, or is this batch or a later
-    one given up, and snapshots have expired?
+    """Does the journal have an entry of a later batch of this table? Or have snapshots expired, and
+    is this batch or a later one given up?
 
-    That batch came after this one had been done, so the checkpoint is older than the table's
-    history. Without it nothing is proven: the last two entries are kept, and a journal may be off.
+    A later batch came after this one had been done, so the checkpoint is older than the table's
+    history. Without an entry nothing is proven: the journal keeps the last two, and may be off.
     """
 
     NONE = "none"
@@ -200,8 +203,8 @@ class LaterPrepared(Enum):
 
 
 class OursBeside(Enum):
-    """Is there a snapshot of ours, with this batch or a later one, of which it is not known whether
-    it lies in the lineage?
+    """Is there a snapshot of ours, with this batch or a later one, that is not known to lie in the
+    lineage?
 
     The snapshot was published. It may not be part of the table: its id may have been used again
     after it had expired, or the lists that would show it are missing.
@@ -215,8 +218,9 @@ class AttemptPrepared(Enum):
     """Does the journal have an attempt at this very batch, of this query and table, that no
     operator has given up?
 
-    The attempt was staged. The entry does not say whether it was published. Without one, the batch
-    has not reached its commit, if the journal vouches for it (`JournalVouches`).
+    The attempt had begun to commit. The entry does not say whether it was published. If there is no
+    entry, and the journal vouches for the batch (`JournalVouches`), the batch has not reached its
+    commit.
     """
 
     NONE = "none"
@@ -227,8 +231,8 @@ class PreviousHeld(Enum):
     """What became of the batch that the attempt names as the previous one, where no snapshot of
     ours is left.
 
-    The entry names it with its snapshot, so it was published. `HELD` does not prove that its rows
-    are there.
+    The entry names the previous batch with its snapshot, so that batch was published. `HELD` does
+    not prove that its rows are there.
     """
 
     NONE = "none is named"
@@ -241,9 +245,9 @@ class PreviousHeld(Enum):
 class BaseHeld(Enum):
     """What became of the snapshot on which the attempt was prepared?
 
-    `ROLLED_BACK`: the table has no snapshot as new. `CUT`: rollbacks of ours removed the base. It
-    is known where they ended, and that none of our earlier batches lay above that. What other
-    engines remove leaves no note.
+    `ROLLED_BACK`: the table has no snapshot as new as the base. `CUT`: rollbacks of this package
+    removed the base. Their cut is known, and no earlier batch of ours lay above it. Other engines
+    leave no note of what they remove.
     """
 
     NONE = "no attempt, or prepared for the empty table"
@@ -256,7 +260,8 @@ class WindowWhole(Enum):
     """Do all snapshots stand that the table got since the attempt was prepared?
 
     If all do, and none has the batch, the attempt was not published. If one is missing, the attempt
-    may have been in that one. An attempt from before a cut cannot be in the table.
+    may have been in that one. If the attempt was published before the rollbacks that took its base,
+    they took it, too.
     """
 
     NONE = "no attempt"
@@ -303,8 +308,8 @@ class SinkNew(Enum):
     """Is this a sink that the query got after it had written here under another commit user?
 
     A sink writes its register before it commits, so a sink without a register has committed
-    nothing. The register may have been lost: then the journal has its batches, or a note names the
-    user.
+    nothing. But the register may have been lost. Then the journal has the sink's batches, or a note
+    names the sink's user.
     """
 
     NEW = "yes"
@@ -314,8 +319,8 @@ class SinkNew(Enum):
 class JournalVouches(Enum):
     """Does the journal have each attempt at this batch or a later one that reached its commit?
 
-    The register says from which batch on, and is believed if no later run had begun before this
-    one. Then a missing entry proves that there was no attempt.
+    The register says from which batch on. It is believed if the run that it names still had its
+    claim when this run began. Then a missing entry proves that no attempt reached its commit.
     """
 
     VOUCHES = "yes"
@@ -325,7 +330,7 @@ class JournalVouches(Enum):
 class HistoryWhole(Enum):
     """Do all snapshots of the table stand, or was ours found?
 
-    If all stand, and none has the batch, it was not published, unless something removed it.
+    If all stand, and none has the batch, the batch was not published, or its snapshot was removed.
     """
 
     WHOLE = "yes"
@@ -366,8 +371,8 @@ FIRST_BATCH: tuple[type[Enum], ...] = (
 class BatchAfter(Enum):
     """Does the batch come after the last one that this run has finished?
 
-    Spark runs the batches of a run in order, so a batch that does not come after it is another
-    sink's.
+    Spark runs the batches of a run in order. So a batch that does not come after the last finished
+    one is another sink's.
     """
 
     AFTER = "yes"
@@ -375,10 +380,11 @@ class BatchAfter(Enum):
 
 
 class FinishedKnown(Enum):
-    """Is it known that no later batch was committed before the last one that this run has finished?
+    """Is it known that no earlier run had committed a batch after the last one that this run has
+    finished?
 
-    If that one had been committed by an earlier run, and had expired, later ones may have been,
-    too: the checkpoint may have been put back.
+    An earlier run may have committed the last finished batch, in a snapshot that has expired. Then
+    later batches may have been committed and have expired, too: the checkpoint may be an old copy.
     """
 
     KNOWN = "yes"
@@ -388,9 +394,9 @@ class FinishedKnown(Enum):
 class RememberedHeld(Enum):
     """What became of the last snapshot of the stream that the run remembers?
 
-    A snapshot that stands proves that nothing below it was removed. A snapshot that has expired
-    proves that, too, unless a note of a later removal contradicts it. Another engine's rollback
-    whose ids were used again and have expired leaves nothing that could.
+    A snapshot that stands proves that no rollback took anything below it. A snapshot that has
+    expired proves this, too, unless a note of a later removal contradicts it. Another engine's
+    rollback leaves no trace once its ids were used again and those snapshots have expired.
     """
 
     NONE = "none is remembered"
@@ -412,8 +418,8 @@ class AttemptsJournalled(Enum):
 class SeenHeld(Enum):
     """Is the newest snapshot that the run has seen part of the table, or has it expired?
 
-    If so, the ids above it are new. If the snapshot is gone for another reason, ids were used
-    again.
+    If so, the ids above it are new. If the snapshot is gone for another reason, its id or those
+    above it may have been used again.
     """
 
     HELD = "yes"

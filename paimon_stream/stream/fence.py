@@ -3,8 +3,8 @@
 
 A run's own claim excludes later runs. It does not exclude earlier ones: a paused run, or a put that
 a dead run had sent, can take effect while the next run works on the same batch. That is possible
-until the run has published a batch. From then on an earlier run that is still alive finds the batch
-published, and stops.
+until the next run has published a batch. From then on an earlier run that is still alive finds the
+batch published, and stops.
 """
 
 from collections.abc import Callable
@@ -35,9 +35,9 @@ class RunFence:
     live: Callable[[], int]
 
     def __call__(self) -> bool:
-        """Whether nobody else can have published the batch in the gap. Raises `StorageError`,
-        `FormatError`, `SharedCheckpoint` if an earlier run has, and `HistoryUnknown` if one may
-        have and no operator has decided to continue.
+        """Whether nobody else can have published the batch in the gap. Raises `SharedCheckpoint` if
+        an earlier run has published it. Raises `HistoryUnknown` if an earlier run may have, and no
+        operator has decided to continue. Raises `StorageError`, `FormatError`.
         """
         if self.attempted and self.live():
             raise self.refuse.published_by_earlier_run()

@@ -41,7 +41,7 @@ class Findings:
         return self.finding(fact).value
 
     def finding(self, fact: type[Value]) -> Finding[Value]:
-        """The value, with the words for what it refuses. Raises what `ask` raises."""
+        """The value, with the words for what it refuses. Raises what the fact's finder raises."""
         finding: Finding[Value] | None = self._found.get(fact)
         if finding is None:
             finding = self._found[fact] = self._finders[fact]()

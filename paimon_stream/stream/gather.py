@@ -47,7 +47,8 @@ def gather(
         identity: the stream whose batch is judged.
         batch: the batch.
         snapshots: the snapshots of the table.
-        runs: the runs whose claims stood when this one began. None: those that stand now.
+        runs: the runs whose claims stood when this one began. None: the runs whose claims stand
+            now.
 
     Raises:
         NotFound: there is no table.
@@ -101,7 +102,7 @@ def _others(storage: Storage, identity: WriterIdentity, batch: Batch) -> OtherSt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FirstLook:
-    """What one trip shows. The attributes are those of `Evidence`, and these:
+    """What one trip shows. The attributes are those of `Evidence`, and two more.
 
     Attributes:
         came_from_main: whether this is a branch that was made from main.
@@ -136,7 +137,7 @@ def _look(
         partial(_entries_around, storage, Journal(storage, identity.user), batch.batch_id),
         snapshots.latest,
         partial(_branch_and_time, storage),
-        partial(branch_names, whole_of(storage)),  # a trip of its own where it is needed costs more
+        partial(branch_names, whole_of(storage)),  # often not needed; a second trip costs more
     ]
     digest, first_schema, registered, entries, latest, branch_and_time, branches = storage.together(
         requests
@@ -194,9 +195,9 @@ def _elsewhere(
     """The newest of some batches that this query has published or prepared in another branch, and
     the name of that branch; None if there is none.
 
-    A branch does not count if this `run`, or one that the register names as a writer here, has
-    written there: then the query has a sink for each of the two. What cannot be read there shows
-    nothing.
+    A branch does not count if this `run`, or a run that the register names as a writer here, has
+    written there: then the query has one sink here and another there. A branch that cannot be read
+    shows nothing.
 
     Args:
         main: the table's folder.
@@ -204,7 +205,7 @@ def _elsewhere(
         identity: this stream.
         run: this run, as a claim names it.
         written_as: the register here of the commit user that is looked for. None: this stream's
-            user, which has none.
+            user is looked for, and has no register here.
         missing: the batches that are looked for.
 
     Raises:
@@ -238,7 +239,7 @@ def _readable_register(storage: Storage, user: str) -> RegisteredWriter | None:
 
 
 def _newest_batch(storage: Storage, identity: WriterIdentity, before: int) -> int:
-    """The newest batch `before` that id which the stream has in a branch, by its journal or its
+    """The newest batch below the id `before` that the stream has in a branch, by its journal or its
     snapshots; -1 if there is none.
     """
     entry = last_entry_before(storage, identity.user, before)
@@ -247,7 +248,9 @@ def _newest_batch(storage: Storage, identity: WriterIdentity, before: int) -> in
 
 
 def _newest_published(snapshots: SnapshotStore, identity: WriterIdentity, before: int) -> int:
-    """The newest batch `before` that id of which the stream has a snapshot; -1 if there is none."""
+    """The newest batch below the id `before` that has a snapshot of the stream; -1 if there is
+    none.
+    """
     latest = snapshots.latest()
     for snapshot in () if latest is None else snapshots.walk_down(latest):
         if is_own(snapshot, identity) and snapshot.commit_identifier < before:
@@ -258,7 +261,7 @@ def _newest_published(snapshots: SnapshotStore, identity: WriterIdentity, before
 def _entries_of_main(
     main: Storage, identity: WriterIdentity, batch_id: int
 ) -> dict[str, JournalEntry]:
-    """The journal's entries of this batch in main, by commit user of the same query."""
+    """The entries of this batch in main's journals, by commit user of the same query."""
     users = [
         register.user
         for register in registered_writers(main)
@@ -275,10 +278,10 @@ def _is_left_in_main(
     user: str,
     entry: JournalEntry,
 ) -> bool:
-    """Whether an attempt of main is certainly not part of a branch of main, where no snapshot of
-    its batch stands in the branch. That is certain if the attempt was made, or published, above the
-    branch point, or if main's snapshots show that it was never published. If the branch has no
-    identity, its oldest snapshot serves as the branch point.
+    """Whether an attempt of main is certainly not part of a branch that was made from main. It is
+    asked where no snapshot of the attempt's batch stands in the branch. It is certain if the
+    attempt was made or published above the branch point, or if main's snapshots show that it was
+    never published. If the branch has no identity, its oldest snapshot serves as the branch point.
 
     Args:
         main: the snapshots of main.

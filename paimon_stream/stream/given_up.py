@@ -43,9 +43,9 @@ def without_given_up(entry: JournalEntry | None, given_up: Ranges) -> JournalEnt
 
 
 def given_up_as(evidence: Evidence, user: str, old: Collection[RegisteredWriter]) -> Ranges:
-    """The batches of a commit user that were given up, under it or under another name of its sink.
-    An operator who has decided under one name is not asked again under the other. What was given up
-    under this stream's own name counts for each.
+    """The batches of a commit user that were given up, under that user or under another name of its
+    sink. An operator who has decided under one name is not asked again under the other. Batches
+    that were given up under this stream's own name count for every name.
 
     Args:
         evidence: what the storage holds.

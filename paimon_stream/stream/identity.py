@@ -52,5 +52,5 @@ def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
 
 
 def is_of_query(query_id: str | None, identity: WriterIdentity) -> bool:
-    """Whether something is not known to be another query's."""
+    """Whether a query id is that of this stream's query, or one of the two ids is not known."""
     return None in (query_id, identity.query_id) or query_id == identity.query_id

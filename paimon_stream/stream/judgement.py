@@ -1,7 +1,7 @@
 """The judgement of a batch as a table of evidence (exactly-once.md §9).
 
-A row says which values the facts must have, and what is answered then. It also says what follows
-where an operator lets the batch continue, and why. Facts that a row does not name may have any
+A row says which values the facts must have, what is answered then, and why. It also says what
+follows where an operator lets the batch continue. Facts that a row does not name may have any
 value. The rows are grouped into steps. The first row that fits counts. Within a step, rows that fit
 the same facts agree, so only the order of the steps matters. Facts are asked from left to right,
 and only until one does not fit. So a costly fact stands where it can still change the answer.
@@ -90,8 +90,8 @@ class Step(Enum):
     OWN_GAP = "…and did the batches between have no rows?"
     OWN_ENTRY = "…then the batch is new"
     # From here on there is no snapshot of ours, or only one that an operator let the checkpoint pass
-    # over. From BRANCH on, the journal has no attempt at this batch, or an operator has let it be
-    # written again.
+    # over. From BRANCH on, the journal has no attempt at this batch, or an operator has let the
+    # batch be written again.
     LATER = "No snapshot of ours: is the checkpoint older than the journal?"
     BESIDE = "…or does one stand beside the line?"
     ATTEMPT_PREVIOUS = (
@@ -126,7 +126,7 @@ class Row:
     """One row of a step. `when` has the values that fit, by their fact, in the order in which the
     facts are asked. `then` is what follows where the batch continues after a refusal or warning: a
     verdict, or a later step; None if nothing can. `because` is the fact whose words stand in a
-    refusal or a warning.
+    refusal or a warning. `why` gives the reason for the answer.
     """
 
     step: Step | NextStep

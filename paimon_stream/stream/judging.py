@@ -153,15 +153,15 @@ def _has_entry_of_another_table(evidence: Evidence) -> bool:
 
 
 def _outlook(evidence: Evidence, verdict: Verdict, *, ended: bool) -> Outlook:
-    """What may still come from earlier runs. `ended` is whether this run has ended the claim of
-    one.
+    """What may still come from earlier runs. `ended` says whether this run has ended the claim of
+    an earlier run.
     """
     follows = ended or evidence.has_earlier_run
     is_renamed = not follows and any(
         not evidence.claimed(sibling.user) for sibling in evidence.siblings
     )
     # If our newest snapshot is at or below this batch, or an operator has decided, later entries of
-    # the journal are remains. A batch that only live files show proves nothing of later ones.
+    # the journal are remains. A batch that only live files show proves nothing of later batches.
     later_are_gone = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
     goes_back = evidence.later_entry is not None and later_are_gone
     return Outlook(follows=follows, is_renamed=is_renamed, goes_back=goes_back)
@@ -219,7 +219,7 @@ def _judge_later(
     verdict = fresh or _judge_again(case)
     alone = latest is not None and SnapshotRef.of(latest) == memory.seen
     # What a later run has published since the claim was looked for may have expired before the
-    # snapshots were read. Where no snapshot is new, it has published nothing.
+    # snapshots were read. Where no snapshot is new, no later run has published anything.
     if not (claimed and alone) and run.claims.is_ended():
         raise refuse.later_run_began()
     sight = None
@@ -233,8 +233,8 @@ def _judge_later(
 
 
 def _judge_again(case: _Case) -> Fresh | Reuse:
-    """Judges a later batch whose run remembers snapshots that are not part of the table any
-    more.
+    """Judges from the storage a later batch that the run's memory does not decide. Raises
+    `SharedCheckpoint` if another run has published the batch.
     """
     run = case.run
     require_absent(run.snapshots, run.identity, case.refuse)
@@ -267,7 +267,8 @@ def _judge_from_storage(case: _Case, evidence: Evidence) -> Verdict:
 
 def _gives_up_earlier(case: _Case) -> bool:
     """Whether an operator has let the stream continue although the table lost batches, or although
-    the stream writes them again. The entries of the journal are then of such batches.
+    the stream writes batches again. If so, the journal's entries are of these batches. False if a
+    later run has ended this run's claim.
     """
     accepted = case.refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
     has_decided = bool(accepted or case.refuse.given_up)
@@ -275,8 +276,8 @@ def _gives_up_earlier(case: _Case) -> bool:
 
 
 def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) -> None:
-    """Records that the stream was admitted. With `anew`, an operator has decided. Then the register
-    says what is given up, and only after that the journal's entries are removed.
+    """Records that the stream was admitted. `anew` says whether an operator has decided. If so, the
+    journal's entries are removed, but only after the register records what is given up.
     """
     run = case.run
     refuse = case.refuse

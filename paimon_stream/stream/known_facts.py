@@ -68,8 +68,8 @@ from paimon_stream.table.journal import JournalEntry
 
 
 class Facts(Findings):
-    """The facts that the evidence of a first batch shows. `journals` is whether the stream's journal
-    is on.
+    """The facts that the evidence of a first batch shows. `journals` says whether the stream's
+    journal is on.
     """
 
     def __init__(self, evidence: Evidence, *, journals: bool) -> None:
@@ -116,15 +116,17 @@ class Facts(Findings):
 
     @cached_property
     def own_with_rows(self) -> Snapshot | None:
-        """The snapshot with the rows of our newest batch, if that is an earlier one."""
+        """The snapshot with the rows of our newest batch; None if that batch is not an earlier
+        one.
+        """
         own = self.own
         is_below = self.ask(OwnStands) is OwnStands.BELOW
         return with_rows(self.evidence.snapshots, own) if own is not None and is_below else None
 
     @cached_property
     def _attempts(self) -> tuple[JournalEntry | None, JournalEntry | None]:
-        """The journal's entries of this batch and of the newest earlier one, of this query and
-        table, less what an operator has given up.
+        """The journal's entries of this batch and of the newest earlier batch. An entry is None if
+        it is missing, if another query or table has it, or if an operator has given its batch up.
         """
         evidence = self.evidence
         entry = without_given_up(_of_this_table(evidence.entry, evidence), evidence.given_up)
@@ -147,9 +149,7 @@ class Facts(Findings):
 
     @cached_property
     def cut(self) -> SnapshotRef | None:
-        """Where the rollbacks ended that removed the base of the attempt, as in
-        `cut_above_ours`.
-        """
+        """The cut below the attempt's base, as in `cut_above_ours`; None without an attempt."""
         entry = self.entry
         return None if entry is None else cut_above_ours(self.evidence, entry, self.last_entry)
 
@@ -197,8 +197,8 @@ class Facts(Findings):
 
     @property
     def _may_have_written_again(self) -> bool:
-        """Whether our newest snapshot has this batch or an earlier one, and what came up to that may
-        have been written again above it, and be lost.
+        """Whether batches up to that of our newest snapshot may have been written again above the
+        snapshot, and be lost. False if that snapshot has neither this batch nor an earlier one.
         """
         own = self.own
         if own is None or not may_lack_what_was_written_again(self.evidence, own):
@@ -347,7 +347,9 @@ def _of_this_query(entry: JournalEntry | None, evidence: Evidence) -> JournalEnt
 
 
 def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEntry | None:
-    """The same, unless it belongs to another table that was at this location."""
+    """The entry, unless it is another query's, or belongs to another table that was at this
+    location.
+    """
     entry = _of_this_query(entry, evidence)
     if entry is None or entry.schema_digest != evidence.schema_digest:
         return None

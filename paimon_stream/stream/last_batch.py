@@ -1,5 +1,5 @@
-"""What became of the last batches that are known to be committed: Spark goes on after a batch only
-once the batch was committed (exactly-once.md §2, §7, §8).
+"""What became of the last batches that are known to be committed. They are known because Spark goes
+on after a batch only once the batch was committed (exactly-once.md §2, §7, §8).
 """
 
 from collections.abc import Collection
@@ -35,7 +35,7 @@ def newest_known(evidence: Evidence, history: OwnHistory, last: JournalEntry | N
 
 
 def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[LastHeld]:
-    """What became of the batch of `last`, where no snapshot of this commit user of ours is left.
+    """What became of the batch of `last`, where no snapshot of the commit user `user` is left.
 
     Spark went on after that batch, so it was committed above its base, the newest snapshot of its
     judgement. If a snapshot above the base is missing, the batch may have expired. If none is
@@ -46,7 +46,7 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
     Args:
         evidence: what the storage holds.
         user: the commit user that journalled the batch.
-        last: its newest entry of an earlier batch.
+        last: the newest entry of an earlier batch in the journal of that user.
     """
     snapshots = evidence.snapshots
     latest = evidence.latest
@@ -172,11 +172,11 @@ def which_previous(
 
 
 def went_on_without(evidence: Evidence, user: str, entry: JournalEntry) -> bool:
-    """Whether Spark may have gone on without the commit of this entry. That needs a run in which
-    the entry's commit user was not. The run has the batch, or one between it and ours, under
-    another commit user of the query, on top of the entry's base. Or the run began under that other
-    name with this very batch. The base rules out what that run did before the attempt of the entry
-    was made.
+    """Whether Spark may have gone on without the commit of this entry. Spark can do so in a run in
+    which the entry's commit user did not write. Two records show such a run. Another commit user of
+    the query has the entry's batch, or one between that and ours, on the entry's base or above. Or
+    another user's journal begins with the entry's batch. What a run did below the base, before the
+    attempt of the entry was made, does not count.
     """
     batches = range(entry.batch_id, evidence.batch.batch_id)
     runs_of_user = evidence.runs_of(user)
@@ -217,8 +217,8 @@ def _is_published_without(
     above: int,
     known_runs: frozenset[str],
 ) -> bool:
-    """Whether a run that is not among `known_runs` has published such batches of our query under
-    these commit users, in snapshots above an id.
+    """Whether a run that is not among `known_runs` has published one of the `batches` of our query
+    under one of these commit users, in a snapshot above the id `above`.
     """
     query_id = evidence.identity.query_id
     latest_id = 0 if evidence.latest is None or not users else evidence.latest.id
@@ -243,8 +243,8 @@ def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
     )
 
     def removed_this_batch(removed: Removed) -> bool:
-        """Whether a removal removed this batch. It did if it removed an earlier batch or another
-        snapshot of this one, because a removal removes all that follows, too.
+        """Whether a removal removed this batch. It did if its note names this batch or an earlier
+        one, because a removal takes all later snapshots, too.
         """
         batch = removed.identifier
         return (
@@ -278,7 +278,7 @@ def _which_removed(evidence: Evidence, user: str, entry: JournalEntry) -> Findin
 
 def _is_mentioned(evidence: Evidence, entry: JournalEntry) -> bool:
     """Whether the newest manifests mention a file of the batch, which proves that it was part of
-    this history. True also for a batch without files.
+    this history. True also for a batch without files, and for a table without snapshots.
     """
     has_files = any(message.new_files for message in entry.messages)
     latest = evidence.latest
@@ -289,8 +289,8 @@ def _foreign_snapshots_above(
     snapshots: SnapshotStore, latest: Snapshot | None, entry: JournalEntry | None, known: int
 ) -> list[Snapshot]:
     """The snapshots of other engines, ascending, if one of them may have replaced the snapshot of
-    the known batch. That may be so while the snapshot on which the batch was made still stands, and
-    none above it is missing. Otherwise the list is empty.
+    the known batch. That is possible only while the snapshot on which the batch was made stands,
+    and none above it is missing. Otherwise the list is empty.
     """
     if latest is None or entry is None or entry.batch_id != known:
         return []
@@ -309,10 +309,10 @@ def _proven_removal(
     last: JournalEntry | None,
     batch_id: int,
 ) -> Answer | None:
-    """The rollback of a batch that was committed and is not in the table, if the notes prove one:
-    it removed the batch's snapshot (`lost`), or its newest attempt (`last`). None if no note proves
-    that. Such a batch was not replaced by another engine, whatever stands under its id, and
-    `recommit` would refuse it.
+    """What a note proves of a batch that was committed and is not in the table: a removal took the
+    batch's snapshot (`lost`), or its newest attempt (`last`). None if no note proves a removal. A
+    batch that was removed was not replaced by another engine, whatever stands under the id of its
+    snapshot. So `recommit` would refuse the batch.
     """
     removals = evidence.removals()
     notes = [None if lost is None else removals.of_nonce(lost.snapshot.nonce)]

@@ -1,5 +1,5 @@
-"""Keeps a writer's last snapshot from expiring, if its options ask for that: as a consumer that has
-not read it yet, which every engine honours.
+"""Keeps a writer's last snapshot from expiring, if the table's options ask for that. A consumer
+records that it has not read this snapshot yet, and the expiry of every engine honours consumers.
 """
 
 from paimon_stream.format.snapshot_json import Snapshot

@@ -1,6 +1,6 @@
 """The ledger: was this batch committed, may it be committed, or must an operator decide?
-`judgement.py` has the decision, as a table of facts. Here the table is walked to the verdict.
-exactly-once.md §2 and §4, and semantics.md R1.3-R1.5 have the rules. Nothing here writes.
+`judgement.py` has the rows that decide. This module walks through the rows to a verdict. The rules
+are in exactly-once.md §2 and §4, and in semantics.md R1.3-R1.5. Nothing here writes.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 def judge_evidence(evidence: Evidence, refuse: StreamRefusals) -> Verdict:
     """Judges a batch from everything that the storage holds. Used for the first batch of a run, and
-    for a later one that the run's memory does not decide. Raises the `ReplayError` that says what
+    for a later batch that the run's memory does not decide. Raises the `ReplayError` that says what
     cannot be proven, and which option lets an operator decide.
     """
     facts = Facts(evidence, journals=bool(refuse.options.value(JOURNAL)))
@@ -27,8 +27,8 @@ def judge_evidence(evidence: Evidence, refuse: StreamRefusals) -> Verdict:
 
 
 def _verdict(outcome: Outcome, facts: Facts) -> Verdict:
-    """The verdict with what follows from it. Where an operator lets a doubtful batch continue, no
-    entry counts as dead: the files that it names may be those of the published batch.
+    """The verdict of an outcome. Where an operator lets a doubtful batch continue, no entry counts
+    as dead: the files that an entry names may be those of the published batch.
     """
     seen = facts.evidence.seen
     entry = facts.entry
@@ -41,7 +41,7 @@ def _verdict(outcome: Outcome, facts: Facts) -> Verdict:
 
 
 def _published(facts: Facts) -> PreviousBatch | None:
-    """Our newest published batch, if it is an earlier one."""
+    """Our newest published batch; None if it is not an earlier batch than the judged one."""
     newest = facts.own_with_rows
     if newest is None:
         return None
@@ -49,8 +49,8 @@ def _published(facts: Facts) -> PreviousBatch | None:
 
 
 def _above_cut(facts: Facts, entry: JournalEntry) -> JournalEntry:
-    """The attempt, as if it had been prepared on the snapshot where the rollbacks that removed its
-    base ended.
+    """The attempt. If rollbacks removed its base, the attempt is returned as if it had been
+    prepared on the cut.
     """
     if (
         facts.ask(OwnStands) is OwnStands.BELOW

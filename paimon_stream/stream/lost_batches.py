@@ -64,9 +64,9 @@ def journalled(storage: Storage, user: str | None, batch: int | None) -> Iterato
 
     Args:
         storage: the storage of the table.
-        user: whose journal is read. None: those of all users; then only batches that can be
-            committed again are returned.
-        batch: only the batch with that id, if it is given.
+        user: the user whose journal is read. None: the journals of all users are read, and only
+            batches that can be committed again are returned.
+        batch: the id of the only batch that is returned. None: all batches are.
 
     Raises:
         TableReplaced: a batch of that user was prepared for another table.
@@ -136,10 +136,10 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
     """The batch of a delta list.
 
     Args:
-        table: the table that lost it.
-        user: its commit user.
-        batch: its id.
-        place: the id of its snapshot.
+        table: the table that lost the batch.
+        user: the commit user of the batch.
+        batch: the id of the batch.
+        place: the id of the lost snapshot.
         nonce: the name of the delta list.
 
     Raises:
@@ -170,7 +170,8 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
     files_of_buckets = defaultdict(list)
     for entry in entries:
         bucket_key = (entry.partition, entry.bucket, entry.total_buckets)
-        # The lost snapshot gave the rows ids, which the one in its place has given to others.
+        # The lost snapshot gave ids to these rows. The snapshot in its place has given the same ids
+        # to other rows.
         files_of_buckets[bucket_key].append(replace(entry.file, first_row_id=None))
     below = SnapshotStore(storage).find(place - 1)
     return LostBatch(
@@ -191,9 +192,7 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
 
 
 def not_to_be_repeated(storage: Storage, user: str, batch: int, cause: str) -> UnsupportedFeature:
-    """The error for a batch that cannot be committed with its files again. `cause` is half a
-    sentence.
-    """
+    """The error for a batch whose files cannot be committed again. `cause` is half a sentence."""
     return UnsupportedFeature(
         f"batch {batch} of user {user!r} cannot be committed again, because {cause}. "
         "Nothing was published. Run what made it again.",

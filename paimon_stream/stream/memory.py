@@ -1,5 +1,5 @@
-"""What a run remembers between batches, and how it judges a later batch by that and by one or two
-snapshot files (exactly-once.md §2). Nothing here writes.
+"""What a run remembers between batches. The run judges a later batch by this memory and by one or
+two snapshot files (exactly-once.md §2). Nothing here writes.
 """
 
 from dataclasses import dataclass
@@ -42,8 +42,8 @@ class Memory:
         own: the last batch of its stream that became a snapshot, if there is one.
         seen: the snapshot up to which the run knows who published what; None for the empty table.
         own_stood_millis: a time at which the snapshot of `own` stood (epoch milliseconds).
-        has_expired: whether the last batch was found committed with its snapshot expired. Later
-            batches may have been committed and have expired, too.
+        has_expired: whether the last batch was found committed, with its snapshot expired. If so,
+            later batches may have been committed and have expired, too.
     """
 
     batch_id: int
@@ -61,22 +61,22 @@ def judge_next(
     latest: Snapshot | None,
     follows: bool = False,
 ) -> Fresh | None:
-    """Judges a later batch of a run on the latest snapshot. The batch must be new, our last
-    snapshot must still be in the lineage, and nobody else may have published the batch since the
-    run last looked.
+    """Judges a later batch of a run on the latest snapshot. The batch must be new. Our last
+    snapshot must be in the lineage or have expired. Nobody else may have published the batch since
+    the run last looked.
 
-    Snapshots since the run last looked may have expired. If an earlier run may be at this batch,
-    the storage must decide then. If none may be, `seen` stays where it was, and the commit checks
-    the fence.
+    If snapshots since the run last looked have expired, and an earlier run may be at this batch,
+    the storage must decide. If no earlier run may be, `seen` stays where it was, and the commit
+    asks the fence.
 
     Args:
         snapshots: the snapshots of the table.
         memory: what the run remembers.
         refuse: the refusals for this batch.
         latest: the latest snapshot.
-        follows: whether an earlier run may be at this batch. A run that follows others and has no
-            batch of its own would not notice that the table has lost theirs. So the storage
-            decides, too, once the snapshot up to which the run has seen is gone.
+        follows: whether an earlier run may be at this batch. A run that follows another and has no
+            batch of its own would not notice that the table has lost the other run's batches. So
+            the storage also decides once the newest snapshot that such a run has seen is gone.
 
     Returns:
         The verdict. None if the storage must decide, because the memory no longer fits the table or
@@ -138,7 +138,7 @@ class _NextFacts(Findings):
         return Finding(FinishedKnown.KNOWN)
 
     def _remembered_held(self) -> Finding[RememberedHeld]:
-        """Whether our last snapshot is part of the table's lineage, or has expired."""
+        """What became of our last snapshot."""
         remembered = self._memory.own
         if remembered is None:
             return Finding(RememberedHeld.NONE)
@@ -173,8 +173,8 @@ class _NextFacts(Findings):
         return Finding(value, lambda refuse: refuse.gone(remembered.batch_id, answer))
 
     def _removed_batch(self, batch_id: int, removed: Removed) -> bool:
-        """Whether a removal removed a batch of this stream. It did if it removed that batch or an
-        earlier one, because a removal removes all that follows, too.
+        """Whether a removal removed a batch of this stream. It did if its note names that batch or
+        an earlier one, because a removal takes all later snapshots, too.
         """
         is_ours = removed.user == self._user and removed.is_of_stream
         return is_ours and removed.identifier is not None and removed.identifier <= batch_id

@@ -1,5 +1,5 @@
-"""The earlier batches that are missing here: what notes of removals say of them, and whether they
-are in another branch (exactly-once.md §8).
+"""The earlier batches that are missing here: what notes of removals say of these batches, and
+whether they are in another branch (exactly-once.md §8).
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 def unjournalled(evidence: Evidence, above: int) -> range:
     """The batches above the batch `above` and before this one for which no journal vouches. A batch
     from `journal_since` on that left no entry has not reached its commit. Where the journal has a
-    later batch, it has dropped the entries of earlier batches, so it vouches for none of those.
+    later batch, it has dropped the entries of earlier batches, so it vouches for none of these.
     """
     batch_id = evidence.batch.batch_id
     since = evidence.journal_since
@@ -83,8 +83,8 @@ def which_noted(
         user: the commit user.
         given_up: the batches that an operator has given up.
         missing: the batches that are asked about.
-        own: our newest snapshot. A note that is older does not count, because the checkpoint ran
-            that batch again.
+        own: our newest snapshot. A note of an older removal does not count, because the checkpoint
+            has run the removed batch again since.
         doubts_count: whether the user has written here. If so, a note that cannot be read may name
             any batch that was not given up.
     """
@@ -108,9 +108,9 @@ def which_noted(
 def which_written_again(
     evidence: Evidence, given_up: Ranges, own: Snapshot
 ) -> Finding[EarlierNoted]:
-    """What the notes say of the batches that were written again above our newest snapshot, `own`, and
-    come before its own batch, or are that one. The table may have the rows that they had before, so
-    none is known to be lost.
+    """What the notes say of the batches that were written again above our newest snapshot, `own`.
+    These are batches up to the one that `own` has. The table may have the rows from before, so no
+    batch is known to be lost.
 
     Args:
         evidence: what the storage holds.
@@ -143,7 +143,7 @@ def _which_doubted(
     evidence: Evidence, removals: Removals, own: Snapshot | None, last: int
 ) -> Finding[EarlierNoted]:
     """Whether a batch up to `last` may have been removed, although no note names one: some notes
-    cannot be read, or what was removed had expired.
+    cannot be read, or a removal took snapshots that had expired.
     """
     doubt = judge_notes(removals, None)
     if doubt.fate is Fate.UNKNOWN:
@@ -164,7 +164,7 @@ def _which_doubted(
 
 
 def _batch_and_proof(noted: tuple[int, Removed]) -> tuple[int, bool]:
-    """The order of notes: by batch, and of one batch the proven notes last."""
+    """The order of notes: by batch, and the proven notes of a batch after its other notes."""
     batch_id, removed = noted
     return batch_id, removed.is_proven
 
@@ -182,9 +182,9 @@ def _stands_still(evidence: Evidence, removed: Removed) -> bool:
 
 
 def _removal_of_expired(evidence: Evidence, removals: Removals, own: Snapshot | None) -> str | None:
-    """The operation that has removed snapshots that had expired, and may have done so since the
-    stream was last judged; None if none has. An operation that is surely older than the
-    checkpoint's last batch was there when that batch was judged.
+    """The name of an operation that removed expired snapshots, perhaps after the stream was last
+    judged; None if there is none. If an operation is surely older than the checkpoint's last batch,
+    the judgement of that batch has seen its notes.
     """
     done_millis = evidence.batch.previous_done_millis
     for removed in removals.removed:
@@ -196,12 +196,12 @@ def _removal_of_expired(evidence: Evidence, removals: Removals, own: Snapshot | 
 
 
 def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
-    """Whether this was surely removed before `own`, a batch of ours that stands, was published.
-    That is certain if the removal is five minutes older than `own`. It is also certain if a
-    rollback that has ended removed it, and the target of that rollback is below `own`: nothing
-    above the target was left, so `own` came later. But if a fast forward has put `own` back, `own`
-    may be older than the rollback. What `recommit` published does not show that the checkpoint went
-    back.
+    """Whether a snapshot was surely removed before `own`, a snapshot of ours that stands, was
+    published. That is certain if the removal is five minutes older than `own`. It is also certain
+    if a rollback that has ended removed the snapshot, and the rollback's target is below `own`:
+    nothing above the target was left, so `own` came later. But if a fast forward has put `own`
+    back, `own` may be older than the rollback. A snapshot that `recommit` published never counts:
+    it does not show that the checkpoint went back.
     """
     if RECOMMITTED_MARK in own.properties:
         return False
@@ -216,14 +216,13 @@ def which_elsewhere(
     evidence: Evidence, written_as: RegisteredWriter, given_up: Ranges, above: int
 ) -> Finding[EarlierElsewhere]:
     """Has the query written a batch above that id in another branch, or in main, in place of this
-    one?
+    branch?
 
     Args:
         evidence: what the storage holds.
-        written_as: the register here of the commit user that is asked about. None: this stream's
-            user, which has none.
+        written_as: the register here of the commit user that is asked about.
         given_up: the batches that an operator has given up.
-        above: the id below the first batch.
+        above: the id above which batches are looked for.
     """
     last = last_not_given_up(range(above + 1, evidence.batch.batch_id), given_up)
     if last is None:

@@ -38,7 +38,7 @@ def which_old_name(
     evidence: Evidence, history: OwnHistory, last: JournalEntry | None, *, journals: bool
 ) -> Finding[OldNameWrote]:
     """What an old name of this sink has, or has lost. `last` is the newest entry of an earlier batch
-    of this stream in this table, and `journals` is whether the stream's journal is on.
+    of this stream in this table. `journals` says whether the stream's journal is on.
     """
     if evidence.registered is None and history.own is not None:
         return Finding(OldNameWrote.NONE)
@@ -74,10 +74,10 @@ def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName
                 ),
             )
     if history.own is not None:
-        return None  # what was published since stands above it
+        return None  # what was published since our snapshot stands above it
     if evidence.registered is None:
         return _which_expired(evidence, history, JournalledBatches.may_have)
-    # Without an entry, every pause of the query would be a reason to suspect a loss.
+    # An entry is required here. Otherwise every pause of the query would look like a loss.
     return _which_expired(evidence, history, JournalledBatches.has)
 
 
@@ -86,8 +86,8 @@ def _which_expired(
     history: OwnHistory,
     may_have: Callable[[JournalledBatches, int], bool],
 ) -> Finding[OldNameWrote] | None:
-    """May this sink have published the batch under another name in a snapshot that has expired since,
-    as far as the journal of that name may have it?
+    """May this sink have published the batch under another name, in a snapshot that has expired
+    since? `may_have` says whether the journal of the other name may have the batch.
     """
     user = evidence.identity.user
     here = "is new here" if evidence.registered is None else "has not published it"
@@ -110,7 +110,7 @@ def _history_unknown(cause: str) -> Say:
 
 def _is_other_sink(evidence: Evidence, snapshot: Snapshot) -> bool:
     """Whether the commit user of a snapshot of this query is known to be another sink: it was in
-    one run with this one, or is in this run.
+    one run with this sink, or a sink of this run writes as that user.
     """
     user = snapshot.commit_user
     run_id = Marks.of(own_properties(snapshot)).run_id
@@ -129,9 +129,9 @@ def _may_have_published(
     may_have: Callable[[JournalledBatches, int], bool],
 ) -> bool:
     """Whether another commit user of this query may have published the batch or a later one in a
-    snapshot that has expired since. A snapshot that still stands is among `history.published_as`. A
-    snapshot of an earlier batch of that user, in the lineage, shows that no later batch of the user
-    was above it.
+    snapshot that has expired since. A snapshot that still stands is among `history.published_as`.
+    If an earlier batch of that user has a snapshot in the lineage, no later batch of the user has
+    expired: expiry takes the oldest snapshots first.
     """
     if history.complete:
         return False
@@ -145,8 +145,8 @@ def _may_have_published(
 def _which_lost(
     evidence: Evidence, history: OwnHistory, above: int
 ) -> Finding[OldNameWrote] | None:
-    """The first batch that an old name has lost or may have lost; or warns of batches whose files
-    nothing mentions. None if there is nothing to say.
+    """The first batch that an old name has lost or may have lost. If there is none, a finding that
+    warns of batches whose files nothing mentions. None if there is nothing to say.
     """
     sayings: list[Say] = []
     for finding in _losses(evidence, history, above):
@@ -157,11 +157,11 @@ def _which_lost(
 
 
 def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Finding[OldNameWrote]]:
-    """A sink that has no batch here above the given one may have had another name since. The
-    batches of that commit user are then its own, and if they were removed, the sink has lost them.
-    Some users are left out. If another user continued the batches, and has a batch here, the old
-    one was judged when that other one began. Batches that an operator has given up since were
-    judged, too.
+    """What the old names have lost or may have lost. A sink that has no batch here above the batch
+    `above` may have had another name since. Then the batches of that name are the sink's own, and
+    the sink has lost those that were removed. An old name is left out if another user continued its
+    batches and has a batch here: the old name was judged when that user began. Batches that an
+    operator has given up since were judged, too.
     """
     batch_id = evidence.batch.batch_id
     old_names = evidence.old_names if batch_id > 0 else ()
@@ -211,11 +211,11 @@ def _continues(
 ) -> bool:
     """Whether another commit user of the query, the `successor`, began where the old name ended:
     with the batch of `last`, the newest entry of the old name, or with the next one. A successor
-    that began with the same batch must have prepared it later. If it did not, the two are sinks of
-    one query. A batch that was removed after the successor began was not judged at that beginning.
-    If both have had a journal since the same batch above 0, they are two sinks. The exception is an
-    attempt of the successor that was surely made after the removal, in a run without the old name,
-    which ran the whole batch again.
+    that began with the same batch must have prepared it later than the old name. If it did not, the
+    two are different sinks of the query. A batch that was removed after the successor began was not
+    judged at that beginning. If both journals begin with the same batch above 0, the two are
+    different sinks, with one exception. The successor's attempt was surely made after the removal,
+    in a run without the old name: that run ran the whole batch again.
     """
     batch_id = last.batch_id
     since = successor.journal_since
@@ -225,7 +225,7 @@ def _continues(
         return False
     began_together = old_name.journal_since == since > 0
     attempt = evidence.others.entry_of(successor, batch_id) if since == batch_id else None
-    if attempt is None:  # it began with the next batch, or has trimmed that entry since
+    if attempt is None:  # the successor began with the next batch, or has trimmed the entry since
         fate = noted_fate(evidence, old_name.user, last).fate
         return not began_together and fate in (Fate.EXPIRED, Fate.IN_TABLE)
     if attempt.attempted_millis < last.attempted_millis:
@@ -241,8 +241,8 @@ def _continues(
 
 
 def _are_apart(evidence: Evidence, old_name: RegisteredWriter, successor: RegisteredWriter) -> bool:
-    """Whether two commit users have been in no run together, as far as is known, and the successor
-    has been in none with our user.
+    """Whether two commit users have been in no run together, as far as their runs are known, and no
+    sink of this run writes as the successor.
     """
     are_known = bool(old_name.runs and successor.runs)
     return (
@@ -253,8 +253,9 @@ def _are_apart(evidence: Evidence, old_name: RegisteredWriter, successor: Regist
 
 
 def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) -> bool:
-    """Whether an attempt was surely made after the removal: five minutes later, or on the target of
-    the removal or above it. The removal has removed and noted what stood there before.
+    """Whether an attempt was surely made after the removal. It was if it is five minutes younger,
+    or if its base is the removal's target or above and no note names the attempt. The removal has
+    removed and noted all that stood above the target before.
     """
     if is_before(removed, entry.attempted_millis):
         return True

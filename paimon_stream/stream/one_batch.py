@@ -47,8 +47,9 @@ class Rows:
 
 
 def one_batch(run: StreamRun, standing: Standing, batch: Batch, rows: Rows) -> SettledBatch:
-    """Takes one batch from its judgement to its end, exactly once, and returns how the run stands
-    then. If it fails, the run stands as before. Raises what the steps raise, and what `rows` raise.
+    """Takes one batch from its judgement to its end, exactly once. Returns the batch, with how the
+    run stands then. If the batch fails, the run stands as before. Raises what the steps raise, and
+    what `rows` raise.
     """
     judged = judge_batch(run, standing, batch)  # §1 who, §2 judge before any work
     if isinstance(judged.verdict, AlreadyCommitted):

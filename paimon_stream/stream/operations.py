@@ -6,8 +6,8 @@ from paimon_stream.write.row_kinds import Operations
 
 
 def operations_of(options: Options) -> Operations | None:
-    """The column that the options name, with the meaning of its values; None if they name none.
-    Raises `InvalidOption`.
+    """The column that the options name, with the meaning of its values; None if they name no
+    column. Raises `InvalidOption`.
     """
     if not options.is_set(OPERATION_COLUMN):
         if options.is_set(OPERATION_MAPPING):

@@ -1,4 +1,4 @@
-"""Our newest snapshot, and what a walk down the table's snapshots shows of a stream besides it
+"""Our newest snapshot, and what else a walk down the table's snapshots shows of a stream
 (exactly-once.md §2).
 """
 
@@ -26,13 +26,13 @@ class OwnHistory:
 
     Attributes:
         own: our newest snapshot.
-        complete: whether the walk found it, or reached the table's first snapshot.
-        of_another_query: the newest one that another query published from our checkpoint path, or
-            under our name or commit user.
-        published_as: by user, the newest of this batch or a later one that our query published
-            under another commit user.
-        newest_of: the newest one of each user.
-        beside: one of ours that is not known to lie in the lineage.
+        complete: whether the walk found `own`, or reached the table's first snapshot.
+        of_another_query: the newest snapshot that another query published from our checkpoint path,
+            or under our name or commit user.
+        published_as: by user, the newest snapshot of this batch or a later one that our query
+            published under another commit user.
+        newest_of: the newest snapshot of a batch, by commit user.
+        beside: a snapshot of ours that is not known to lie in the lineage.
     """
 
     own: Snapshot | None
@@ -110,7 +110,7 @@ def is_of_another_query(
     identity: WriterIdentity, user: str, record: Marks | RegisteredWriter
 ) -> bool:
     """Whether another query has written from our checkpoint path, or under our name or commit user.
-    The `record` is what that commit user has left.
+    The `record` is what the commit user `user` has left.
     """
     if is_of_query(record.query_id, identity):
         return False
@@ -180,9 +180,10 @@ def _is_passed_over(evidence: Evidence, own: Snapshot) -> bool:
 
 
 def may_lack_what_was_written_again(evidence: Evidence, own: Snapshot) -> bool:
-    """Whether batches up to that of our newest snapshot may have been written again above it, and be
-    lost since: an operator has let the checkpoint continue over it, or over one above it that is
-    gone. So a later batch in it does not show that they are in the table.
+    """Whether batches up to that of our newest snapshot may have been written again above the
+    snapshot, and be lost since. An operator has let the checkpoint continue over this snapshot, or
+    over one above it that is gone. So this snapshot does not show that those batches are in the
+    table.
     """
     return evidence.passed_over is not None and own.id <= evidence.passed_over[1].id
 
@@ -196,9 +197,9 @@ def _is_ahead(batch: Batch, own: Snapshot) -> bool:
 
 
 def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
-    """The snapshot with the rows of the batch whose newest snapshot is `newest`; `newest` itself if
-    that one has expired. The compactions behind a batch change no row. So if another engine
-    replaces the snapshot of a compaction, no batch is lost.
+    """The snapshot with the rows of a batch, whose newest snapshot is `newest`. If the snapshot
+    with the rows has expired, `newest` itself. The compactions behind a batch change no row. So if
+    another engine replaces the snapshot of a compaction, no batch is lost.
     """
     if newest.commit_kind is not CommitKind.COMPACT:
         return newest

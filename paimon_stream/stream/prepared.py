@@ -18,7 +18,7 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryWrite:
-    """What a write of a journal's entry came to.
+    """How one write of a journal's entry ended.
 
     Attributes:
         millis: the milliseconds that the write took.
@@ -32,7 +32,7 @@ class EntryWrite:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedEntry:
     """The journal's entry of one batch. It is written while the batch is staged, before a snapshot
-    is put. The entries of earlier batches are removed once there is a snapshot.
+    is put. Once there is a snapshot, the entries of earlier batches are removed, except the newest.
 
     Attributes:
         journal: where it is written.
@@ -68,8 +68,8 @@ class PreparedEntry:
         self.observer.reached(Phase.JOURNALED, self.entry.batch_id)
 
     def trim(self) -> None:
-        """Removes the entries of earlier batches, except the last. What fails is left to the next
-        batch.
+        """Removes the entries of earlier batches, except the newest. If that fails, the next batch
+        tries again.
         """
         if self.wanted:
             try:

@@ -1,6 +1,6 @@
 """What the snapshots show of an attempt at this batch that an earlier run had prepared
-(exactly-once.md §4). No snapshot of ours is left, except one that an operator let the checkpoint
-pass over.
+(exactly-once.md §4). This is asked where no snapshot of ours is left, except one that an operator
+let the checkpoint pass over.
 """
 
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
@@ -39,7 +39,9 @@ def which_base(
 def which_window(
     evidence: Evidence, entry: JournalEntry | None, cut: SnapshotRef | None
 ) -> Finding[WindowWhole]:
-    """Whether all snapshots stand in which the attempt may have been published."""
+    """Do all snapshots stand in which the attempt may have been published? `cut` is as in
+    `cut_above_ours`.
+    """
     if entry is None:
         return Finding(WindowWhole.NONE)
     snapshots = evidence.snapshots
@@ -60,7 +62,7 @@ def which_window(
 
 
 def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[FilesLive]:
-    """Whether a file of an attempt is live."""
+    """Is a file of an attempt live?"""
     latest = evidence.latest
     is_live = latest is not None and entry is not None and evidence.files_live(latest, entry) > 0
     if is_live:
@@ -71,11 +73,11 @@ def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[FilesL
 def cut_above_ours(
     evidence: Evidence, entry: JournalEntry, last: JournalEntry | None
 ) -> SnapshotRef | None:
-    """The snapshot at which the rollbacks ended that removed the base of an attempt at this batch,
-    if it is certain that they removed no earlier batch. That is certain if the newest earlier batch
-    stands below, if the newest manifests mention the last one that was journalled, or if none had
-    rows. The attempt itself was above, so the snapshots above the cut show whether it is in the
-    table.
+    """The cut of the rollbacks that removed the base of an attempt at this batch, if they certainly
+    removed no earlier batch of ours. That is certain if the previous batch's snapshot is not above
+    the cut. Without a previous batch, the newest manifests must mention the last journalled batch.
+    Without that one, the journal must vouch for all earlier batches. The attempt lay above the cut,
+    so the snapshots above the cut show whether the attempt is in the table.
 
     Args:
         evidence: what the storage holds.
@@ -83,8 +85,8 @@ def cut_above_ours(
         last: the newest entry of an earlier batch.
 
     Returns:
-        The snapshot below the cut. None where the table was built on the attempt's base, and where
-        any of this is not known.
+        The cut. None where the table was built on the attempt's base, and where any of these
+        conditions is not known to hold.
     """
     base = entry.base
     latest = evidence.latest
@@ -110,9 +112,9 @@ def cut_above_ours(
 
 
 def _shows_all_since(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> bool:
-    """Whether all snapshots of the lineage after `base` stand. If the table is not built on `base`,
-    as after a fast forward to a branch with other snapshots of these ids, those above the id of
-    `base` are not all. Then no snapshot of the table may be missing.
+    """Whether all snapshots of the lineage after `base` stand. The table may not be built on
+    `base`, for example after a fast forward: the branch has other snapshots under the same ids.
+    Then those above the id of `base` are not enough, and no snapshot of the table may be missing.
     """
     if not published_after(snapshots, base, latest).complete:
         return False

@@ -1,6 +1,6 @@
 """The third step of a batch, after its rows: it becomes one snapshot, or nothing (exactly-once.md
-§4, §5). Before a snapshot can be put, the journal gets an entry of it. Files are removed here only
-if no attempt can publish them any more.
+§4, §5). Before a snapshot can be put, the journal gets an entry of the batch, unless the journal is
+off. Files are removed here only if no attempt can publish them any more.
 """
 
 from collections.abc import Callable
@@ -115,8 +115,8 @@ def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
 
 
 def _ask_fence(fence: RunFence, gaps: list[SnapshotRef | None]) -> bool:
-    """Adds to `gaps` the snapshot above which some are missing, and asks the fence about them.
-    Raises as the fence.
+    """Adds to `gaps` the snapshot above which snapshots are missing, and asks the fence about
+    these. Raises what the fence raises.
     """
     gaps.append(fence.seen)
     return fence()
@@ -203,7 +203,7 @@ def _request(
 
 
 def _as_overwrite(written: WrittenBatch, request: CommitRequest) -> CommitRequest:
-    """The request, so that the batch replaces the whole table."""
+    """The request, changed so that the batch replaces the whole table."""
     table = written.judged.table
     manifests = ManifestStore(written.judged.run.storage)
     planned = plan_overwrite(table, manifests, written.messages, partition={})
@@ -230,8 +230,8 @@ def _give_up(written: WrittenBatch, *, journalled: bool, never_fits: bool) -> No
 
     Args:
         written: the batch, with its files.
-        journalled: whether the journal names the files. Nobody would find files that it does not
-            name.
+        journalled: whether the journal names the files. A restart would not find files that the
+            journal does not name.
         never_fits: whether the files will never fit, as after a conflict.
     """
     if isinstance(written.verdict, Reuse) or (journalled and not never_fits):

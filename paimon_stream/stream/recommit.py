@@ -65,10 +65,10 @@ class RecommitReport(Report):
     Attributes:
         location: where the table is.
         user: the commit user of the batch.
-        batch: its id.
-        files: how many files it had committed.
-        rows: how many rows these have.
-        replaced: the id of its former snapshot, under which a snapshot of another engine stands
+        batch: the id of the batch.
+        files: how many files the batch had committed.
+        rows: how many rows these files have.
+        replaced: the id of the batch's former snapshot. A snapshot of another engine has this id
             now.
         by: the commit user of that other snapshot.
         snapshot: the id of the snapshot that has the batch now. None in a dry run, and if only
@@ -104,10 +104,10 @@ def recommit(
 
     Args:
         table: the table that lost the batch.
-        user: its commit user. None: the one whose batch is missing.
-        batch: its id. None: the earliest that is missing.
-        snapshot: the id that its snapshot had, as the message of `CommitLost` names it.
-        delta_list: the delta list of that snapshot, which the message names too.
+        user: the commit user of the batch. None: the user whose batch is missing.
+        batch: the id of the batch. None: the earliest batch that is missing.
+        snapshot: the id that the batch's snapshot had, as the message of `CommitLost` names it.
+        delta_list: the delta list of that snapshot, which the message names, too.
         dry_run: only says what would be committed.
         runtime: the clock and the ids. None: those of the system.
 
@@ -189,8 +189,8 @@ class _TableNow:
         )
 
     def snapshot_of(self, lost: LostBatch) -> Snapshot | None:
-        """The snapshot since its base that has the batch. All batch commits share one identifier,
-        so the nonce tells these apart.
+        """The snapshot that has the batch, among those since the batch's base; None if there is
+        none. All batch commits share one identifier, so the nonce tells batch commits apart.
         """
         if self.latest is None:
             return None
@@ -205,8 +205,8 @@ class _TableNow:
         return None
 
     def is_missing(self, lost: LostBatch) -> bool:
-        """Whether all snapshots since its base are there, none has the batch, and its files are not
-        live.
+        """Whether all snapshots since the batch's base are there, none has the batch, and no file
+        of the batch is live. Also true for a table without snapshots.
         """
         if self.latest is None:
             return True
@@ -232,14 +232,14 @@ def _chosen(
 
     Args:
         now: the table.
-        user: its commit user, if the operator named it.
-        batch: its id.
-        place: the id of its snapshot.
-        nonce: the delta list of its snapshot.
+        user: the commit user of the batch, if the operator named it.
+        batch: the id of the batch, if the operator named it.
+        place: the id of the lost snapshot, if the operator named it.
+        nonce: the delta list of the lost snapshot, if the operator named it.
 
     Raises:
         InvalidOption: several streams have a batch that is missing, and no user is named.
-        NotFound: no journal has it, and not all of the parameters are there.
+        NotFound: no journal has the batch, and not all parameters are given.
     """
     storage = now.table.storage
     candidates = list(journalled(storage, user, batch))
@@ -338,8 +338,9 @@ class _Replacement:
         return window.snapshots
 
     def _check_nobody_went_on(self, window: tuple[Snapshot, ...]) -> None:
-        """Raises `CheckpointRewound` if the query has published a later batch, or this one or a
-        later one under another commit user.
+        """Raises `CheckpointRewound` if the user has published a later batch. Raises it, too, if
+        the query has published this batch or a later one as another user, in a run in which the
+        user had no sink.
         """
         lost = self._lost
         runs_of_user = cache(self._runs_of_user)
@@ -373,9 +374,9 @@ class _Replacement:
         return known | {escape_user(str(self._lost.run_id))}
 
     def _place(self, window: tuple[Snapshot, ...]) -> int:
-        """The id of the lost snapshot: it follows the newest snapshot on which its base list was
-        built. That list has the manifests of that snapshot or, where the commit merged them, their
-        entries.
+        """The id of the lost snapshot. It is one above the newest snapshot on which the lost
+        snapshot's base list was built. The base list has the manifests of that newest snapshot or,
+        where the commit merged manifests, their entries.
         """
         lost = self._lost
         staged: dict[str, ManifestFileMeta] = {}
@@ -388,8 +389,8 @@ class _Replacement:
         return 1 if lost.base is None else lost.base.id + 1
 
     def _is_built_on(self, staged: Mapping[str, ManifestFileMeta], snapshot: Snapshot) -> bool:
-        """Whether the staged lists have what the snapshot added. Their manifests are given by
-        name.
+        """Whether the staged lists have what the snapshot added. `staged` has the manifests of
+        these lists, by name.
         """
         delta = self._manifests.delta(snapshot)
         if not delta:
@@ -399,7 +400,7 @@ class _Replacement:
         added = self._first_added(delta)
         if added is None:
             return False
-        # What the snapshot was built on cannot have the file that it added.
+        # The manifests below the snapshot cannot have the file that the snapshot added.
         below = self._manifests.read_list(
             snapshot.base_manifest_list, snapshot.base_manifest_list_size
         )

@@ -1,5 +1,5 @@
-"""The refusals of the ledger. Each one raises its error. If an operator has decided to continue, it
-only logs a warning.
+"""The refusals of the ledger. A refusal raises its error. If an operator has decided to continue, a
+refusal only logs a warning.
 """
 
 import datetime as dt
@@ -49,8 +49,8 @@ class StreamRefusals(CommitRefusals):
         )
 
     def published_by_earlier_run(self) -> errors.SharedCheckpoint:
-        """The error for a batch of which an earlier attempt has live files, and whose snapshot
-        expired.
+        """The error for a batch that an earlier run has published, in a snapshot that has expired.
+        Live files of the earlier attempt show it.
         """
         return errors.SharedCheckpoint(
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, an earlier run of this "
@@ -93,8 +93,8 @@ class StreamRefusals(CommitRefusals):
     def maybe_rolled_back(
         self, batch_id: int, cause: str = "the manifest lists are missing that would show it"
     ) -> None:
-        """Records that would show whether an earlier batch of ours is in the table contradict each
-        other, or are missing. `cause` says which, and ends a sentence.
+        """It is not known whether an earlier batch of ours is in the table, because records
+        contradict each other or are missing. `cause` says which records, and ends a sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
@@ -116,8 +116,9 @@ class StreamRefusals(CommitRefusals):
             self.maybe_rolled_back(batch_id, answer.why)
 
     def maybe_have_had_rows(self, batch_id: int, cause: str) -> None:
-        """This batch, the last of those before ours that left nothing here, may have had rows that
-        were rolled back. `cause` says which note cannot be read, and ends a sentence.
+        """The batch `batch_id` left nothing here, and may have had rows that were rolled back. It
+        is the last such batch before the judged one. `cause` says why that is not known, and ends a
+        sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
@@ -130,9 +131,9 @@ class StreamRefusals(CommitRefusals):
         self.given_up.add(batch_id)
 
     def lost_again(self, batch_id: int, own: Snapshot, cause: str) -> None:
-        """An earlier batch may have been written again above our newest snapshot, over which an
-        operator had let the checkpoint continue, and was taken away. `cause` says what shows it,
-        and ends a sentence.
+        """An earlier batch may have been written again above our newest snapshot, and have been
+        taken away since. An operator had let the checkpoint continue over that snapshot. `cause`
+        says what shows the removal, and ends a sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
@@ -166,7 +167,7 @@ class StreamRefusals(CommitRefusals):
 
     def written_elsewhere(self, batch_id: int, branch: str) -> None:
         """The query has written an earlier batch in another branch, or in main, in place of this
-        one.
+        branch.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
@@ -247,12 +248,13 @@ class StreamRefusals(CommitRefusals):
         by: str,
         snapshot: int | None = None,
     ) -> None:
-        """The error where a commit of the user `by` replaced the commit of a batch.
+        """Refuses the batch, because a commit of the user `by` replaced the commit of an earlier
+        batch.
 
         Args:
             cause: what shows it; it begins a sentence.
-            batch_id: the batch.
-            lost: what it had committed.
+            batch_id: the earlier batch.
+            lost: what the earlier batch had committed.
             by: the commit user of the other commit.
             snapshot: the id that both snapshots have, if that is known.
         """
@@ -308,7 +310,9 @@ def gap_in_words(first: int, last: int) -> str:
 
 
 def _utc(millis: int) -> str:
-    """The time of epoch milliseconds, with the milliseconds; as a number if no calendar has it."""
+    """The time of epoch milliseconds in UTC; the number itself if the calendar does not reach so
+    far.
+    """
     try:
         moment = dt.datetime.fromtimestamp(millis / 1000, dt.timezone.utc)
     except (OverflowError, OSError, ValueError):

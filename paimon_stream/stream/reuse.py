@@ -52,7 +52,8 @@ def judge(
     if verdict.entry.overwrites is not overwrites:
         # The query's output mode decides which rows result from the same source rows.
         obstacle = "the sink's mode has changed"
-    # Where a snapshot of ours stands, `Sequences.check` finds a base that is gone.
+    # Only where no snapshot of ours stands, the attempt is moved to a cut. Elsewhere
+    # `Sequences.check` finds that the base is gone.
     is_moved_to_cut = evidence.entry is not None and verdict.entry.base != evidence.entry.base
     if is_moved_to_cut and table.has_dynamic_buckets:
         obstacle = "a rollback took the snapshot whose index gave its keys their buckets"
@@ -61,8 +62,8 @@ def judge(
     if obstacle is None:
         return verdict
     if live_files_of(table, evidence.latest, verdict.entry, removed=True):
-        # A writer that does not publish atomically has replaced the batch's snapshot below newer
-        # ones. Those were built on it, so the rows are still in the table.
+        # A writer that does not publish atomically has replaced the batch's snapshot. Newer
+        # snapshots had been built on the batch's snapshot, so the rows are still in the table.
         return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
     return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry, why_not_reused=obstacle)
 

@@ -1,4 +1,4 @@
-"""One run of one stream: who writes which table, and by what (exactly-once.md §1)."""
+"""One run of one stream: who writes which table, and with what (exactly-once.md §1)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,13 +24,14 @@ class StreamRun:
         storage: the table's folder.
         identity: who the stream is.
         options: the options of the sink, which override the table's.
-        overwrites: whether each batch replaces the whole table. A batch without rows clears it then.
+        overwrites: whether each batch replaces the whole table. If so, a batch without rows clears
+            the table.
         runtime: the clock and the ids.
-        observer: hears what phases a batch has reached.
+        observer: is told which phases a batch has reached.
         schemas: the schemas in the folder.
-        snapshots: the snapshots in it.
-        claims: the claims of this run in it.
-        journal: the journal of this stream in it.
+        snapshots: the snapshots in the folder.
+        claims: the claims of this run in the folder.
+        journal: the journal of this stream in the folder.
     """
 
     storage: Storage

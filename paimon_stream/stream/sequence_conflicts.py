@@ -1,8 +1,8 @@
-"""What a writer has decided for batches whose sequence numbers others have used meanwhile, by the
-option `paimon-stream.on-sequence-conflict`. `commit/sequence.py` finds such conflicts.
+"""What becomes of a batch whose sequence numbers others have used meanwhile. The option
+`paimon-stream.on-sequence-conflict` decides it. `commit/sequence.py` finds these conflicts.
 
-Invariant: each numbering is as decided from the moment on at which it is taken. Whoever writes by
-that option takes numbers here, and the commit needs to ask nobody.
+Invariant: a numbering follows the option from the moment at which it is made. Every writer that has
+this option takes its numbers here, so the commit need not look at the option.
 """
 
 from dataclasses import replace
@@ -33,7 +33,7 @@ def fresh_numbering(
 
     Args:
         table: the table, with the options of the writer.
-        committer: of the table.
+        committer: the committer of the table.
         known: the snapshot for which the numbers hold, as the caller has seen it. None for the
             latest one.
         replaces: whether the rows replace what is in the table.
@@ -59,7 +59,7 @@ def prepared_numbering(table: Table, judged_on: SnapshotRef | None) -> Numbering
 
 
 def _as_decided(table: Table, numbering: Numbering | None) -> Numbering | None:
-    """The numbering. With `ignore`, its numbers may be shared."""
+    """The numbering. If the option is `ignore`, others may have used its numbers."""
     if numbering is None or table.options.value(ON_SEQUENCE_CONFLICT) != "ignore":
         return numbering
     return replace(numbering, may_be_shared=True)

@@ -139,7 +139,8 @@ def settle_found(judged: JudgedBatch, verdict: AlreadyCommitted) -> SettledBatch
 
 def _clear_journal(published: PublishedBatch) -> tuple[int, bool]:
     """Removes the journal's entries that say nothing any more. Removes what dead attempts at this
-    batch left if all snapshots since its judgement were seen. Returns the number of removed files.
+    batch left if all snapshots since its judgement were seen. Returns the number of removed files,
+    and whether entries of batches that the checkpoint runs again could not be removed.
     """
     judged = published.written.judged
     entry = published.entry
@@ -159,11 +160,11 @@ def _clear_journal(published: PublishedBatch) -> tuple[int, bool]:
     elif published.written.verdict.dead is not None or published.journalled:
         run.journal.remove(entry.batch_id)
     if judged.standing.memory is None and not judged.table.options.value(JOURNAL):
-        # Not before: the entry of a dead attempt may show that it was published.
+        # Not earlier, because the entry of a dead attempt may show that the attempt was published.
         _removed(run, run.journal.clear)  # else the next run tries again
     elif judged.standing.outlook.goes_back and run.claims.holds():
-        # Not earlier, because until then the checkpoint may be exchanged. A batch without rows
-        # would leave the entry of a batch that was rolled back.
+        # Not earlier, because the checkpoint may be exchanged before the batch has ended. After a
+        # batch without rows, an entry of its id is of a batch that was rolled back, and goes, too.
         last = entry.batch_id if isinstance(outcome, Published) else entry.batch_id - 1
         goes_back = not _removed(run, partial(run.journal.remove_later, last))
     return removed_files, goes_back

@@ -1,5 +1,5 @@
-"""How a run stands between two batches. A batch takes one such value and ends with the next. A batch
-that fails leaves it as it was.
+"""How a run stands between two batches. A batch begins with one `Standing` and ends with the next
+one. A batch that fails leaves the run's standing as it was.
 """
 
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ class Target:
     Attributes:
         table: the table, with its newest schema.
         committer: what commits to it.
-        digest: the digest of the first schema of the table into which the run was let.
-        branch: the identity of the branch into which the run was let, if it is a branch that has
-            one.
+        digest: the digest of the table's first schema when the run was admitted.
+        branch: the identity of the branch when the run was admitted; None for main, and for a
+            branch without an identity.
     """
 
     table: Table
@@ -69,11 +69,11 @@ def _committer(run: StreamRun, table: Table, digest: str) -> Committer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What may still come from what was before this run.
+    """What may still come from runs before this one.
 
     Attributes:
-        follows: whether an earlier run may be at the batches of this one.
-        is_renamed: whether the stream's earlier batches may be those of another name.
+        follows: whether an earlier run may still work on this run's batches.
+        is_renamed: whether the sink may have written earlier batches under another name.
         goes_back: whether the journal has batches that the checkpoint runs again.
     """
 
@@ -89,11 +89,11 @@ class Standing:
     Attributes:
         memory: what the next batch is judged by; None if the run has finished no batch.
         target: the table; None if the run has finished no batch.
-        outlook: what may still come from what was before this run.
+        outlook: what may still come from runs before this one.
         newest: the last snapshot that this run has published.
         marks: the marks of the last batch that made a snapshot.
         last_report: the report of the last commit, for the properties of the next snapshot.
-        conflicts: how many units of the compaction behind that batch lost to others.
+        conflicts: how many units of the compaction behind the last batch lost to others.
         undisturbed: whether nobody else had committed between the last two batches.
     """
 
@@ -115,8 +115,8 @@ class Standing:
 
     def behind(self, compacted: Compacted) -> "Standing":
         """How the run stands after the compaction behind its last batch. If the batch is run again,
-        it finds the compaction's snapshot as well, and remembers its own first snapshot, which has
-        the rows.
+        its judgement finds the compaction's snapshot. The run then remembers the batch's first
+        snapshot, which has the rows.
         """
         standing = replace(self, conflicts=self.conflicts + compacted.lost)
         if compacted.published is None or self.memory is None:

@@ -38,7 +38,7 @@ class JudgedBatch:
         sight: what was seen of the table, to commit on it; None if others are writing.
         knows_later: whether the journal shows that no later batch was published.
         began_millis: when the judgement began (epoch milliseconds).
-        meter: counts the requests since then.
+        meter: counts the requests since the judgement began.
         phases: the milliseconds of what was done so far, by phase.
     """
 
@@ -63,16 +63,16 @@ class JudgedBatch:
         return self.target.table
 
     def evolve(self, merge: Merge) -> Table:
-        """Publishes the schema that `merge` makes of the table's newest one, if they differ;
-        returns the table with it. If the batch then fails, the next attempt finds the new schema.
-        Raises what `evolve` in `table/table.py` raises.
+        """Publishes the schema that `merge` makes of the table's newest schema, if the two differ.
+        Returns the table with that schema. If the batch then fails, the next attempt finds the new
+        schema. Raises what `evolve` in `table/table.py` raises.
         """
         return evolve_table(self.table, merge, self.run.options, self.target.digest)
 
     def on(self, table: Table) -> "JudgedBatch":
         """The batch on the table that `evolve` has returned."""
         target = self.target.with_table(self.run, table, self.target.digest)
-        # What was seen of the table knows the old schema.
+        # The sight was taken with the old schema.
         sight = self.sight if target is self.target else None
         return replace(self, standing=replace(self.standing, target=target), sight=sight)
 
@@ -84,23 +84,25 @@ class JudgedBatch:
         return replace(self, verdict=verdict, sight=None)
 
     def numbers(self) -> Numbering | None:
-        """Sequence numbers for rows that are about to be written. With dynamic buckets, the index
-        manifest by which keys get them, unless each batch replaces the whole table. None without a
-        primary key. Raises `CorruptMetadata`, `StorageError`.
+        """Sequence numbers for rows that are about to be written. With dynamic buckets, they come
+        with the index manifest by which keys get their buckets, unless each batch replaces the
+        whole table. None without a primary key, and for rows that wait for their numbers. Raises
+        `CorruptMetadata`, `StorageError`.
         """
         latest = None if self.sight is None else self.sight.latest
         committer = self.target.committer
         return fresh_numbering(self.table, committer, latest, replaces=self.run.overwrites)
 
     def buffered(self) -> BufferedOutputs | None:
-        """Where requests take long, a storage that holds the files of a driver which itself writes
-        the rows, in this process, until they are sent with the manifests. None elsewhere.
+        """A storage that holds files in this process until they are sent with the manifests. It is
+        for rows that the driver itself writes to a store, where requests take long. None for other
+        storages.
         """
         return None if tally_of(self.run.storage) is None else BufferedOutputs(self.run.storage)
 
     def require_same_table(self, digest: str) -> None:
         """Raises `TableReplaced` if tasks that began before the judgement have written to another
-        table: the first schema of theirs has the given digest.
+        table. `digest` is that of the first schema of the table to which the tasks wrote.
         """
         if digest != self.target.digest:
             raise TableReplaced(
@@ -136,7 +138,8 @@ class WrittenBatch:
         judged: the batch as it was judged.
         verdict: the verdict on it.
         messages: its files.
-        numbering: the numbering of rows which were written now, for a primary key.
+        numbering: the numbering of rows that this run wrote into a table with a primary key; None
+            for other rows.
         buffered: files that are not sent yet.
         phases: the milliseconds of judging and writing, for the report.
     """
@@ -162,7 +165,7 @@ class PublishedBatch:
         entry: the journal's entry of the attempt.
         outcome: what the commit came to.
         journalled: whether the entry was to be recorded (`PreparedEntry.wanted`).
-        journal_millis: the milliseconds that this took.
+        journal_millis: the milliseconds that writing the entry took.
         saw_all: whether all snapshots since the judgement were seen.
     """
 
@@ -216,8 +219,9 @@ class SettledBatch:
 
     def publish(self, source: ChangeSource) -> Published | None:
         """Publishes a compaction behind the last batch that this run has published or found, under
-        the id and with the marks of that batch. Returns None if it was not published, because the
-        changes do not fit, or another run began. Raises what `Committer.commit` raises.
+        the id and with the marks of that batch. Returns None if nothing was published: no such
+        batch is known, another run has begun, or the changes no longer fit. Raises what
+        `Committer.commit` raises.
         """
         run = self.run
         memory = self.standing.memory

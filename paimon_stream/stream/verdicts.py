@@ -15,8 +15,8 @@ class Batch:
         batch_id: its id.
         offsets_hash: distinguishes plans of the same batch id.
         watermark: the watermark of the query (epoch milliseconds).
-        previous_done_millis: when the newest of the earlier batches that the checkpoint notes as
-            done was done (epoch milliseconds).
+        previous_done_millis: when the newest earlier batch that the checkpoint notes as done was
+            done (epoch milliseconds).
     """
 
     batch_id: int
@@ -30,8 +30,8 @@ class Fresh:
     """Not committed: write the batch.
 
     Attributes:
-        seen: the last snapshot of those that were searched for batches of this stream; None for the
-            empty table.
+        seen: the newest snapshot that was searched for batches of this stream; None for the empty
+            table.
         newest: the latest snapshot; None if it is `seen`.
         own: our newest published batch.
         own_stands: whether the judgement of a run's later batch found the snapshot of `own`
@@ -77,7 +77,7 @@ class AlreadyCommitted:
 
     Attributes:
         seen: as in `Fresh`.
-        snapshot: the snapshot of the batch; None if it has expired.
+        snapshot: the snapshot of the batch; None if only the batch's files were found.
         dead: what other attempts may have left.
     """
 

@@ -170,7 +170,8 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
 
 def warn_of_sink_options(table: Table) -> None:
     """Warns of sink options that another engine has stored in the table's schema: they count for no
-    writer. Called when a stream or another writer begins, and when they change during a run.
+    writer. Called when a stream or another writer begins, and when these options change during a
+    run.
     """
     stored = opt.sink_options_among(table.schema.options)
     if stored:
@@ -185,8 +186,8 @@ def warn_of_sink_options(table: Table) -> None:
 def warn_of_work_left(table: Table) -> None:
     """Warns of table options that ask committers for work which this package does not do, of stored
     sink options and of stored credentials. Each warning is one line, once, when a stream or batch
-    write begins, so that nobody waits for tags or metadata that never come. `write-only` leaves
-    tags to other jobs, so there is no warning of these if it is on.
+    write begins, so that nobody waits for tags or metadata that never come. If `write-only` is on,
+    other jobs make the tags, so there is no warning about tags.
     """
     warn_of_sink_options(table)
     options = table.options

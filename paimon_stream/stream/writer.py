@@ -6,9 +6,9 @@ may be published. Files that its journal entry names are committed or removed by
 that is overtaken removes files without an entry itself (publishing.py). Those of a process that died
 stay until `remove_orphan_files`.
 
-What lies on the storage for a stream is described where it is written: the journal
-(table/journal.py), claims.py, register.py, and in the snapshots' properties marks (identity.py) and
-the summary (batch_summary.py).
+What a stream stores is described where it is written: the journal in table/journal.py, the claims
+in claims.py, the register in table/register.py. Of the snapshots' properties, the marks are
+described in identity.py, and the summary in batch_summary.py.
 """
 
 from collections.abc import Mapping
