@@ -6,7 +6,8 @@ no part of the table any more.
 Invariants: a file counts as lost only if the listing of its folder lacks it, and the storage says
 of its path that there is no file. A storage that does not answer ends in an error. If no file of
 the table, or of one of its external paths, exists, or none in a folder behind a symbolic link, a
-disk may not be mounted, and nothing is dropped. Earlier snapshots keep their entries, so a file that is put back can be read there.
+disk may not be mounted, and nothing is dropped. Earlier snapshots keep their entries, so a file
+that is put back can be read there.
 """
 
 from collections import defaultdict
