@@ -1,7 +1,7 @@
 """One commit, two snapshots: first what was written, then what was compacted (semantics.md §1.4,
 §2.2, §7.3).
 
-Both have the same user, identifier, watermark and properties. Invariants: the COMPACT snapshot is
+Both snapshots have the same user, identifier, watermark and properties. Invariants: the COMPACT is
 published only after its own APPEND. If another run published the APPEND, that run also publishes
 the COMPACT. Once the APPEND is part of the table, the rows are committed. So no failure of the
 compaction fails the commit (R3.2). No snapshot names the files of a failed compaction, and they

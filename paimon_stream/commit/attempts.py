@@ -1,5 +1,5 @@
-"""The state of one snapshot's publication, which its attempts share, and how often it is tried
-(semantics.md §2.7).
+"""The state that the attempts to publish one snapshot share, and the limits on the number and time
+of the attempts (semantics.md §2.7).
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,7 +50,7 @@ class RetryBudget:
 
     @classmethod
     def of(cls, options: opt.Options, runtime: Runtime) -> "RetryBudget":
-        """With the limits in the table's options. Raises `InvalidOption`."""
+        """The budget with the limits in the table's options. Raises `InvalidOption`."""
         return cls(
             runtime=runtime,
             timeout=options.value(opt.COMMIT_TIMEOUT),
@@ -173,7 +173,7 @@ class Attempts:
 
     # -- errors -----------------------------------------------------------------------------------
     def contended(self) -> CommitContended:
-        """The error for a commit that was given up and of which nothing was published."""
+        """The error for a commit that was given up. Nothing of it was published."""
         return CommitContended(
             f"{self._location}: {self._commit} was given up after {self.retry_budget.elapsed_millis:.0f} ms and "
             f"{self.count} attempts: other writers were faster each time, or this one was paused. Nothing "
@@ -199,8 +199,8 @@ class Attempts:
         )
 
     def unknown(self, failed: PaimonStreamError | None) -> CommitUnknown:
-        """The error for a commit of which an attempt may have been published. `failed` is the error
-        that came after it.
+        """The error for a commit that one of its attempts may have published. `failed` is the error
+        that came after that attempt.
         """
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
         return CommitUnknown(

@@ -1,18 +1,18 @@
 """Checks a commit against the table: reads the facts that the conflict rules need, and no others.
 
 Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the
-partitions that the commit touches are read. The live files are read only for a commit that removes
-files, and for one that asks to be `checked`, because its messages may have been published before.
-The files of a fresh batch are new, and no other batch has their names.
+partitions that the commit touches are read. The live files are read only where they may conflict
+with the commit (`Checker._is_compared`). A commit that asks to be `checked` may have messages that
+were published before. The files of a fresh batch are new, and no other batch has their names.
 
 A table that names a missing file cannot be read. From a certain age on, an orphan cleaner may
-delete a file that nothing refers to yet: ours from an hour on if it is asked to, ours and Java's
-from a day on by default. So a commit checks that files which may be older than half an hour exist
-(semantics.md R9.1). Only a slow writer pays for that. The age is the time since the file's
-`_CREATION_TIME`. That is the writer's wall clock in the writer's zone (format.md §4.4). It is
-compared with the committer's wall clock in the committer's zone, as in Java. A time far in the
-future, as from a writer in a zone further east, says nothing about the age. So such files are
-checked, too.
+delete a file that nothing refers to yet. By default, our cleaner and Java's do so from a day on. If
+it is asked to, our cleaner does so from an hour on. So a commit checks that files which may be
+older than half an hour exist (semantics.md R9.1). Only a slow writer pays for that. The age is the
+time since the file's `_CREATION_TIME`, which is the writer's wall clock in the writer's zone
+(format.md §4.4). It is compared with the committer's wall clock in the committer's zone, as in
+Java. A time far in the future, as from a writer in a zone further east, says nothing about the age.
+So such files are checked, too.
 """
 
 import logging
@@ -55,7 +55,7 @@ def missing_files(
     Args:
         storage: where the files are.
         layout: gives their paths.
-        changes: add the files.
+        changes: the changes that add the files.
         now: the local time, in milliseconds: only files that may be older than
             `LONGEST_UNCHECKED_MILLIS` are looked for. An index file has no time, and counts as old
             as the oldest data file of the same changes. None: all files are looked for.
@@ -104,7 +104,9 @@ class Checker:
     def __init__(
         self, table: Table, cache: TableCache, clock: Clock, *, compacts: bool = False
     ) -> None:
-        """`compacts` says whether the committer also compacts. Then nobody is warned of many runs."""
+        """`compacts` says whether the committer also compacts. If so, there is no warning of many
+        runs.
+        """
         self._table = table
         self._clock = clock
         self._cache = cache
@@ -118,8 +120,8 @@ class Checker:
             compacts or options.value(opt.WRITE_ONLY)
         )
         self._most_runs = stop_trigger(options) if watched else None
-        """A warning names the first bucket with more files of level 0. None after it, and where
-        nobody is warned.
+        """How many files of level 0 a bucket may have before a warning names it. None after the
+        warning, and where nobody is warned.
         """
         self._last_safe = (
             options.value(opt.STRICT_MODE) if options.is_set(opt.STRICT_MODE) else None
@@ -197,8 +199,8 @@ class Checker:
     def _check_entries(
         self, context: CommitContext, files: KnownFiles, entries: Sequence[ManifestEntry]
     ) -> None:
-        """Compares entries with the files of the table: what they add is new, what they remove is
-        there, and levels keep apart. Raises `CommitConflict`.
+        """Compares entries with the files of the table: each added file is new, each removed file
+        is there, and the key ranges of a level stay disjoint. Raises `CommitConflict`.
         """
         conflicts.check_not_in_table(context, files, entries)
         expiration = self._table.options.get(opt.PARTITION_EXPIRATION_TIME.key)
@@ -269,8 +271,9 @@ class Checker:
         """The files of the touched partitions. They are read anew for each commit, and later
         attempts read only what others have committed since.
 
-        With `row_incremental`, later commits also read only that (R3.4). If a source of changes has
-        just read the files at this base, they are not read again.
+        With the conflict detection mode `row_incremental`, later commits, too, read only what
+        others have committed since (R3.4). If a source of changes has just read the files at this
+        base, they are not read again.
         """
         if _looks_itself(request):
             return KnownFiles.replaced_by(changes.entries)

@@ -12,7 +12,7 @@ What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
 - *stage*: only new files are written, under names that were drawn before.
 - *put*: the only step that makes something visible. No manifest or list is deleted until the
   attempt is proven lost. Then only its metadata is deleted, and its merged manifests stay for the
-  next attempt. The file of a snapshot that is void is removed by `confirm` before that.
+  next attempt. If the snapshot is void, `confirm` removes its file first.
 - *confirm*: what is reported as published is part of the table (`publish.py`).
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be
@@ -95,7 +95,7 @@ class _CommitSettings:
     """What the options of a table say of its commits.
 
     Attributes:
-        retry_budget: that of a commit before its first attempt. Each commit has a copy.
+        retry_budget: the budget of a commit before its first attempt. Each commit has a copy.
         usable_millis: the age up to which a staging may be put.
         buckets: the number of buckets.
         is_guarded: whether a storage must be proven to create files atomically.
@@ -110,7 +110,7 @@ class _CommitSettings:
 
     @classmethod
     def of(cls, options: opt.Options, runtime: Runtime) -> "_CommitSettings":
-        """With these options. Raises `InvalidOption`."""
+        """The settings in these options. Raises `InvalidOption`."""
         retry_budget = RetryBudget.of(options, runtime)
         half_retained = options.value(opt.SNAPSHOT_TIME_RETAINED) // 2
         usable_millis = min(max(half_retained, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
@@ -178,8 +178,8 @@ class Committer:
             CommitUnknown: the commit may have been published. With all other errors, nothing was.
             CommitConflict: the files do not fit the table.
             CommitContended: others were faster each time.
-            HistoryUnknown, SharedCheckpoint, TableRolledBack, TableReplaced: the table is not the
-                one that the caller has judged, or that is not known.
+            HistoryUnknown, SharedCheckpoint, TableRolledBack, TableReplaced: the table is not as
+                the caller has judged it, or it is not known whether it is.
             StorageError, FormatError: something cannot be read or written.
             PaimonStreamError: what the request's source raises.
         """
@@ -321,8 +321,8 @@ class Committer:
         )
 
     def _is_swift(self, since_millis: int) -> bool:
-        """Whether so little time has passed that nothing that was seen at that time has expired
-        since. False if the clock was set back.
+        """Whether at most a second has passed since that time. Nothing that was seen then has
+        expired in so short a time. False if the clock was set back.
         """
         return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
@@ -356,8 +356,8 @@ class Committer:
 
     # -- check, stage -----------------------------------------------------------------------------
     def _prepare(self, attempts: Attempts, sight: Sight) -> Staged | Nothing | None:
-        """Checks and stages on top of the latest snapshot. Returns None if that snapshot expired
-        meanwhile.
+        """Checks and stages on top of the latest snapshot. Returns `Nothing` if no snapshot is
+        needed, and None if the latest snapshot expired meanwhile.
         """
         try:
             with attempts.timed("check"):
@@ -445,7 +445,7 @@ class Committer:
     ) -> Landed | Lost:
         """Proves that the snapshot is part of the table, or removes it again."""
         is_quick = self._is_swift(sight.since_millis)
-        # A first attempt that is so quick needs only a look at the neighbouring snapshots. The
+        # A quick first attempt needs only a look at the neighbouring snapshots. The
         # first snapshot of a table has no snapshot below it. So nothing would prove that the
         # ids above it are free, and not expired.
         is_first = attempts.count == 1 and not placed.doubted
@@ -475,9 +475,9 @@ class Committer:
     ) -> Landed | Lost:
         """Takes the snapshot back if files of this attempt were removed before its put.
 
-        A later run may have removed them: it published the commit, and then the table was rolled
-        back below that. This raises `SharedCheckpoint` then. Or an orphan cleaner removed them,
-        because the put took very long.
+        A later run may have removed them: it published the commit, and then a rollback removed the
+        later run's snapshot. In that case this raises `SharedCheckpoint`. Or an orphan cleaner
+        removed the files, because the put took very long.
         """
         is_newest = attempts.request.is_newest
         snapshot_id = staged.snapshot.id
@@ -510,8 +510,8 @@ class Committer:
         self, attempts: Attempts, sight: Sight, staged: Staged, landed: Landed
     ) -> Published:
         """Remembers a snapshot that is part of the table, and writes the hint for readers. A hint
-        that was written during the look at the neighbouring snapshots stays, unless that look took
-        long.
+        may have been written during the look at the neighbouring snapshots. It stays if the look
+        was quick and found no newer snapshot. Otherwise it is corrected.
         """
         snapshot = staged.snapshot
         self._snapshots.record(snapshot, staged.content)
@@ -554,7 +554,7 @@ class Committer:
         attempts.names.drawn[:] = [name for name in attempts.names.drawn if name in reusable]
 
     def _wait(self, attempts: Attempts) -> None:
-        """Waits before the next attempt. Raises an error if there must be none."""
+        """Waits before the next attempt. Raises an error if no further attempt is allowed."""
         retry_budget = attempts.retry_budget
         if retry_budget.exhausted:
             if attempts.unproven:

@@ -1,9 +1,9 @@
 """The conflict rules: pure functions of what is in the table and what a commit would change.
 
 Each rule passes or raises one `CommitConflict`. No rule reads storage. The rules are checks 1-6 of
-semantics.md §3.1 and the strict mode of §2.9. Checks 7 and 8 concern row ids, and tables with row
-ids are refused before anything is written. When the rules run, nothing has been written, so a
-conflict leaves nothing behind.
+semantics.md §3.1 and the strict mode of §2.9. Checks 7 and 8 concern row ids in tables with data
+evolution. Messages that would need these two checks are refused before the rules run. When the
+rules run, the attempt has staged nothing, so a conflict leaves nothing behind.
 """
 
 from collections import Counter, defaultdict
@@ -86,9 +86,9 @@ class CommitContext:
 def check_bucket_counts(
     context: CommitContext, present: Mapping[bytes, int], entries: Iterable[ManifestEntry]
 ) -> None:
-    """Check 2: all files of a partition have the same bucket count. A count below 1 stands for no
-    fixed buckets and is not checked. An overwrite may change the count. `present` are the counts of
-    the touched partitions that have files. Raises `BucketCountChanged`.
+    """Check 2: all files of a partition have the same bucket count. A count below 1 means that the
+    file is in no fixed bucket, and is not checked. An overwrite may change the count. `present` has
+    the counts of the touched partitions that have files. Raises `BucketCountChanged`.
     """
     if context.kind is CommitKind.OVERWRITE:
         return
@@ -196,7 +196,7 @@ def check_removed_files_are_there(
 
     Args:
         context: who commits what.
-        live: all files of the touched partitions.
+        live: the live files of the touched partitions.
         entries: the entries of the commit.
         expires: the value of `partition.expiration-time`, for the message (check 5b).
 
@@ -352,7 +352,7 @@ def check_strict_mode(
         adds_files: whether the delta of a snapshot has files in real buckets.
 
     Raises:
-        StrictModeViolated: another user has done so.
+        StrictModeViolated: another user has published a snapshot that the mode does not allow.
     """
     for snapshot in since:
         if snapshot.commit_user == context.user:

@@ -60,8 +60,8 @@ def _check_unknown(
     changes: Iterable[IndexChange],
     location: str,
 ) -> None:
-    """Refuses to replace an index file whose entry has fields that a new one would lack. It may go
-    without being replaced.
+    """Refuses to replace an index file whose entry has fields that a new entry would lack. Such a
+    file may be removed if no new file replaces it. Raises `UnsupportedFeature`.
     """
     newer = [entry for entry in before if entry.unknown and entry not in after]
     if not newer:
@@ -89,7 +89,7 @@ def _key_with_buckets(entry: IndexManifestEntry) -> Hashable:
 
 
 def _key_without_buckets(entry: IndexManifestEntry) -> Hashable:
-    """The same in a table without buckets."""
+    """What a new index file replaces, in a table without buckets."""
     if entry.file.index_type == HASH:
         return entry.file.index_type, entry.partition, entry.bucket
     return entry.file.index_type, entry.file.file_name
@@ -100,7 +100,7 @@ def _check_deletion_vectors(
     changes: Sequence[IndexChange],
     location: str,
 ) -> None:
-    """Java's rule for tables without buckets, in the order of the changes."""
+    """Checks Java's rule for tables without buckets, change by change. Raises `DeletedFiles`."""
     if not any(change.entry.file.index_type == DELETION_VECTORS for change in changes):
         return
     vectors = [entry for entry in present if entry.file.index_type == DELETION_VECTORS]

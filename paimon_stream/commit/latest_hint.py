@@ -24,8 +24,8 @@ class LatestHint:
         self._snapshots = snapshots
         self._same_table = same_table
         self._pointed_to: int | None = None
-        """The id of a snapshot to which LATEST was pointed before the snapshot was confirmed; None
-        if LATEST was not, or was corrected.
+        """The id of a snapshot to which LATEST was pointed before the snapshot was confirmed. None
+        if there is no such snapshot, or if LATEST was corrected since.
         """
 
     @property

@@ -66,9 +66,9 @@ class OverwriteSource:
 
         Args:
             table: the table.
-            manifests: reads its manifests.
+            manifests: reads the table's manifests.
             cleared: the partitions that are cleared.
-            written: the changes that come in place of their files.
+            written: the changes that take the place of the cleared files.
             spared_since_millis: a partition stays as it is if one of its files was created at this
                 time (local milliseconds) or later.
         """
@@ -149,11 +149,12 @@ def plan_overwrite(
 
     Args:
         table: the table.
-        manifests: reads its manifests.
+        manifests: reads the table's manifests.
         messages: the new files.
-        partition: the spec of a static overwrite. `{}` matches all partitions. None for none.
-        dynamic: whether the overwrite is dynamic if no partition is given. None for what the
-            table's option says.
+        partition: the spec of a static overwrite. `{}` matches all partitions. None: no partition
+            is given.
+        dynamic: whether the overwrite is dynamic if no partition is given. None: the table's option
+            decides.
 
     Raises:
         InvalidOption: a partition is given for a dynamic overwrite.

@@ -52,12 +52,12 @@ class IndexChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """The changes of one snapshot, each in the order in which it is written.
+    """The changes of one snapshot, in the order in which they are written.
 
     Attributes:
-        entries: the manifest entries of its delta.
-        changelog: the manifest entries of its changelog, which are ADDs only.
-        index: the changes of its index files.
+        entries: the manifest entries of the snapshot's delta.
+        changelog: the manifest entries of the snapshot's changelog, which are ADDs only.
+        index: the changes of the snapshot's index files.
     """
 
     entries: tuple[ManifestEntry, ...] = ()
@@ -188,9 +188,10 @@ def _index_changes(
 
 
 def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
-    """The same changes, with new creation times for the files that go to bucket -2. Each time is
-    later than those before it and than the `newest` in its partition, whatever the clocks say. A
-    compaction merges the rows of a key in the order of these times (table-kinds.md §4.1).
+    """The same changes, with new creation times for the files that go to bucket -2. In a partition,
+    each time is later than the times before it and than the partition's `newest` time, whatever the
+    clocks say. A compaction merges the rows of a key in the order of these times (table-kinds.md
+    §4.1).
     """
     last = dict(newest)
     entries: list[ManifestEntry] = []
@@ -223,9 +224,10 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
 
 
 def with_row_ids(changes: Changes, first: int, snapshot: int) -> tuple[Changes, int]:
-    """The changes of the snapshot with the id `snapshot` of a table with row tracking, and the id
-    of the row after them (table-kinds.md §5.1). New rows get ids from `first` on, in the order of
-    the entries, and the snapshot's id as their sequence number. Compacted rows keep their ids.
+    """The changes with row ids, for a table with row tracking, and the first id that is free after
+    them (table-kinds.md §5.1). `snapshot` is the id of the new snapshot. New rows get ids from
+    `first` on, in the order of the entries. They get the snapshot's id as their sequence number.
+    Compacted rows keep their ids.
     """
     entries: list[ManifestEntry] = []
     for entry in changes.entries:

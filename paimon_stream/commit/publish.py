@@ -327,8 +327,8 @@ class Publisher:
         return self._in_base_of(following, staged)
 
     def _unknown(self, staged: Staged, reason: BaseException | str | None) -> CommitUnknown:
-        """The error for a snapshot of which it is not known whether it is part of the table.
-        Without a `reason`, the snapshots that would show it have expired.
+        """The error for a snapshot that may or may not be part of the table. Without a `reason`,
+        the snapshots that would decide it have expired.
         """
         snapshot = staged.snapshot
         cause = ", because the snapshots that would show it have expired"
@@ -347,10 +347,11 @@ class Publisher:
     # -- the traces of a snapshot in later ones
     # ------------------------------------------------------
     #
-    # They show whether the later ones were built on it. The answer is False only if the later
-    # snapshot shows that it was not built on ours. A snapshot that changed no file and no index
-    # leaves no trace. Nothing would be missing from the table without it, so it counts as part of
-    # the table. If a snapshot published only new index files, and these are gone, nothing is shown.
+    # The traces show whether the later snapshots were built on ours. The answer is False only if
+    # the later snapshot shows that it was not built on ours. A snapshot that changed no file and no
+    # index leaves no trace. The table would miss nothing without this snapshot, so it counts as
+    # part of the table. If a snapshot published only new index files, and these are gone, no trace
+    # is left.
 
     def _in_base_of(self, following: Snapshot, staged: Staged) -> bool:
         """Whether the following snapshot was built on ours. If so, its base list has no manifest
@@ -392,8 +393,8 @@ class Publisher:
         )
 
     def _index_in(self, following: Snapshot, staged: Staged) -> bool:
-        """As `_in_base_of`, by the index files, for a snapshot of ours that changed no file. Raises
-        `CommitUnknown` if they show nothing.
+        """As `_in_base_of`, by the index files, for a snapshot of ours that changed no data file.
+        Raises `CommitUnknown` if the index files show nothing.
         """
         changes = staged.changes.index
         name = following.index_manifest

@@ -1,6 +1,6 @@
 """Refuses a commit unless it is proven that the commit was not made before. If an operator has
-decided to continue, it logs a warning instead. The messages stand in one place, so that each of
-them names table, user, batch, cause and remedy. `stream/replay_errors.py` has the refusals that
+decided to continue, a warning is logged instead. The messages stand in one place, so that each
+message names table, user, batch, cause and remedy. `stream/replay_errors.py` has the refusals that
 only streams need.
 """
 
@@ -27,14 +27,16 @@ class CommitRefusals:
     accepted: set[str] = field(default_factory=set)
     """The keys of the options by which an operator let this batch continue."""
     given_up: set[int] = field(default_factory=set)
-    """Earlier batches that may be missing, without which an operator let this batch continue."""
+    """Earlier batches that may be missing. An operator let this batch continue without them."""
 
     @property
     def _facts(self) -> dict[str, Any]:
         return {"table": self.location, "user": self.user, "batch": self.batch_id}
 
     def history_unknown(self, cause: str) -> None:
-        """Refuses the batch, because it is not known whether it was committed. `cause` says why."""
+        """Refuses the batch, because it is not known whether the batch was committed. `cause` says
+        why that is not known.
+        """
         self.decide(
             ON_UNKNOWN_HISTORY,
             errors.HistoryUnknown,
@@ -44,8 +46,8 @@ class CommitRefusals:
         )
 
     def shared_checkpoint(self, published: Snapshot) -> errors.SharedCheckpoint:
-        """The error for a batch that another run has published meanwhile, in this snapshot or an
-        earlier one.
+        """The error for a batch that another run has published meanwhile. The snapshot `published`
+        has this batch or a later one.
         """
         run_id = Marks.of(own_properties(published)).run_id
         who = f"run {run_id}" if run_id else "another writer"
@@ -81,7 +83,7 @@ class CommitRefusals:
             facts: more context of the error.
 
         Raises:
-            PaimonStreamError: of this kind.
+            PaimonStreamError: an error of the given `kind`.
         """
         if self.options.value(option) == "continue":
             self.accepted.add(option.key)

@@ -63,9 +63,10 @@ class CommitRequest:
         source: gives the changes instead of the messages' written files. The compaction of the
             messages, if any, still follows as a second snapshot.
         kind: what the commit does.
-        watermark: epoch milliseconds. None for that of the base.
+        watermark: epoch milliseconds. None: the watermark of the base stays.
         properties: the properties of the snapshot.
-        statistics: the name of an existing file with statistics. None for those of the base.
+        statistics: the name of an existing file with statistics. None: the statistics of the base
+            stay.
         merge: limits of manifest merging that replace the table's. With such limits, there is a
             snapshot only if there are changes or a merge was due.
         renumber: whether files in fixed buckets get their sequence numbers now, in message order.
@@ -75,7 +76,7 @@ class CommitRequest:
             (semantics.md §1.2, §3.1). A fresh append does not need them.
         seen: the caller has searched all snapshots up to this one for this same commit. None for
             the empty table. There may be later snapshots by now: they are searched in the commit.
-        sight: what the caller saw. The first attempt builds on it if that was a moment ago.
+        sight: what the caller saw. The first attempt builds on it if it is at most a second old.
         before_put: what is done once, while the first staging is written and before any snapshot is
             put. Its errors end the commit.
         after_put: what is done while the snapshot is confirmed, or after that. It must not raise.
@@ -83,7 +84,7 @@ class CommitRequest:
         fence: is called if the snapshots above `seen` have a gap. True: nobody else can have
             committed this identifier.
         is_newest: is called after a slow put. False: a later run of this writer has begun, and may
-            have removed what this one had staged.
+            have removed what this run had staged.
         force_snapshot: whether there is a snapshot even without changes.
     """
 

@@ -3,10 +3,10 @@ numbers are still valid at the commit. docs/format-notes.md says where the table
 kept.
 
 Invariants: a number that a batch gets is above all numbers that the table had at the snapshot at
-which the number was taken. If others have meanwhile used such numbers in a bucket of the batch, or
-that is not known, the batch is not published (semantics.md R6.2). Rows of a key are merged in the
-order of their numbers, so the batch might lose against rows that were committed before it. The same
-holds for the files that a killed run has prepared.
+which the number was taken. Others may have used these or higher numbers in a bucket of the batch
+meanwhile. If they have, or if that is not known, the batch is not published (semantics.md R6.2).
+Rows of a key are merged in the order of their numbers, so the batch might lose against rows that
+were committed before it. The same holds for the files that a killed run has prepared.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Numbering:
 
     Attributes:
         numbered_on: the snapshot at which the numbers were taken. None if the table was empty then.
-        first: the first number, which is above all numbers of the table there.
+        first: the first number, which is above all numbers of the table at that snapshot.
         index: the index manifest of that snapshot, by which keys get dynamic buckets.
         may_be_shared: whether the commit is made although others have used these numbers. An
             operator has decided then that it does not matter which of two rows of a key wins.
@@ -48,8 +48,8 @@ class Numbering:
 
 
 def first_number(numbering: Numbering | None) -> int:
-    """The first number of rows with this numbering. 0 for rows without one, which get no numbers, or
-    get them later.
+    """The first number of rows with this numbering. 0 for rows without a numbering, which get no
+    numbers, or get them later.
     """
     return 0 if numbering is None else numbering.first
 
@@ -64,7 +64,7 @@ class Sequences:
         options = table.options
         ordered_by_user = bool(options.value(SEQUENCE_FIELD).strip())
         self._checks = not (ordered_by_user or table.is_postponed)
-        """Whether numbers must be above those of others. Rows that wait have none yet."""
+        """Whether numbers must be above those of others. Rows that wait for a bucket have none."""
         self._for_java = options.value(SEQUENCE_INIT_MODE) == "snapshot"
         self._partition_of = table.layout.partition
         self._is_dynamic = table.has_dynamic_buckets
@@ -79,8 +79,8 @@ class Sequences:
         """Numbers for a batch that is about to be written.
 
         Args:
-            known: the snapshot above whose numbers the new ones are. The caller knows that it is
-                the latest. None: the latest one is looked up.
+            known: the latest snapshot, as the caller knows it. None: the latest snapshot is looked
+                up. The new numbers are above all numbers at this snapshot.
             replaces: whether the batch replaces what is in the table. If so, it gets no index,
                 because keys that are removed do not keep their buckets.
 
@@ -143,10 +143,10 @@ class Sequences:
     # -- conflicts
     # ----------------------------------------------------------------------------------
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
-        """Raises `SequenceConflict` if, since these numbers were taken, others have added rows with
-        these or higher numbers to a bucket of these changes, or if that cannot be known: then
-        nobody could tell which row of a key is newer. Each delta that was committed since is read
-        only once.
+        """Raises `SequenceConflict` if others have added rows with these or higher numbers to a
+        bucket of these changes since the numbers were taken. Nobody could tell then which row of a
+        key is newer. Raises it, too, if snapshots since then are missing. Raises `IndexConflict` as
+        `_check_index`. Each delta that was committed since is read only once.
         """
         if numbering is None:
             return
@@ -225,8 +225,8 @@ class Sequences:
         }
 
     def _assigned_anew(self, change: str) -> IndexConflict:
-        """The error for a batch whose index is not that of the table any more. `change` says what
-        has happened.
+        """The error for a batch that gave its keys their buckets by an index that is not the
+        table's any more. `change` says what has happened.
         """
         return IndexConflict(
             f"this batch has given its keys their buckets by the hash index, and {change}. "

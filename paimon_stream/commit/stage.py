@@ -138,8 +138,8 @@ class Stager:
     def _merged(
         self, base: Base, request: CommitRequest, attempts: Attempts, writer: ManifestWriter
     ) -> Merged:
-        """The merge of the base's manifests: that of an earlier attempt if there is one, else a new
-        one, whose manifests `writer` gets.
+        """The merge of the base's manifests: the merge of an earlier attempt if there is one, else
+        a new merge. `writer` writes the manifests of a new merge.
         """
         if attempts.merge is not None:
             return attempts.merge.merged
@@ -157,8 +157,8 @@ class Stager:
         index_manifest: str | None,
         next_row_id: int,
     ) -> Snapshot:
-        """The snapshot that follows the base. `index_manifest` is the name of its index manifest,
-        and `next_row_id` the first id that is free after the changes.
+        """The snapshot that follows the base. `index_manifest` is the name of the new snapshot's
+        index manifest. `next_row_id` is the first row id that is free after the changes.
         """
         previous = base.snapshot
         total_before = 0 if previous is None else previous.total_record_count
@@ -190,8 +190,8 @@ class Stager:
         )
 
     def _with_row_ids(self, base: Base, changes: Changes) -> tuple[Changes, int]:
-        """The changes, with ids for new rows in tables with row tracking; and the first id that is
-        still free after them.
+        """The changes, with ids for new rows in tables with row tracking, and the first row id that
+        is free after the changes.
         """
         next_row_id = 0
         if base.snapshot is not None and base.snapshot.next_row_id is not None:

@@ -167,7 +167,7 @@ class TableCache:
         try:
             self.buckets.take(entries)
         except BucketCountChanged:
-            # The next query for that partition reads it again, and reports this.
+            # The next query for that partition reads the partition again, and reports the error.
             self.buckets.forget()
 
     # -- our own last commit, manifests

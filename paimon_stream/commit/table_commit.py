@@ -107,8 +107,8 @@ class TableCommit:
         after_commit: AfterPublishing | None = None,
         digest: str | None = None,
     ) -> None:
-        """`digest` is the one that the table's first schema had when the rows were written, if that
-        was earlier.
+        """`digest` is the digest of the table's first schema when the rows were written. None: the
+        digest is read now.
         """
         check_committable(table)
         self._table = table
@@ -120,7 +120,7 @@ class TableCommit:
         self._committer = Committer(table, self._runtime, observer, self._snapshots, digest)
         self._after_commit = after_commit
         self._last: Snapshot | None = None
-        """The newest snapshot that it has published."""
+        """The newest snapshot that this object has published."""
         self._guarded = False
         """Whether `guard_commit` was asked, which is done once."""
 
@@ -221,8 +221,8 @@ class TableCommit:
         properties: Mapping[str, str] | None = None,
     ) -> int:
         """Publishes the committables that are newer than the last commit of this user, in the order
-        of their identifiers. Returns how many it published. Every file must still exist, also of
-        compactions, changelogs and indexes, and none may be in the table.
+        of their identifiers. Returns how many it published. Every file must still exist, including
+        the files of compactions, changelogs and indexes. No file may be in the table already.
 
         Args:
             committables: the messages of each identifier.
@@ -285,9 +285,8 @@ class TableCommit:
                 identifier or a later one, nothing is done. Without one it is a batch commit under a
                 new user (semantics.md R1.2), and a repetition is another overwrite.
             dynamic: if no partition is given, whether only the partitions that get files are
-                replaced, or the whole table. None for what the table's option
-                `dynamic-partition-overwrite` says. If a dynamic overwrite has nothing to replace,
-                there is no snapshot.
+                replaced, or the whole table. None: the table's option `dynamic-partition-overwrite`
+                decides. If a dynamic overwrite has nothing to replace, there is no snapshot.
             watermark: epoch milliseconds.
             properties: properties of the snapshot.
 
@@ -365,8 +364,8 @@ class TableCommit:
 
     def _publish_once(self, order: _CommitOrder) -> CommitReport:
         """A batch commit. If the order has an identifier, the commit is made only if the user has
-        not published it or a later one. Raises `SharedCheckpoint` if somebody publishes a later one
-        meanwhile.
+        not published this identifier or a later one. Raises `SharedCheckpoint` if somebody
+        publishes a later identifier meanwhile.
         """
         latest = self._latest()
         number = BATCH_IDENTIFIER if order.identifier is None else order.identifier
@@ -399,8 +398,10 @@ class TableCommit:
 
         Raises:
             DeletedFiles: a snapshot, tag or long-lived changelog of the table or of a branch refers
-                to one of them, or a journal, whose run may still commit it. Nothing was deleted.
-            CorruptMetadata, StorageError: one of these cannot be read. Nothing was deleted.
+                to one of the files. Or a journal does, whose run may still commit the file. Nothing
+                was deleted.
+            CorruptMetadata, StorageError: something that may refer to the files cannot be read.
+                Nothing was deleted.
             FormatError: messages do not fit the table.
         """
         all_messages = self._checked_messages(messages)

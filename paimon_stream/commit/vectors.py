@@ -1,8 +1,8 @@
-"""Changes of deletion vectors: which index files are written when data files are removed, or rows
-of them are deleted (table-kinds.md §1.3).
+"""Changes of deletion vectors: which index files are written when data files are removed, or when
+rows of data files are deleted (table-kinds.md §1.3).
 
-An index file never changes. If a data file is removed or gets another vector, the index file that
-has its vector is replaced by new ones. These have the other vectors byte for byte.
+An index file never changes. If a data file is removed or gets another vector, new index files
+replace the one that has the data file's vector. They have the other vectors byte for byte.
 
 Invariant: a new index file belongs to nobody until a snapshot names it. Such a file is removed only
     if the commit is certainly not published. An attempt that lost may leave its index files as
@@ -46,7 +46,7 @@ class VectorChanges:
         self._written: list[str] = []
         """The paths of the index files that were written, until they are removed."""
         self._answers: dict[tuple[object, ...], tuple[IndexChange, ...]] = {}
-        """What `at` has answered, by what it was asked, as long as the files of it exist."""
+        """The answers of `at`, until the index files that they name are removed."""
         self._files = IndexFiles(table)
         self._bits64 = table.options.value(BITMAP64)
         self._target = table.options.value(VECTORS_TARGET_SIZE)
@@ -58,9 +58,9 @@ class VectorChanges:
         gone: Collection[DataFile],
         deletions: Deletions | None = None,
     ) -> tuple[IndexChange, ...]:
-        """The changes of a snapshot's index files when data files are removed, or rows of them are
-        deleted. Writes the new index files, which are durable on return. A second call with the
-        same arguments gives the same files.
+        """The changes of a snapshot's index files when data files are removed, or when rows of data
+        files are deleted. Writes the new index files, which are durable on return. A second call
+        with the same arguments gives the same files.
 
         Args:
             entries: the index files with vectors that the snapshot has.
@@ -80,7 +80,7 @@ class VectorChanges:
             if any(_data_file(entry, range_) in named for range_ in entry.file.deletions or ()):
                 touched.setdefault(place, []).append(entry)
             elif self._bucketed and place in touched:
-                touched[place].append(entry)  # a new file replaces the bucket's
+                touched[place].append(entry)  # a new file replaces the bucket's old file
         replaced_names = (entry.file.file_name for entries in touched.values() for entry in entries)
         key = (*replaced_names, frozenset(named))
         if key not in self._answers:
@@ -123,8 +123,9 @@ class VectorChanges:
         named: Collection[DataFile],
         deletions: Deletions,
     ) -> Iterator[IndexChange]:
-        """The changes of one bucket. `place` is its partition and number, `replaced` its index
-        files, and `named` the data files whose vectors in these no longer hold.
+        """The changes of one bucket. `place` is the bucket's partition and number. `replaced` are
+        its index files that are replaced. `named` are the data files whose old vectors no longer
+        hold.
         """
         records = [record for entry in replaced for record in self._kept(entry, named)]
         for (partition, bucket, name), positions in deletions.items():
@@ -154,8 +155,8 @@ class VectorChanges:
             yield record_of(content, range_, path), range_
 
     def _rolled(self, records: list[_Record]) -> Iterator[list[_Record]]:
-        """The vectors of each new file. A bucket has one file, even if it has no vector any
-        more.
+        """The vectors of each new file. In a table with buckets, a bucket has one file, even
+        without any vector.
         """
         if self._bucketed:
             yield records

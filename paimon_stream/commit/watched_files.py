@@ -20,7 +20,7 @@ class LiveFile:
         min_key: its smallest key, as a serialized row.
         max_key: its largest key.
         max_sequence_number: its largest sequence number.
-        unknown: the unknown fields of its entry, which that of its removal repeats.
+        unknown: the unknown fields of its entry. The entry of its removal repeats them.
     """
 
     min_key: bytes
@@ -63,8 +63,8 @@ class KnownFiles:
 
     def replay(self, entry: ManifestEntry) -> None:
         """Takes in an entry. Entries come in the order of their snapshots. After a DELETE, its file
-        is never live again, even if an ADD follows: for readers it is not, either. A file whose ADD
-        comes again while it is live goes to `twice`.
+        is never live again, even if an ADD follows. Readers do not see the file again, either. A
+        live file that is added again goes to `twice`.
         """
         identity = entry.identity
         if entry.kind is FileKind.DELETE:
@@ -107,7 +107,7 @@ class KnownFiles:
 class CheckedFiles:
     """The files of the partitions that commits were checked against. They serve the attempts of one
     commit. If they are kept, they also serve the next commits, and follow each of these. The memory
-    is bounded: more than `MOST` are not kept.
+    is bounded: more than `MOST` files are not kept.
     """
 
     MOST: Final = 200_000
@@ -168,8 +168,8 @@ class CheckedFiles:
 
 
 class WatchedFiles:
-    """Files by partition and bucket, in the order of commits. `below` limits the size of those that
-    are kept, in bytes. The memory is bounded: if there are more than `MOST` files, all are
+    """Files by partition and bucket, in the order of commits. Only files of less than `below` bytes
+    are kept; None: all files. The memory is bounded: if there are more than `MOST` files, all are
     forgotten.
     """
 
@@ -209,7 +209,7 @@ class WatchedFiles:
         self.take(live)
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
-        """Takes in the entries of a commit. Those of other partitions are skipped."""
+        """Takes in the entries of a commit. Entries of other partitions are skipped."""
         for entry in entries:
             buckets = self._files.get(entry.partition)
             if buckets is None or not (self.below is None or entry.file.file_size < self.below):

@@ -72,10 +72,11 @@ def check_lineage(
     last snapshot of this committer.
 
     Raises:
-        TableRolledBack: `latest` does not continue from it.
-        CommitLost: `last` is the snapshot that was seen, it has rows, and its id exists with
-            another nonce.
-        HistoryUnknown: it cannot be known whether `latest` continues from it.
+        TableRolledBack: `latest` does not continue from the snapshot that was seen.
+        CommitLost: `last` is the snapshot that was seen and has rows, and another snapshot has its
+            id now.
+        HistoryUnknown: it cannot be known whether `latest` continues from the snapshot that was
+            seen.
     """
     request = attempts.request
     seen = attempts.seen
@@ -101,8 +102,8 @@ def require_last(
     snapshots: SnapshotStore, user: str, last: Snapshot | None, latest: Snapshot | None
 ) -> None:
     """Checks that a writer's last snapshot is part of the table, or has expired. Raises
-    `CommitLost` if its id has another nonce, `TableRolledBack` if it was rolled back,
-    `HistoryUnknown` if that cannot be known.
+    `CommitLost` if another snapshot has its id, `TableRolledBack` if it was rolled back, and
+    `HistoryUnknown` if its fate cannot be known.
     """
     if last is None:
         return
