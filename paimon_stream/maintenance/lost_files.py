@@ -1,12 +1,13 @@
-"""Makes a table whole again without data files that are lost: in one new snapshot these files are
-no part of the table any more.
+"""Drops lost data files from a table. One new snapshot no longer has them, so the table can be read
+again.
 
     the newest snapshot ──► files that do not exist, asked twice ──► publish, on what is live then
 
 Invariants: a file counts as lost only if the listing of its folder lacks it, and the storage says
-of its path that there is no file. A storage that does not answer ends in an error. If no file of
-the table, or of one of its external paths, exists, a disk may not be mounted, and nothing is
-dropped. Earlier snapshots keep their entries, so a file that is put back can be read there.
+of its path that there is no file. A storage that does not answer ends in an error. If all files of
+the table, or all files of one of its external paths, are missing, a disk may not be mounted. Then
+nothing is dropped. Earlier snapshots keep their entries, so a file that is put back can be read
+there.
 """
 
 from collections import defaultdict
@@ -38,7 +39,8 @@ from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.table.vectors import VectorIndex
 
 _MOST_COLUMNS: Final = 8
-"""Of a file, the bounds of at most this number of columns are told: the first ones that have any."""
+"""How many columns of a file are reported with bounds, at most: the first columns that have them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ class LostFile(Report):
         partition: the values of its partition, by column.
         bucket: its bucket.
         level: its level in the merge tree.
-        rows: how many rows it had, with those that deletion vectors delete.
+        rows: how many rows it had, including rows that deletion vectors delete.
         bytes: its size.
         created: when it was written, in the local time of its writer, as ISO 8601; None if that is
             not known.
@@ -128,7 +130,7 @@ def drop_lost_files(
 def _lost(
     table: Table, entries: Sequence[ManifestEntry], progress: Progress
 ) -> list[ManifestEntry]:
-    """The entries of files that neither the listing of their folder has nor their path."""
+    """The entries of files missing both in the listing of their folder and at their path."""
     storage = table.storage
     by_folder: defaultdict[str, list[ManifestEntry]] = defaultdict(list)
     for entry in entries:
@@ -239,8 +241,9 @@ class _DropSource:
         self._partitions = {entry.partition for entry in lost}
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each lost file that is still live, and the end of its deletion vector. Others
-        may have dropped such a file meanwhile. Raises `CorruptMetadata`, `StorageError`.
+        """A DELETE for each lost file that is still live, and the removal of its deletion vector.
+        Files that others have dropped meanwhile are passed over. Raises `CorruptMetadata`,
+        `StorageError`.
         """
         types = self._table.partition_types
         touched = PartitionFilter(types, rows=self._partitions)
