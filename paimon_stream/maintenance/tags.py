@@ -312,8 +312,7 @@ def _tags_of(
 
 
 def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clock) -> bytes:
-    """The tag's file as Java writes it. If `time_retained` is None, it equals the snapshot's file.
-    """
+    """The tag's file as Java writes it. Without `time_retained`, it equals the snapshot's file."""
     plain = encode_snapshot(snapshot)
     if time_retained is None:
         return plain
@@ -371,8 +370,7 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | N
 
 
 def _neighbours(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The snapshots nearest to the tagged one. None if one of them has vanished since the listing.
-    """
+    """The snapshots nearest to a tagged one. None if one of them has vanished since the listing."""
     ids = snapshots.ids()
     above = [snapshot_id for snapshot_id in ids if snapshot_id >= tag.id]
     below = [snapshot_id for snapshot_id in ids if snapshot_id < tag.id]
