@@ -7,8 +7,8 @@ most ten seconds for that thread. Unfinished work then goes on while the next ba
 another process might expire snapshots at that time. In an object store, where each request takes
 long, a batch does not wait, unless `snapshot.expire.execution-mode` is set.
 
-When a process ends, it waits at most ten seconds for work that has begun. Otherwise a job that
-commits once and ends would never expire anything. A later run continues what is not done by then.
+When a process ends, it waits at most ten seconds for work that has begun. Without this wait, a job
+that commits once and ends would never expire anything. A later run continues unfinished work.
 """
 
 import atexit
@@ -39,7 +39,7 @@ WAIT_SECONDS: Final = 10.0
 """How long a batch waits for its expiry, in seconds."""
 
 _OF_COMMITS: Final = 16
-"""Of 16 commits to an object store after which an expiry may be due, one begins it."""
+"""In an object store, one of 16 commits that may make an expiry due begins the expiry."""
 _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 
@@ -48,7 +48,7 @@ class _AutomaticTags:
     """When automatic tags are due, as far as is known without asking the storage."""
 
     names: TagNames | None = None
-    """How they were named by the options of the last commit."""
+    """How the options named the tags at the last check; None before the first check."""
     due_at: str | None = None
     """When the next one is due, a local time, as the last creation of tags has reported it. None if
     that is not known: before the first creation, and after the options have changed.
@@ -91,9 +91,7 @@ class _OldestSnapshot:
         return self._is_due(table, latest, runtime)
 
     def expires(self, table: Table, latest: int | None, runtime: Runtime) -> bool:
-        """Whether an expiry is due, which is asked of the storage. Raises `StorageError`,
-        `FormatError`.
-        """
+        """Asks the storage whether an expiry is due. Raises `StorageError`, `FormatError`."""
         snapshots = self._snapshots(table, runtime)
         if self._snapshot is None or not snapshots.exists(self._snapshot.id):
             earliest = snapshots.earliest_id()
@@ -126,15 +124,15 @@ class AfterCommit:
     on_expiry: Callable[[ExpireReport | None], object] | None = None
     """Gets each expiry's report, or None if it failed, in the thread that did the work."""
     _worker: threading.Thread | None = None
-    """Does the work after the last commit after which there was any."""
+    """The thread of the newest work, which may have ended; None before the first work."""
     _last: Snapshot | None = None
-    """The committer's newest snapshot. A batch without one is maintained as of it."""
+    """The committer's newest snapshot. After a batch without a snapshot, the work uses this one."""
     _tags: _AutomaticTags = field(default_factory=_AutomaticTags)
     _oldest: _OldestSnapshot = field(default_factory=_OldestSnapshot)
     _due: int = 0
-    """After how many commits to an object store an expiry may have been due."""
+    """How many commits to an object store may have made an expiry due so far."""
     _reported: str | None = None
-    """Why nothing is done, as was last logged: the path of a rollback's pin, or the location of a
+    """The last logged reason for doing nothing: the path of a rollback's pin, or the location of a
     table that a REST catalog maintains.
     """
     _dropped: int | None = None
@@ -147,8 +145,8 @@ class AfterCommit:
         self._tried(table, lambda: self._maintain(table, new_snapshot=snapshot))
 
     def after_nothing(self, table: Table) -> None:
-        """The same after a batch that made no snapshot: others may have made some, and time has
-        passed.
+        """Does what is due after a batch that made no snapshot: others may have made some, and time
+        has passed.
         """
         self._tried(table, lambda: self._maintain(table, new_snapshot=None))
 
@@ -289,8 +287,8 @@ class _DueWork:
         tags: whether automatic tags may be due.
         partitions: whether partitions expire.
         snapshots: whether tags and snapshots expire.
-        is_looked_at: whether the storage has shown that snapshots may expire. If not, that is asked
-            first.
+        is_looked_at: whether the storage has shown that snapshots may expire. If not, the thread
+            first asks the storage.
     """
 
     last: Snapshot | None
@@ -303,8 +301,8 @@ class _DueWork:
 
 @atexit.register
 def _wait() -> None:
-    """Waits for work that goes on. In the child of a fork, the parent's threads count as dead, so
-    there is no wait.
+    """Waits at most ten seconds for unfinished work. There is no wait in the child of a fork,
+    because the parent's threads count as dead there.
     """
     clock = system().clock
     until = clock.monotonic() + WAIT_SECONDS

@@ -58,8 +58,8 @@ def create_automatic_tags(
     table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
 ) -> AutomaticTagsReport:
     """Creates the tags that are due. If a tag was created, deletes automatic tags beyond
-    `tag.num-retained-max`, the oldest first. In mode `batch`, the newest snapshot is due, its tag
-    replaces a tag of the same name, and all tags are counted. Raises what `create_tag` and
+    `tag.num-retained-max`, the oldest first. In mode `batch`, the newest snapshot gets a tag. The
+    new tag replaces a tag of the same name, and all tags are counted. Raises what `create_tag` and
     `delete_tag` raise, and `InvalidOption`.
     """
     snapshots = SnapshotStore(table.storage, runtime)
@@ -109,7 +109,7 @@ def _create_tags(
     runtime: Runtime | None,
 ) -> bool:
     """Creates the wanted tags. Returns False if another committer has created one meanwhile, or a
-    snapshot has expired: then what is due must be found again.
+    snapshot has expired. The caller must then find again what is due.
 
     Args:
         table: the table.
@@ -145,9 +145,9 @@ class TagNames:
         period: how long a period is.
         delay: how long after its end the tag of a period is due.
         format: the format of names, for `strftime`.
-        zone: the time zone in which periods begin; None for that of the machine.
+        zone: the time zone in which periods begin; None for the machine's zone.
         complete: whether periods without a snapshot get tags, too.
-        batch: the name of the tag of a batch job; None for one with the date.
+        batch: the name of the tag of a batch job; None for a name with the date.
         most: how many tags are kept at most; 0 for all.
     """
 
@@ -215,7 +215,7 @@ class TagNames:
         return time if time.strftime(self.format) == written else None
 
     def moment(self, snapshot: Snapshot) -> dt.datetime | None:
-        """The time of a snapshot by which tags are due. In the mode `watermark` it is the
+        """The time of a snapshot that decides which tags are due. In the mode `watermark` it is the
         snapshot's watermark, in the other modes the time of its commit. None for a snapshot without
         a watermark, and for a time before 1970 or after the year 9999.
         """
@@ -232,8 +232,8 @@ class TagNames:
             return None  # beyond the year 9999: the watermark of a source that has ended
 
     def due_at(self, tags: Mapping[str, Snapshot]) -> dt.datetime | None:
-        """The time from which on a snapshot is tagged. None if none of these tags is automatic:
-        then the next snapshot is tagged.
+        """The time from which on the next snapshot gets a tag. None in the mode `batch`. None also
+        if no tag is automatic: the next snapshot gets a tag then.
         """
         last = self._last(tags)
         return None if last is None or self.mode == "batch" else self._after(last[1])
@@ -248,8 +248,8 @@ class TagNames:
         return max(times, default=None)
 
     def _after(self, time: dt.datetime) -> dt.datetime:
-        """When the next tag is due, after that of the period which begins at `time`: the next
-        period has ended then, and the delay is over.
+        """When the next tag is due, given that the last tag is named after the period that begins
+        at `time`. By then the next period has ended, and the delay is over.
         """
         try:
             return time + 2 * self.period + self.delay

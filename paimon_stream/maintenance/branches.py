@@ -4,9 +4,9 @@ makes main what a branch is.
 Invariants:
 
 - While a branch is made or deleted, a note `_paimon_stream/branch.<name>` says so, and this release
-  does not open it. The note is written before the branch's first file is made or removed, and is
-  removed last. After a kill, the same call completes the work. Code that deletes files reads noted
-  branches, too.
+  does not open the branch. The note is written before the branch's first file is made or removed,
+  and is removed last. After a kill, the same call completes the work. Code that deletes files reads
+  noted branches, too.
 - A branch made from a tag gets its first snapshot, and only after that is the tag read again.
   Whoever deletes the tag deletes its file first, and reads the branches after that. So either the
   deletion sees the branch, or the creation sees that the tag is gone and takes the branch back.
@@ -14,11 +14,11 @@ Invariants:
   is gone. Snapshots and then schemas are removed last, because a branch without a schema stops
   Java's removal of orphans.
 - Whenever a fast forward is killed, readers of main see a state that main or the branch had. The
-  fast forward first rolls main back to the newest snapshot that both have, or to the branch's
-  oldest, under a pin (`rollback.py`). Then main gets the branch's snapshots, in ascending order,
-  then its tags, and LATEST at the end.
-- Before main loses anything, it gets what its streams must ask, and the schemas that the target
-  needs: a run that is killed may never be completed.
+  fast forward first rolls main back to the newest snapshot that main and the branch share, or else
+  to the branch's oldest, under a pin (`rollback.py`). Then main gets the branch's snapshots, in
+  ascending order, then its tags, and LATEST at the end.
+- Before main loses anything, its registers are told to ask the notes of removals, and main gets the
+  schemas that the target needs. A run that is killed later may never be completed.
 - After main has got a snapshot or tag, the fast forward checks whether the branch still has it, and
   otherwise removes it from main again. An expiry in the branch deletes the snapshot's own file
   first, and reads the other branches after that. So one of the two sees the other.
@@ -109,7 +109,7 @@ class BranchReport(Report):
 
 
 def read_branches(storage: Storage) -> dict[str, Snapshot | None]:
-    """The finished branches but main by name, with their newest snapshots. Raises
+    """The finished branches other than main, by name, each with its newest snapshot. Raises
     `CorruptMetadata`, `StorageError`.
     """
     branches = [
@@ -174,7 +174,7 @@ def _remove_notes(storage: Storage, name: str) -> None:
 
 
 def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
-    """The snapshot of the tag, whose files exist."""
+    """The tag's snapshot. Raises `NotFound` if the tag or one of its files is missing."""
     main = table.storage
     tagged = read_tags(main).get(tag)
     if tagged is None:
@@ -229,7 +229,7 @@ class ForwardReport(Report):
     Attributes:
         location: where the table is.
         branch: the name of the branch.
-        snapshot: the id of main's newest snapshot after it.
+        snapshot: the id of main's newest snapshot after the fast forward.
         kept: the id of the newest snapshot that main kept; None if main and the branch shared no
             snapshot.
         added: the ids of the added snapshots.
@@ -337,8 +337,9 @@ class _Forward:
             )
 
     def target(self) -> RollbackTarget:
-        """The newest snapshot that both have, or else the oldest of the branch, which is then
-        restored in main. Where an interrupted run has restored it already, a pin says so.
+        """The newest snapshot that main and the branch share. If there is none, the branch's oldest
+        snapshot, which the rollback restores in main. A pin shows that an interrupted run has
+        already restored it.
         """
         for snapshot_id in reversed(self.ids):
             in_branch = self.branch_snapshots.find(snapshot_id)
@@ -385,12 +386,11 @@ class _Forward:
             )
 
     def lost(self, target: RollbackTarget) -> list[Removed]:
-        """What main loses where it no longer has a snapshot of the branch. These are main's
-        snapshots above the one from which the branch was made, also those below the branch's
-        oldest, and the batches in main's journals that have expired. The branch was not built on
-        them, so nobody may conclude later that they have expired. If the branch point is not known,
-        it is not known either whether the branch has them. The answer is empty where the target
-        stands in main: the rollback to it notes everything.
+        """What main loses if it no longer has a snapshot of the branch. That is main's snapshots
+        above the branch point, also those below the branch's oldest snapshot, and the expired
+        batches in main's journals. The branch was not built on them, so nobody may conclude later
+        that they have expired. If the branch point is not known, the branch may have them. The
+        answer is empty if the target stands in main: the rollback to the target notes everything.
         """
         if not target.alone:
             return []
@@ -470,15 +470,15 @@ class _Forward:
         return [snapshot for snapshot in self.main.together(looks) if snapshot is not None]
 
     def present(self) -> list[SnapshotRef]:
-        """The branch's snapshots. Main has got all of them."""
+        """The branch's snapshots that main gets or already has."""
         snapshots = self.branch.together(
             [partial(self.branch_snapshots.find, snapshot_id) for snapshot_id in self.ids]
         )
         return [SnapshotRef.of(snapshot) for snapshot in snapshots if snapshot is not None]
 
     def note_what_is_back(self, present: Sequence[SnapshotRef]) -> None:
-        """Gives main the branch's notes of removed snapshots. Also notes which snapshots that main
-        had lost are part of it again: those of the branch that are `present`, and those that the
+        """Gives main the branch's notes of removed snapshots. Also notes which of main's lost
+        snapshots are part of main again: those of the branch that are `present`, and those that the
         branch was made from.
         """
         copy_removals(self.branch, self.main)
@@ -491,7 +491,8 @@ class _Forward:
     def copy_streams(self, present: Collection[SnapshotRef]) -> None:
         """Gives main what the branch's streams keep: their journals, claims and registers, which
         vouch for the journals. A stream of main with the same commit user keeps its own files if it
-        is of another query. Otherwise it gets both (`maintenance/forwarded.py`).
+        is of another query. Otherwise its register unites what both registers say
+        (`maintenance/forwarded.py`).
         """
         losses = self._losses(present)
         for name in self.branch.list_folders(OWN_FOLDER):
@@ -499,8 +500,8 @@ class _Forward:
             copy_stream(self.branch, self.main, folder, losses.get(folder, ()))
 
     def _losses(self, present: Collection[SnapshotRef]) -> dict[str, set[tuple[str | None, str]]]:
-        """The folders of the commit users of which main loses batches. Each has the queries that
-        wrote the batches, with the names of the notes that say so.
+        """The folders of the commit users whose batches main loses. Each folder has pairs of a
+        query that wrote batches and the name of the note of their removal.
         """
         losses: dict[str, set[tuple[str | None, str]]] = {}
         removals = read_removals(self.main)
@@ -555,7 +556,9 @@ class _Forward:
         return False
 
     def add(self, kept: int) -> None:
-        """Gives main, whose newest snapshot is `kept`, what the branch has above that."""
+        """Gives main the branch's schemas, its snapshots above `kept`, and its tags. `kept` is the
+        id of main's newest snapshot.
+        """
         try:
             self.copy_schemas()
             for snapshot_id in self.ids:
@@ -574,8 +577,7 @@ class _Forward:
 
     def _require_in_branch(self, path: str) -> None:
         """Checks that the branch still has the file of a snapshot or tag that main has just got. If
-        it expired or was deleted there meanwhile, removes it from main. Raises `CommitContended`
-        then.
+        the branch has lost the file, removes it from main and raises `CommitContended`.
         """
         if not self.branch.exists(path):
             self.main.delete(path)

@@ -131,8 +131,8 @@ class _DeletionPlan:
 
     Attributes:
         table: the table when it was planned.
-        snapshot: the newest snapshot then.
-        deletions: the positions of the rows in each data file that are not deleted yet.
+        snapshot: the newest snapshot at that time; None in an empty table.
+        deletions: for each data file, the positions of matching rows that are not deleted yet.
         files_read: how many data files were looked into.
     """
 
@@ -177,7 +177,7 @@ def _matching_rows(
     scan: Scan, predicate: Predicate, rows_of: RowsOf, entry: ManifestEntry
 ) -> Positions:
     """The positions of the rows in a file that fulfil the condition and are not deleted, ascending.
-    A deleted row is not looked at: its values may not be ones of today's types.
+    Deleted rows are skipped, because their values may not fit today's types.
     """
     matching = [np.empty(0, np.int64)]
     try:

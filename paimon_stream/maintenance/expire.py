@@ -36,8 +36,8 @@ from paimon_stream.table.table import Table
 _LOG = logging.getLogger(__name__)
 _LOOKS: Final = 5
 _GROUP: Final = 250
-"""How many snapshots expire together: that takes seconds, and leaves a note for each if it is
-killed.
+"""How many snapshots expire together. A group takes seconds. A kill leaves a note for each of its
+snapshots.
 """
 
 PROTECTED_MILLIS: Final = 24 * 3600 * 1000
@@ -88,7 +88,7 @@ class Retention:
         most: how many snapshots are kept at most.
         cutoff_millis: within these two numbers, snapshots that were made at this time or later are
             kept, in epoch milliseconds.
-        limit: how many are removed at once at most.
+        limit: how many snapshots one run removes at most.
     """
 
     least: int
@@ -206,7 +206,7 @@ class _Expired:
     Attributes:
         earliest: the id of the oldest snapshot that is left, None if there is none.
         snapshots: the ids of the snapshots that the run has removed.
-        changelogs: the ids of the changelogs that it has removed, which had outlived theirs.
+        changelogs: the ids of the changelogs that the run has removed.
         complete: false if a rollback has begun.
     """
 
@@ -377,10 +377,11 @@ def _end(
 
 
 def _least_of_streams(storage: Storage, now_millis: int, last_of_stream: Snapshot | None) -> int:
-    """The first id of the last snapshots of streams with a journal that were active within a day.
-    For each stream, the journal names it: the snapshot of the batch before its newest batch, or else
-    the one on which the newest batch was judged. The first snapshot of the table if neither exists.
-    The journal of the stream whose `last_of_stream` is known is not read.
+    """The lowest snapshot id that must stay for streams with a journal that prepared a batch within
+    the last day; 2^63 - 1 without such a stream. A stream's journal names the snapshot of the batch
+    before its newest batch, or else the snapshot on which the newest batch was judged. If it names
+    neither, the id is 1. For the stream of `last_of_stream`, the id of that snapshot counts, and
+    the journal is not read.
     """
     least = 2**63 - 1
     known_folder = None
@@ -430,9 +431,9 @@ def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[
 
 
 def _write_earliest(snapshots: SnapshotStore, *, moved: bool) -> int | None:
-    """Points EARLIEST to the oldest snapshot if that has `moved`, and returns its id. A missing
-    hint is always written, as in Java. Looks again after it has written, because a rollback may
-    have restored an older snapshot.
+    """Points EARLIEST to the oldest snapshot if that has `moved`, and returns the snapshot's id. A
+    missing hint is always written, as in Java. After a write the snapshots are listed again,
+    because a rollback may have restored an older one.
     """
     earliest = None
     hint = f"{snapshots.folder}/EARLIEST"

@@ -82,9 +82,9 @@ def is_time(
     Args:
         options: the options of the table.
         runtime: has the clock.
-        last: when they last expired (epoch milliseconds), None if they did not in this process.
-            The first time is then taken to be earlier than now by a random part of the interval, so
-            that processes do not all expire together.
+        last: when they last expired, in epoch milliseconds; None if they have not expired in this
+            process. For None, a time is assumed that lies a random part of the interval before now.
+            So processes do not all expire together.
         batch: whether the commit is that of a batch write.
     """
     if not options.is_set(_TIME) or options.is_set(STRICT_MODE):
@@ -153,7 +153,7 @@ class _OldPartitions(NamedTuple):
 
     Attributes:
         rows: their values, in Java's order.
-        spared: partitions with a file that was created at this time (local milliseconds) or later
+        spared: a time in local milliseconds. Partitions with a file created at this time or later
             stay as they are.
     """
 

@@ -14,9 +14,9 @@ order:
 3. The snapshots' own files are deleted, one after the other. From then on nobody can tag one of
    them.
 4. The tags and the other branches are read.
-5. Data files are deleted: those that the group's snapshots after the first, and the one that
-   follows the group, removed from the table. Then the changelog files are deleted, unless
-   changelogs outlive their snapshots.
+5. Data files are deleted: those that a later snapshot of the group, or the snapshot that follows
+   the group, removed from the table. Then the changelog files are deleted, unless changelogs
+   outlive their snapshots.
 6. Manifests and index files are deleted if neither the following snapshot nor a tag or branch uses
    them. Then the lists and index manifests that named them, and the statistics.
 7. The notes are removed. Where another expirer has removed the whole group, the notes stay until
@@ -34,12 +34,12 @@ Why a group is as safe as its snapshots one by one:
 
 - The snapshots' own files are deleted one after the other, behind all notes (`own_files.py`).
 - The tags are read when all of the group is gone. Whoever makes a tag checks afterwards whether its
-  snapshot stands, and otherwise removes the tag (`tags.py`). So no tag other than those that are
-  read here will ever keep a file of the group, and each later step spares their files.
-- A file that two snapshots of the group share is unused if the following snapshot and the tags up
-  to there do not use it. The files of one step refer to nothing in the same step: a list is deleted
-  after its manifests, and manifests are deleted after the data files. So within a step the order
-  does not matter, and after a kill the next run still finds what is left.
+  snapshot stands, and otherwise removes the tag (`tags.py`). So only the tags that are read here
+  can ever keep a file of the group. Each later step spares the files of these tags.
+- A file that two snapshots of the group share is unused if neither the following snapshot nor a tag
+  up to that snapshot uses it. The files of one step refer to nothing in the same step: a list is
+  deleted after its manifests, and manifests are deleted after the data files. So within a step the
+  order does not matter, and after a kill the next run still finds what is left.
 - One look holds for up to 1,000 data files, changelog files or manifests, and for all index files,
   lists, index manifests or statistics of a group. Only a rollback to the group could make them
   needed again. Their deletion takes seconds, and the notes hold off a rollback for five minutes.
@@ -165,7 +165,9 @@ class Cleaner:
         """The long-lived changelogs."""
         self.manifests = ManifestStore(self.storage)
         self._retention = ChangelogRetention.of(table.schema)
-        """By the table's own options: a writer's must not take away what those keep."""
+        """Follows the table's own options. A writer's options must not delete what the table's
+        options keep.
+        """
         self._ahead = ReadAhead(self.storage)
         """Reads lists and manifests before they are needed."""
         self._lists: dict[str, tuple[str, ...]] = {}
@@ -237,7 +239,7 @@ class Cleaner:
     ) -> None:
         """Removes long-lived changelogs, and before them what only they need. Their own files are
         removed last, so the next run finishes a run that was killed. Only a rollback to a tag could
-        make data files needed again, and the tag itself keeps those.
+        make data files needed again, and the tag itself keeps these files.
 
         Args:
             gone: the changelogs, consecutive ones.
@@ -312,8 +314,8 @@ class Cleaner:
         return bool(pins) or stands
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
-        """Removes what only a tag needed. Stops where a rollback has begun that may still have a
-        pin of the tag's snapshot.
+        """Removes what only a tag needed. Stops if a rollback has a pin or has brought back the
+        tag's snapshot.
 
         Args:
             tag: the tagged snapshot, which has expired. The tag's file is gone.
@@ -451,9 +453,7 @@ class Cleaner:
                         yield entry
 
     def _paths(self, entry: ManifestEntry) -> Iterator[str]:
-        """The paths of a file and of its extra files, apart from those that the table cannot
-        have.
-        """
+        """The paths of a file and of its extra files, if the table can have them."""
         layout = self.table.layout
         try:
             folder = layout.bucket_folder(entry.partition, entry.bucket, entry.file.external_path)

@@ -14,9 +14,8 @@ Invariants:
 - While a note is younger than five minutes, its expiry may be at work, and no rollback to its
   snapshot or below begins. A note whose time lies more than five minutes in the future is not
   young: the clock was set back, or the file is a copy.
-- A note helps, and nothing relies on it. It may be missing, because the disk was full or because
-  the machine stopped before it was durable. Then the files of a run that was killed stay as
-  orphans.
+- Nothing relies on a note. It may be missing, because the disk was full or because the machine
+  stopped before it was durable. Then the files of a run that was killed stay as orphans.
 """
 
 import logging
@@ -54,7 +53,7 @@ _LOG = logging.getLogger(__name__)
 _KIND: Final = "expiry"
 _PREFIX: Final = "expiring."
 _OLDER_PREFIX: Final = "expiring-"
-"""That of builds before notes were renamed; a commit user's folder may begin so."""
+"""The prefix in earlier builds. The name of a commit user's folder may also begin with it."""
 _FINISHED_BY_MILLIS: Final = 3_600_000
 """How long a note of a newer release counts."""
 _YOUNG_MILLIS: Final = 300_000
@@ -63,7 +62,7 @@ _YOUNG_MILLIS: Final = 300_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenNote:
-    """The file of the note of a snapshot.
+    """The file of a snapshot's note.
 
     Attributes:
         snapshot_id: the id of the snapshot.
@@ -114,11 +113,11 @@ class ExpiringNotes:
             )
 
     def any_begun(self, snapshots: SnapshotStore, now_millis: int) -> bool:
-        """Whether an expiry may be deleting files, or was interrupted while it did. As long as a
-        noted snapshot exists, nothing was deleted for its note. Its expirer reads the tags only
-        after the snapshot is gone, so it sees every tag that exists before this call. A note of a
-        newer release cannot be read. Such a note counts for an hour, which is longer than any
-        expiry of one snapshot takes.
+        """Whether an expiry may be deleting files, or was interrupted while it deleted files. As
+        long as a noted snapshot exists, nothing was deleted for its note. The expirer reads the
+        tags only after the snapshot is gone, so it sees every tag that exists before this call. A
+        note of a newer release cannot be read. Such a note counts for an hour, which is longer than
+        any expiry of one snapshot takes.
 
         Args:
             snapshots: the snapshots of the table.
@@ -265,8 +264,8 @@ class ExpiringNotes:
 
 
 def is_young(millis: int, now_millis: int) -> bool:
-    """Whether an expiry may be at work now whose note was written at `millis` (epoch
-    milliseconds).
+    """Whether an expiry may still be at work if its note was written at `millis`. Both times are in
+    epoch milliseconds.
     """
     return abs(now_millis - millis) < _YOUNG_MILLIS
 

@@ -66,9 +66,8 @@ def copy_stream(
         branch: the storage of the branch.
         main: the storage of main.
         folder: the folder of the commit user.
-        losses: the queries of which main has lost batches of this user, each with the name of a note
-            that says so. A note that main's register already demanded to ask is no reason to ask
-            again.
+        losses: the queries whose batches of this user main has lost, each with the name of the note
+            of the loss. A note in the `asked_notes` of main's register is no reason to ask again.
 
     Raises:
         StorageError: the storage fails.
@@ -120,7 +119,7 @@ def _forwarded_register(
 
 
 def _readable(register: bytes, path: str) -> RegisteredWriter | None:
-    """A register, decoded; None if it cannot be read, for then it is of no query."""
+    """A register, decoded; None if it cannot be read. Such a register belongs to no query."""
     with suppress(FormatError):
         return decode_register(register, path)
     return None

@@ -1,6 +1,6 @@
 """The hint files `snapshot/LATEST` and `snapshot/EARLIEST`: their repair, and what they prove
-(semantics.md §2.4). If there are no snapshots, all files look unused. So code that removes files
-asks `lost_history`, and in doubt deletes nothing.
+(semantics.md §2.4). If all snapshots are lost, every file looks unused. Code that removes files
+therefore asks `lost_history`, and deletes nothing when in doubt.
 """
 
 from dataclasses import dataclass

@@ -99,9 +99,9 @@ class KeptFiles:
                 self._tags[stat] = tag
 
     def older_changelogs(self) -> tuple[frozenset[str], NameSet]:
-        """The names of metadata, and of data files, that some long-lived changelogs need: those
-        that were written while the table had other options, so that their changes are the files of
-        a delta. Usually there are none.
+        """The names of metadata, and of data files, that some long-lived changelogs need. These
+        changelogs were written while the table had other options. Their changes are therefore the
+        files of a delta. Usually there are no such changelogs.
         """
         metadata = frozenset[str]()
         files = NameSet()
@@ -143,9 +143,9 @@ class KeptFiles:
     def names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
         """The metadata that is kept when everything from the first of `gone` up to `following` is
         removed; None if that cannot be determined. It is what these need: `following`, the other
-        branches, the tags in between, and the tags next below and above. The tags next to them are
-        asked because snapshots may lie beside the lineage. The tag below is asked even where the id
-        of the first snapshot is tagged: a paused writer may have created that id again after the
+        branches, the tags in between, and the tags next below and above. The nearest tags are asked
+        because snapshots may lie beside the lineage. The tag below is asked even where the id of
+        the first snapshot is tagged: a paused writer may have created that id again after the
         tagged snapshot expired.
         """
         first = gone[0].id
@@ -178,9 +178,9 @@ class KeptFiles:
             return None
 
     def protected(self, snapshot_id: int, of_changelogs: NameSet) -> Callable[[str], bool]:
-        """Returns a function that tells of a data file, which the snapshot after this one deleted,
-        whether anything refers to it: a tag, a branch, a journal, or a long-lived changelog
-        (`of_changelogs`).
+        """Returns a function that takes the name of a data file which the snapshot after
+        `snapshot_id` deleted. The function returns whether a tag, a branch, a journal or a
+        long-lived changelog (`of_changelogs`) refers to the file.
         """
         sets = [self.journal_names(), self.branches.live_names(), of_changelogs]
         tag = self._tag_at(snapshot_id)

@@ -62,9 +62,8 @@ def compact_manifests(
     runtime: Runtime | None = None,
 ) -> ManifestCompactionReport:
     """Merges the manifests of the newest snapshot, as `PaimonTable.compact_manifests` says. Raises
-    the same errors; `DeletedFiles` means that a file was committed twice. Nothing is published
-    then, except that after `CommitUnknown` the snapshot may have been published, which does no
-    harm.
+    the same errors; `DeletedFiles` means that a file was committed twice. After an error nothing is
+    published. Only after `CommitUnknown` the snapshot may have been published, which does no harm.
     """
     running = runtime or system()
     latest = SnapshotStore(table.storage, running).latest()

@@ -152,8 +152,8 @@ class ChangelogStore(SnapshotStore):
 
     def keep(self, snapshot: Snapshot, following: Snapshot) -> None:
         """Writes the changelog of a snapshot that expires. Another changelog may have that id,
-        because a rollback did not find it. It is replaced if the snapshot is part of the table. If
-        the snapshot is not, a paused writer created it again, and the changelog stays. Raises
+        because a rollback missed it. It is replaced if the snapshot is part of the table. If the
+        snapshot is not, a paused writer created it again, and the changelog stays. Raises
         `StorageError`.
         """
         differs = self.publish(snapshot) is PutResult.EXISTS and not self.stands(snapshot)
@@ -185,15 +185,15 @@ def changelog_needs(
 
 
 def tag_names(storage: Storage) -> list[str]:
-    """The names of all tags but pins."""
+    """The names of all tags except pins."""
     names = (name[len(_TAG) :] for name in storage.list_names(TAG_FOLDER, _TAG))
     return [name for name in names if not is_pin(name)]
 
 
 class OtherBranches:
-    """The snapshots, tags and long-lived changelogs of all branches but the one at work, and of
-    main if main is not at work. The branches share all files, and nothing that a root of another
-    one needs may be deleted. What was seen once stays in the answer, even if it expires meanwhile.
+    """The snapshots, tags and long-lived changelogs of all branches, main included, other than the
+    branch at work. The branches share all files. No file may be deleted that a root of another
+    branch needs. What was seen once stays in the answer, even if it expires meanwhile.
 
     Attributes:
         metadata: the names of files in `manifest/`, `index/` and `statistics/` that they need.
@@ -234,9 +234,9 @@ class OtherBranches:
                 self._roots[stat] = (root.branch + root.folder, snapshot)
 
     def live_names(self) -> NameSet:
-        """The names of all data files and extra files that are live in one of these. If a snapshot
-        was built on the one below it in its branch, only its new files are read. Raises
-        `CorruptMetadata`, `StorageError`.
+        """The names of all data files and extra files that are live in one of these snapshots or
+        tags. If a snapshot was built on the one below it in its branch, only its new files are
+        read. Raises `CorruptMetadata`, `StorageError`.
         """
         store = SnapshotStore(self._table_storage)
         below: tuple[str, int] | None = None
@@ -259,7 +259,7 @@ class OtherBranches:
     def _entries_above(
         self, store: SnapshotStore, below: Snapshot | None, snapshot: Snapshot
     ) -> Iterator[ManifestEntry]:
-        """The entries that show all files which are live in a snapshot, apart from those of the
+        """Entries of a snapshot. They include the ADD of each live file that is not live in the
         snapshot below it.
         """
         if below is None or not in_lineage(store, below, snapshot):

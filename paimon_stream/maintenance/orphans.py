@@ -70,7 +70,7 @@ _GROUP: Final = 1000
 """How many orphans are deleted at once: as many as S3 deletes with one request."""
 _CLOCK: Final = "clock."
 _OLDER_CLOCK: Final = "clock-"
-"""That of releases up to 0.1.0; a commit user's folder may begin so."""
+"""The prefix up to release 0.1.0. The name of a commit user's folder may also begin with it."""
 _Longs: TypeAlias = npt.NDArray[np.int64]
 _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 

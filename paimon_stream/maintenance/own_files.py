@@ -44,7 +44,7 @@ request); on a disk there is nothing to read ahead.
 """
 
 _SMALL: Final = 1 << 16
-"""Up to how many bytes a list is read while the group's own files are deleted."""
+"""The greatest size in bytes of a list that is read while the group's own files are deleted."""
 
 
 class Begun(NamedTuple):
@@ -65,7 +65,7 @@ class _Looked(NamedTuple):
     """What a look before a deletion has shown.
 
     Attributes:
-        is_history: whether no rollback is under way or has changed the history.
+        is_history: true if no rollback is under way, and none has changed the history.
         is_there: whether the snapshot to delete exists.
         at: when the look began, by the monotonic clock, in seconds.
     """
@@ -95,9 +95,11 @@ class OwnFiles:
             remover: deletes and counts.
             kept: knows the tags.
             ahead: gets the lists of the snapshots, which are read meanwhile.
-            lists: what the run knows of lists, by their names. These are not read.
+            lists: the manifests in the lists that the run has read, by the name of the list. These
+                lists are not read again.
             clock: says how old a look is.
-            changelogs: gets the changelogs of the snapshots. None if they expire with these.
+            changelogs: gets the changelogs of the snapshots. None if changelogs expire with their
+                snapshots.
         """
         self._snapshots = snapshots
         self._storage = snapshots.storage
@@ -235,8 +237,9 @@ class OwnFiles:
         return are_expired and read_removals(self._storage).of_nonce(last.nonce) is None
 
     def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
-        """Whether no rollback is under way or has changed the history since it was read. Rollbacks
-        remove the newest snapshot first. If `oldest` is gone, another expirer may have removed it.
+        """Looks for a rollback that is under way or has changed the history, and for `oldest`.
+        Rollbacks remove the newest snapshot first. If `oldest` is gone, another expirer may have
+        removed it.
         """
         began = self._clock.monotonic()
         pins, present, stands = self._storage.together(

@@ -1,4 +1,4 @@
-"""Pins: tags by which a rollback keeps its target, and by which all other code that deletes knows
+"""Pins: tags by which a rollback keeps its target. They also tell all other code that deletes files
 of the rollback. A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target.
 Every engine keeps the files of a tag. While a pin exists, expiry of snapshots and partitions,
 another rollback, the deletion of tags and the removal of orphans begin nothing new.
@@ -69,7 +69,7 @@ class Pin:
 
 
 def is_pin(tag: str) -> bool:
-    """Whether the name of a tag is that of a pin."""
+    """Whether a tag with this name is a pin."""
     return tag.startswith(PIN_PREFIX)
 
 
@@ -94,8 +94,8 @@ def pin_path(snapshot: Snapshot, runtime: Runtime, *, alone: bool = False) -> st
 
 
 def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
-    """Writes a pin. Returns the time of that, in epoch milliseconds by the storage's clock. Raises
-    `StorageError`.
+    """Writes a pin. Returns when it was written, in epoch milliseconds by the storage's clock.
+    Raises `StorageError`.
     """
     storage.write(path, encode_snapshot(snapshot))
     return storage.stat(path).modified_millis

@@ -1,4 +1,4 @@
-"""Makes the hash index of a table with dynamic buckets anew from its data files (table-kinds.md
+"""Rebuilds the hash index of a table with dynamic buckets from its data files (table-kinds.md
 §2.1).
 
 Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile.
@@ -68,7 +68,8 @@ class RebuiltIndexReport(Report):
         checked: how many buckets were checked.
         buckets: the folders of the buckets whose hash index was wrong.
         keys: how many hashes their new index files have.
-        manifest: the index manifest that was lost and is there again under its name, or None.
+        manifest: the lost index manifest that was written again under its name; None if none was
+            lost.
     """
 
     table: str
@@ -128,7 +129,7 @@ class _Rebuild:
         snapshots: the snapshots of the table.
         latest: the snapshot.
         dry_run: whether nothing is written.
-        listed: the hash indexes that it names, by partition and bucket.
+        listed: the hash indexes that the snapshot's index manifest names, by partition and bucket.
         written: the paths of the index files that were written.
         messages: the changes of the buckets whose index was wrong.
     """

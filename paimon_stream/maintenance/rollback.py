@@ -107,8 +107,8 @@ class RollbackTarget:
         snapshot: the snapshot.
         kept_by: the file of the tag that keeps it, or of the pin of an interrupted rollback; None
             if the snapshot's own file exists.
-        by_pin: whether that file is a pin.
-        alone: whether the snapshots below it are another history, which is removed as well.
+        by_pin: whether `kept_by` is a pin.
+        alone: whether the snapshots below the target are another history, which is removed as well.
     """
 
     snapshot: Snapshot
@@ -119,7 +119,7 @@ class RollbackTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forwarding:
-    """What a fast forward adds to the rollback of main to what main and the branch share.
+    """What a fast forward adds to its rollback of main.
 
     Attributes:
         lost: what is noted as removed besides the later snapshots.
@@ -143,7 +143,7 @@ def rollback_to(
 ) -> RollbackReport:
     """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to`
     says, and raises the same errors. Nothing was changed if the target is refused or another
-    rollback is under way. `forwarding` is given where it is a part of a fast forward.
+    rollback is under way. A fast forward passes `forwarding`.
     """
     storage = table.storage
     running = runtime or system()
@@ -199,7 +199,7 @@ class _Loss:
     Attributes:
         cause: what the notes name as the cause (`ROLLBACK`, `FAST_FORWARD`).
         removes_expired: whether rows of snapshots that have expired go, too.
-        expired: what is known of these snapshots.
+        expired: what is known of the batches of these snapshots.
     """
 
     cause: str
@@ -365,8 +365,8 @@ class _Rollback:
 
     def _announced_before(self, going: Sequence[int]) -> list[Removed]:
         """What an interrupted rollback to this target had announced. Either that run has removed
-        it, or this run does. The pin of that rollback stood until the pin of this one did, so no
-        expiry has removed what is gone.
+        it, or this run does. The pin of that rollback stood until this run had its own pin, so no
+        expiry has removed anything in between.
         """
         staying = [snapshot_id for snapshot_id in self.snapshots.ids() if snapshot_id not in going]
         stays = set(map(SnapshotRef.of, self._readable(staying)))
@@ -501,9 +501,9 @@ def _refuse_links(storage: Storage) -> None:
 
 
 def find_target(snapshots: SnapshotStore, target: int | str) -> RollbackTarget:
-    """The snapshot with that id, or that of the tag with that name. A snapshot that has expired is
-    found by its tag, or by the pin of an interrupted rollback. Raises `NotFound`,
-    `CorruptMetadata`, `StorageError`.
+    """The snapshot with the given id, or the snapshot of the tag with the given name. A snapshot
+    that has expired is found by its tag, or by the pin of an interrupted rollback. Raises
+    `NotFound`, `CorruptMetadata`, `StorageError`.
     """
     storage = snapshots.storage
     tags = read_tags(storage)
@@ -536,7 +536,8 @@ class Pinned(NamedTuple):
 
     Attributes:
         path: its file.
-        completes: whether this pin has replaced that of an interrupted rollback to the same target.
+        completes: whether this pin has replaced the pin of an interrupted rollback to the same
+            target.
         is_alone: as in `pins.Pin`.
         replaces: whether this pin has replaced any pins.
     """
@@ -555,16 +556,16 @@ def pin_target(
     *,
     take_over: bool,
 ) -> Pinned:
-    """Keeps the target by a new pin, which replaces that of an interrupted rollback to the same
-    target. If it raises, nothing was changed, except that interrupted rollbacks may have been given
-    up (`NoSpace`).
+    """Keeps the target by a new pin, which replaces the pin of an interrupted rollback to the same
+    target. After an error nothing was changed, except that after `NoSpace` interrupted rollbacks
+    may have been given up.
 
     Args:
         table: the table.
         snapshots: the snapshots of the table.
         target: what is to be kept.
         runtime: gives the pin its name, and waits for expiries.
-        take_over: whether the pin also replaces those of rollbacks to other targets.
+        take_over: whether the pin also replaces pins of rollbacks to other targets.
 
     Raises:
         NotFound: the target is gone.
@@ -615,10 +616,11 @@ def _refuse_newer_pins(storage: Storage, known: Collection[str], doing: str) -> 
 
 
 def _put(storage: Storage, path: str, target: RollbackTarget, pins: Sequence[Pin]) -> int:
-    """Writes the pin, and returns the time of that. On a full disk, the pins that it replaces are
-    removed first to make room. If something expires before the new pin exists, the look that
-    follows notices it. If there is still no space, the interrupted rollbacks are given up, because
-    code that frees space is refused while they have pins.
+    """Writes the pin, and returns when it was written, in epoch milliseconds by the storage's
+    clock. On a full disk, the pins that it replaces are removed first to make room. If something
+    expires before the new pin exists, the look that follows notices it. If there is still no space,
+    the interrupted rollbacks are given up, because code that frees space is refused while they have
+    pins.
     """
     try:
         return put_pin(storage, path, target.snapshot)
@@ -700,9 +702,9 @@ def _refuse_gone(snapshots: SnapshotStore, target: RollbackTarget) -> None:
 def refuse_broken(
     table: Table, snapshots: SnapshotStore, target: RollbackTarget, pins: Sequence[Pin]
 ) -> None:
-    """Refuses a target that nobody could read. Of a snapshot that stands, the lists and manifests
-    are read. Of an expired one the data files must exist as well: whoever made its tag or pin may
-    have been killed before the check that the snapshot still stands.
+    """Refuses a target that nobody could read. The lists and manifests of the target must be
+    readable. If the target has expired, its data files must exist as well: whoever made its tag or
+    pin may have been killed before the check that the snapshot still stands.
 
     Args:
         table: the table.

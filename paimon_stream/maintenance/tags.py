@@ -1,5 +1,5 @@
-"""Tags: a snapshot under a name, whose files stay after it has expired (semantics.md §11). A tag is
-a copy of the snapshot's file under `tag/`.
+"""Tags: a tag names a snapshot, and keeps the snapshot's files after the snapshot has expired
+(semantics.md §11). A tag is a copy of the snapshot's file under `tag/`.
 
 Invariants:
 
@@ -8,9 +8,8 @@ Invariants:
   snapshot, and no expiry may be unfinished. An expiry deletes the snapshot's own file first, and
   reads the tags after that (`expire_run.py`). So one of the two sees the other.
 - When a tag is deleted, its file is deleted first, so a kill leaves orphans and never a tag without
-  files. Then tags and snapshots are read until two readings are equal. Files are deleted if they
-  are neither in the tag before it, nor in what comes after it (the next tag or the oldest
-  snapshot), nor in a branch or a journal.
+  files. Then tags and snapshots are read until two readings are equal. A file is deleted only if no
+  tag or snapshot next to the deleted tag, no branch and no journal has it.
 """
 
 import datetime as dt
@@ -122,13 +121,14 @@ def create_tag(
 
 
 def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> TagReport:
-    """Deletes a tag, and the files that only it needed. A missing tag is reported and not raised.
+    """Deletes a tag, and the files that only this tag needed. A missing tag is reported and not
+    raised.
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
     `StorageError`, `InvalidOption` for a name that no tag can have, `CommitContended` while a
     rollback is under way, and `CorruptMetadata` for another unreadable tag. Of an unreadable tag,
-    only its own file is deleted, also while a rollback is under way. Which data files it kept is
-    not known, so all stay, and orphan removal finds those that nothing needs.
+    only its own file is deleted, also while a rollback is under way. The data files that this tag
+    kept are not known, so all of them stay. Orphan removal finds the files that nothing needs.
     """
     storage = table.storage
     tag = find_tag(storage, name)
@@ -206,7 +206,7 @@ def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
 
 def tagged_until(data: bytes) -> dt.datetime | None:
     """The time until which a tag is kept according to its file, in local time (labelled UTC); None
-    for ever.
+    if the tag is kept for ever, or if its file cannot be understood.
     """
     try:
         node = parse_json(data, parse_float=Decimal)
@@ -312,9 +312,7 @@ def _tags_of(
 
 
 def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clock) -> bytes:
-    """The tag's file as Java writes it. If there is no time, it is the same as the snapshot's
-    file.
-    """
+    """The tag's file as Java writes it. Without `time_retained`, it equals the snapshot's file."""
     plain = encode_snapshot(snapshot)
     if time_retained is None:
         return plain
@@ -372,7 +370,7 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | N
 
 
 def _neighbours(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The snapshots nearest to a tag's. None if one of them has vanished since the listing."""
+    """The snapshots nearest to a tagged one. None if one of them has vanished since the listing."""
     ids = snapshots.ids()
     above = [snapshot_id for snapshot_id in ids if snapshot_id >= tag.id]
     below = [snapshot_id for snapshot_id in ids if snapshot_id < tag.id]

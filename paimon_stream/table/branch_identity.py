@@ -33,7 +33,7 @@ class BranchIdentity:
     """The identity of one branch.
 
     Attributes:
-        token: no two branches have the same.
+        token: differs for every branch.
         made_millis: when the branch was made, in epoch milliseconds.
         snapshot: the snapshot of main from which it was made; None for a branch that began empty.
     """

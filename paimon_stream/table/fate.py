@@ -21,7 +21,7 @@ from paimon_stream.table.removals import ROLLBACK, Removals, Removed, read_remov
 from paimon_stream.table.snapshots import SnapshotStore
 
 CLOCKS_DIFFER_MILLIS: Final = 5 * 60_000
-"""By less than this the clocks of two machines are expected to differ."""
+"""The clocks of two machines are expected to differ by less than this, in milliseconds."""
 
 
 class Fate(Enum):
@@ -94,7 +94,8 @@ def fate_of(
             is such a time, three later things contradict that it has expired: a rollback to a
             snapshot below it (which did not note it, if it had expired by then), a run that removed
             expired snapshots, and the note of another snapshot that was removed together with it.
-        removed_it: whether a note is of a snapshot with which the remembered one was removed.
+        removed_it: says whether a note is of a snapshot that was removed together with the
+            remembered one.
 
     Raises:
         StorageError: if the storage fails.
@@ -132,7 +133,8 @@ def fate_of(
 def _by_notes_and_lineage(
     removals: Removals, remembered: SnapshotRef, newest: int, replaced: bool | None
 ) -> Answer:
-    """What the notes and the table's line say of a snapshot that is not there.
+    """What the notes and the table's line say of a snapshot whose file is gone or holds another
+    snapshot.
 
     Args:
         removals: the notes.
@@ -193,8 +195,9 @@ def fate_of_batch(
         removals: the notes.
         uuids: the attempts at the batch, the newest first.
         attempted_millis: when the newest attempt was made, in epoch milliseconds.
-        removed_it: whether a note is of another snapshot whose removal removed the batch, too: that
-            of an earlier batch, or one that also has the batch, as a `recommit` makes it.
+        removed_it: says whether a note is of another snapshot whose removal also removed the batch.
+            That is the snapshot of an earlier batch, or a snapshot of a `recommit` that also has
+            the batch.
     """
     newest, *earlier = uuids
     removed = removals.of_uuid(newest)

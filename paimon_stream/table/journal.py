@@ -185,8 +185,8 @@ class Journal:
     """The journal of one commit user in one table."""
 
     def __init__(self, storage: Storage, user: str, folder: str | None = None) -> None:
-        """`folder` is that of the user; None if it follows from the name. Callers that read the
-        journals of all users know only the folder. They pass an empty name.
+        """`folder` is the user's folder; None if it follows from the user's name. Callers that read
+        the journals of all users know only the folder. They pass an empty name.
         """
         self._storage = storage
         self._folder = folder or user_folder(user)

@@ -130,7 +130,7 @@ OWN_FOLDER: Final = "_paimon_stream"
 CHANGELOG_FOLDER: Final = "changelog"
 LATEST_HINT: Final = f"{SNAPSHOT_FOLDER}/LATEST"
 PIN_PREFIX: Final = "paimon-stream-rollback-"
-"""Tags whose names begin so are the pins of rollbacks."""
+"""Tags with this prefix in their names are the pins of rollbacks."""
 EARLIEST_HINT: Final = f"{SNAPSHOT_FOLDER}/EARLIEST"
 
 _ENTROPY: Final = re.compile(r"/(([01]{4}/){3}[01]{8}/)?\Z")
@@ -215,9 +215,9 @@ def escape_user(user: str) -> str:
 
 
 def user_folder(user: str) -> str:
-    """The folder in which this package keeps the files of one commit user. Its name has no dot, and
-    each note beside these folders has one, so that no user's folder meets a note: `branch.<name>`,
-    `expiring.<id>`, `clock.<uuid>`, `removed.<when>.json`, `identity.json`,
+    """The folder in which this package keeps the files of one commit user. The folder's name has no
+    dot. Each note beside these folders has a dot in its name. So no user's folder has the name of a
+    note: `branch.<name>`, `expiring.<id>`, `clock.<uuid>`, `removed.<when>.json`, `identity.json`,
     `rolled-back.json`.
     """
     return f"{OWN_FOLDER}/{escape_user(user)}"

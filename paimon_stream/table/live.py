@@ -112,8 +112,8 @@ class BucketIndex:
         return self._sequences.keys()
 
     def missing(self, partitions: Collection[bytes]) -> list[bytes]:
-        """Those of the partitions that are not known. If they and the known ones together are too
-        many, forgets the known ones first.
+        """The given partitions that are not known. If these and the known partitions are more than
+        `MAX_PARTITIONS`, forgets the known ones first.
         """
         wanted = list(dict.fromkeys(partitions))
         missing = [partition for partition in wanted if partition not in self._sequences]

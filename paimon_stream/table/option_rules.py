@@ -61,7 +61,7 @@ _NEVER_ALTERED: Final = {"path", "branch", "primary-key", "partition"}
 _RENAMED_IN_KEY: Final = {"aggregate-function", "ignore-retract", "distinct", "list-agg-delimiter"}
 """Of the options `fields.<column>.…`, those in which Java renames the column."""
 _RENAMED_IN_BOTH: Final = {"sequence-group", "nested-key"}
-"""Those in whose value Java renames columns, too."""
+"""The options in whose value Java renames columns, too."""
 _KEPT_NAMES: Final = {
     "changelog-producer.row-deduplicate-ignore-fields",
     opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP.key,
@@ -75,8 +75,7 @@ _CHANGELOG_RETENTION: Final = (
     (opt.CHANGELOG_NUM_RETAINED_MAX, opt.SNAPSHOT_NUM_RETAINED_MAX),
     (opt.CHANGELOG_TIME_RETAINED, opt.SNAPSHOT_TIME_RETAINED),
 )
-"""The options of long-lived changelogs, each with that of snapshots from which it takes its
-default.
+"""The options of long-lived changelogs, each with the option of snapshots that gives its default.
 """
 _HUNDRED_YEARS: Final = 86_400_000 * 36_525  # in milliseconds
 _TAG_PERIODS: Final = {"daily": 86_400_000, "two-hours": 7_200_000, "hourly": 3_600_000}
@@ -211,7 +210,7 @@ def _require(key: str, named: Iterable[str], known: Container[str]) -> None:
 
 def changelog_outlives(options: opt.Options) -> bool:
     """Whether the table keeps changelogs longer than snapshots: one of the options for changelogs
-    is larger.
+    is larger than the option for snapshots.
     """
     return any(
         options.is_set(of_changelogs) and options.value(of_changelogs) > options.value(of_snapshots)
@@ -220,8 +219,8 @@ def changelog_outlives(options: opt.Options) -> bool:
 
 
 def of_changelogs(options: opt.Options) -> opt.Options:
-    """The options, in which those of long-lived changelogs, where they are set, replace those of
-    snapshots.
+    """The table's options, with the options of long-lived changelogs in the place of those of
+    snapshots, where they are set.
     """
     retention = {
         of_snapshots.key: options[of_changelogs.key]
@@ -432,7 +431,7 @@ def _kept(key: str, column: str) -> InvalidOption:
 
 
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` if one writer would change an option that applies to all of them. The
+    """Raises `InvalidOption` if one writer would change an option that applies to all writers. The
     rows of that writer would lie where no other writer or reader looks for them. `table` is for the
     message.
     """

@@ -1,5 +1,5 @@
-"""Decides whether anything refers to a file of a table. Whoever deletes files that it has not just
-written itself asks here, but for expiry, which deletes only what the snapshots that expire name,
+"""Decides whether anything refers to a file of a table. Code that deletes files which it has not
+just written asks here. The exception is expiry: it deletes only files that expiring snapshots name,
 and asks `maintenance/kept_files.py`.
 
 Files are referred to by the journals of streams (files that wait to be committed or removed) and by
@@ -10,14 +10,14 @@ Invariants:
 - Journals are read before roots. An entry disappears only after its batch was published or its
   attempt was given up. So a file that is no longer in a journal is either in a root that is read
   later, or will never be committed.
-- Roots are listed again until a listing names none that was not read completely. A listing may miss
-  a tag that is made while its snapshot expires. The next listing does not miss it. The first
+- Roots are listed again until a listing names only roots that were read completely. A listing may
+  miss a tag that is made while its snapshot expires. The next listing does not miss it. The first
   listing is the last one only if there is no root at all.
 - Names only grow. What a root refers to stays in use, even if the root vanishes meanwhile.
 - Anything that cannot be read raises, because then no file is known to be unused. A manifest that
   does not hold as many entries as its list says also raises. The only exception is a file that is
-  missing because its root itself has vanished or was replaced in the meantime. That is asked of the
-  storage, not of what was read ahead.
+  missing because its root itself has vanished or was replaced in the meantime. The storage itself
+  is asked for the root, not what was read ahead.
 - The changelog of a snapshot expires with it, whatever tags or branches keep it (semantics.md §8).
   So its list and manifests must exist only for a snapshot of main that no tag has: a snapshot that
   a tag has may have been restored from the tag. That is why tags are read before the snapshots of
@@ -147,7 +147,7 @@ def _branch_folder(storage: Storage) -> str:
 
 def read_tag(storage: Storage | ReadAhead, path: str) -> Snapshot | None:
     """The snapshot in the file of a tag or pin; None if the file is gone. Raises `CorruptMetadata`
-    or `UnknownVersion`, which say how to remove it, and `StorageError`.
+    or `UnknownVersion`, which say how to remove the file, and `StorageError`.
     """
     advice = f"Restore the file, or {removal_of_tag(path)}"
     try:
@@ -200,8 +200,8 @@ def _named_by(entry: JournalEntry) -> Iterator[str]:
 
 
 def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
-    """Those of the names that something refers to. Reads every manifest of the table once, so use
-    it rarely. Raises what `References.read` raises; then no name is known to be unused.
+    """The given names that something refers to. Reads every manifest of the table once, so use it
+    rarely. Raises what `References.read` raises; then no name is known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     used = NameSet(References(storage, runtime, Mentions(wanted)).read())
@@ -211,11 +211,11 @@ def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> 
 def names_kept_beside_history(
     storage: Storage, runtime: Runtime, names: Collection[str]
 ) -> frozenset[str]:
-    """Those of the names that a tag, a long-lived changelog or another branch refers to. The
-    snapshots of the history that the storage shows, and the journals, are not read, because the
-    caller has judged them. If there is no tag, changelog or branch, this costs one listing of each
-    folder. If there are any, their manifests are read. Raises what `References.read` raises; then
-    no name is known to be unused.
+    """The given names that a tag, a long-lived changelog or another branch refers to. The snapshots
+    of the history that the storage shows, and the journals, are not read, because the caller has
+    judged them. If there is no tag, changelog or branch, this costs one listing of each folder. If
+    there are any, their manifests are read. Raises what `References.read` raises; then no name is
+    known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     kept = NameSet(References(storage, runtime, Mentions(wanted)).read_beside(storage))
@@ -429,8 +429,8 @@ class References:
             self._read.add(index)
 
     def _read_what_is_left(self, store: ManifestStore, list_name: str, size: int | None) -> None:
-        """Records what a list refers to, where the list and its manifests may have expired, or may
-        expire while they are read.
+        """Records what a list refers to. The list and its manifests may have expired, or may expire
+        while they are read.
         """
         if not self._has_manifest(list_name):
             return

@@ -1,8 +1,8 @@
 """The register: the streams that were judged and admitted to a table. Each has a file
 `_paimon_stream/<commit user>/writer` (exactly-once.md §1, §4). The file is made only after a first
-batch was judged, so an identity that was refused is not registered. In the file of a stream that is
-registered, a new run adds its name before that (`stream/claims.py`). A stream writes the file, and
-a fast forward copies it.
+batch was judged, so an identity that was refused is not registered. A new run of a registered
+stream adds its name to the file before its first batch is judged (`stream/claims.py`). A stream
+writes the file, and a fast forward copies it.
 """
 
 from collections.abc import Callable, Collection
@@ -40,11 +40,10 @@ class RegisteredWriter:
             stream continue, as pairs of the first and the last batch, ascending. Notes of these
             batches are not asked about again.
         asks_notes: whether the next judgement asks the notes of removals, because a fast forward
-            has removed batches of this stream, and put those of the same query in a branch in
-            their place.
+            has replaced batches of this stream by batches that the same query wrote in a branch.
         earlier_runs: the earlier runs, the newest first, as far back as they are kept.
-        forwarded_runs: those of the earlier runs that have not written here, but in a branch to
-            which the table was forwarded since the stream last began here.
+        forwarded_runs: the earlier runs that have written only in a branch. The table was forwarded
+            to this branch since the stream last began here.
         asked_notes: the names of the notes because of which `asks_notes` is or was true.
         passed_over: a batch and a snapshot: an operator let a checkpoint that had been rewound
             continue from this batch on, and write again what this snapshot of the stream and those

@@ -47,7 +47,9 @@ _SUFFIX: Final = ".json"
 """No commit user has a folder with a dot in its name (`layout.escape_user`)."""
 
 _MOST_IN_ONE: Final = 10_000
-"""The most snapshots in one file. It has a tenth of the bytes and values that are read (`json_text`)."""
+"""The most snapshots in one file. They take a tenth of the bytes and values that `json_text` reads
+at most.
+"""
 
 _OLD_PATH: Final = f"{OWN_FOLDER}/rolled-back.json"
 _OLD_KIND: Final = "rollbacks"
@@ -71,13 +73,14 @@ class Removed:
             older releases.
         millis: when the removal was announced, in epoch milliseconds; None in notes of older
             releases.
-        ended: whether the run has surely removed this. If False, the run may have stopped before.
+        ended: whether the run has surely removed this. If False, the run may have stopped before it
+            did.
         certain: whether the table that remained was surely not built on this.
         target: the snapshot that was to be the newest one.
         by: what removed this, for messages.
         removed_expired: whether the run also removed what was left of snapshots that had expired. Of
             their batches, it could note only what journals have.
-        note: the name of the file that says so; empty for the file of older releases.
+        note: the name of the note's file; empty for the file of older releases.
     """
 
     snapshot: SnapshotRef | None
@@ -133,8 +136,8 @@ class Removed:
 
     @property
     def is_of_stream(self) -> bool:
-        """Whether it has a user and a batch of a stream. All batch commits share one identifier,
-        and are none.
+        """Whether this is a batch of a stream whose user is known. Batch commits do not count; they
+        all share one identifier.
         """
         return self.user is not None and self.identifier not in (None, BATCH_IDENTIFIER)
 
@@ -181,7 +184,7 @@ class Removals:
         )
 
     def unfinished(self, target: SnapshotRef) -> tuple[Removed, ...]:
-        """What runs to this target have announced, where the run did not end."""
+        """What runs to this target have announced without recording their end."""
         return tuple(
             removed for removed in self.removed if not removed.ended and removed.target == target
         )
@@ -290,7 +293,7 @@ class RemovalNotes:
             del self._written[path]
 
     def complete(self) -> None:
-        """Notes that all that this run has announced is gone. A failure is logged: what became of
+        """Notes that everything announced by this run is gone. A failure is logged: what became of
         the snapshots is then unknown.
         """
         for path, (millis, noted) in self._written.items():
@@ -355,9 +358,9 @@ class RemovalNotes:
 
 
 def note_restored(storage: Storage, present: Iterable[SnapshotRef]) -> None:
-    """Notes that these snapshots are part of the table's history again, whatever removed them. With
-    each snapshot, what the same run removed below it is back, too. In the notes they move from
-    `removed` to `restored`. A failure is logged: streams that have lost nothing may then be
+    """Notes that these snapshots are part of the table's history again, whatever removed them.
+    Everything that the same run removed below such a snapshot is back, too. In the notes they move
+    from `removed` to `restored`. A failure is logged: streams that have lost nothing may then be
     stopped.
     """
     nonces = {snapshot.nonce for snapshot in present}
@@ -405,8 +408,8 @@ def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
 
 
 def _is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:
-    """For each entry of one run's note, whether it is part of the table again, now that the
-    snapshots of these nonces are.
+    """For each entry of one run's note, whether it is part of the table again, given that the
+    snapshots with these nonces are.
 
     A run removes one history from the newest snapshot down. So a snapshot that is back was built on
     what the run removed below it. A batch without a snapshot had expired, so it is below all

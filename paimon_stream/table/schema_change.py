@@ -308,9 +308,8 @@ def altered(
         used: whether the table has snapshots. Some options can only be changed while it has none.
         time_millis: the time of the new schema, in epoch milliseconds.
 
-    Raises:
-        IncompatibleSchema: if a column cannot be changed so.
-        InvalidOption: if an option cannot be set or removed.
+    Raises: IncompatibleSchema: if a column does not allow its change. InvalidOption: if an option
+    cannot be set or removed.
     """
     changed = schema
     for change in changes:

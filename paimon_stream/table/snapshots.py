@@ -63,7 +63,7 @@ class _KnownNewest:
 
     Attributes:
         newest: the newest known snapshot; None before the first listing, and in an empty table.
-        times: how often it was proven since the last listing.
+        times: how often the newest snapshot was proven since the last listing.
         hint_first: whether the hint must be looked at before it counts again.
     """
 
@@ -314,8 +314,8 @@ class SnapshotStore:
         return self.storage.exists(self.path(snapshot_id))
 
     def stands(self, snapshot: Snapshot | SnapshotRef) -> bool:
-        """Whether this snapshot exists, and not another one with its id. Raises what `find`
-        raises.
+        """Whether this snapshot exists. Another snapshot with its id does not count. Raises what
+        `find` raises.
         """
         stored = self.find(snapshot.id)
         return stored is not None and stored.nonce == snapshot.nonce
@@ -371,7 +371,7 @@ class SnapshotStore:
 
     def point_latest(self, snapshot_id: int) -> None:
         """Points LATEST to a snapshot that was just published, without looking. At the same time or
-        later, the caller checks whether that is the newest snapshot, and calls `correct_latest` if
+        later, the caller checks whether this snapshot is the newest, and calls `correct_latest` if
         it is not.
         """
         self.storage.write_hint(layout.LATEST_HINT, str(snapshot_id).encode())
@@ -418,8 +418,9 @@ class SnapshotStore:
         return True
 
     def remove_if_equal(self, snapshot_id: int, data: bytes) -> bool:
-        """Deletes the snapshot's file if it holds exactly these bytes; returns whether it did. Only
-        for a snapshot of this package that is outside the table's lineage (exactly-once.md §5).
+        """Deletes the snapshot's file if it holds exactly these bytes. Returns whether the file was
+        deleted. Only for a snapshot of this package that is outside the table's lineage
+        (exactly-once.md §5).
         """
         if self.raw(snapshot_id) != data:
             return False

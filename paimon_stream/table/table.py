@@ -43,7 +43,7 @@ class Table:
     """A table at one moment, immutable.
 
     Attributes:
-        storage: the table's folder, or that of the branch.
+        storage: the table's folder, or the branch's folder.
         schema: the newest schema at that moment.
         options: the options of the schema with the writer's overrides.
         layout: where the files are.
@@ -154,8 +154,9 @@ def table_of(
     to all writers.
 
     A sink option counts only among the overrides. Any engine can store one in the schema while a
-    stream runs: it would switch the journal off below a register that vouches for it, or decide for
-    an operator (exactly-once.md §1). `warn_of_sink_options` names those that are stored.
+    stream runs. The stored option would then switch the journal off below a register that vouches
+    for it, or decide for an operator (exactly-once.md §1). `warn_of_sink_options` names those that
+    are stored.
     """
     check_overrides(storage.location, schema.options, overrides or {})
     options = _options_in_force(
@@ -356,7 +357,7 @@ def check_map_layouts(table: Table) -> None:
 
 def check_branch_option(table: Table) -> None:
     """Raises `UnsupportedFeature` if the option `branch` names another branch than the one that is
-    open: other engines would read and write that one.
+    open: other engines would read and write that branch.
     """
     named = table.options.value(opt.BRANCH)
     opened = branch_of(table.storage)
@@ -470,7 +471,7 @@ def evolve(
         merge: makes the wanted schema.
         overrides: the options of this writer, as for `load_table`.
         digest: the digest that the table's first schema must have; None for any.
-        rows: whether rows are to be written to the result, which `check_grown` then checks.
+        rows: whether rows are to be written to the result. If so, `check_grown` checks it.
 
     Raises:
         TableReplaced: if the first schema has another digest. Nothing was published.

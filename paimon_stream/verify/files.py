@@ -100,8 +100,8 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
     is_first = np.concatenate([[True], ids[1:] != ids[:-1]])  # of the entries of an identity
     if is_first.all() and (signs > 0).all():
         return Replayed(live=ids, twice=NONE, dangling=NONE)
-    # After each entry, how often its identity is live. The sum over all entries is reduced by what
-    # it was before the identity.
+    # After each entry, how often its identity is live. From the sum over all entries, the sum
+    # before the identity's first entry is subtracted.
     running = np.cumsum(signs, dtype=np.int64)
     starts = np.flatnonzero(is_first)
     before = np.concatenate([[0], running[starts[1:] - 1]])

@@ -105,7 +105,7 @@ class Findings:
     _kept: dict[tuple[str, str | None, str], Finding] = field(default_factory=dict)
     """The findings by code, path and message."""
     _omitted: dict[int, str] = field(default_factory=dict)
-    """The codes of findings that are too many to keep, by the hash of the same key."""
+    """The codes of findings beyond the limit of their code, by the hash of the same key."""
     _by_code: Counter[str] = field(default_factory=Counter)
     """How many findings of each code are kept."""
     _needs: dict[str, _Needs] = field(default_factory=dict)

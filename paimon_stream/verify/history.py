@@ -82,7 +82,7 @@ class CheckedRoot:
 
 
 def check_pins(storage: Storage, findings: Findings) -> None:
-    """Checks that no rollback was interrupted."""
+    """Warns of a rollback that is under way or was interrupted."""
     for pin in read_pins(storage):
         if pin.snapshot is None:
             continue  # the broken tag is a finding of its own

@@ -75,15 +75,15 @@ _BlockKey: TypeAlias = tuple[int, bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongFile:
-    """A file that is missing, or whose size is not that in its manifest. If the file is live, that
-    is an error.
+    """A file that is missing, or whose size differs from the size in its manifest. This is an error
+    if the file is live.
     """
 
     path: str
     expected: int
     """The size in its manifest, in bytes; −1 for an extra file, whose size is not recorded."""
     present: int | None
-    """The size that it has, in bytes; None if it does not exist."""
+    """The file's actual size, in bytes; None if it does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,8 +110,7 @@ class ManifestSummary:
 
 @dataclass(slots=True)
 class SampleCandidates:
-    """The files from which those are drawn that are read in full. It has some files of each
-    manifest.
+    """The files from which the sample is drawn: some files of each manifest.
 
     Attributes:
         most_files: how many files are drawn at most; 0 for none.
@@ -135,7 +134,7 @@ class SampleCandidates:
 
     def draw(self, live: Longs, excluded: Container[int]) -> dict[str, set[int]]:
         """Draws from the live files that are not `excluded`. All files are given as the hashes of
-        their identities. Returns those of the drawn files, by the paths of their manifests.
+        their identities. Returns the hashes of the drawn files, by the paths of their manifests.
         """
         manifests = dict(self._files)
         ids = [identity for identity in manifests if identity not in excluded]

@@ -161,10 +161,10 @@ def _report_level(
 
 
 def _check_row_ids(table: Table, findings: Findings) -> None:
-    """Checks that each file has ids for its rows, no two files have the same, and the next commit
-    gives ids above them (table-kinds.md §5.1). Ids that a compaction has written into files are not
-    read. With data evolution, files may have the same: they hold other columns of these rows.
-    Raises `StorageError`.
+    """Checks the ids of rows: each file has ids for its rows, no two files share an id, and the
+    next commit gives higher ids (table-kinds.md §5.1). Ids that a compaction has written into files
+    are not read. With data evolution, files may have the same: they hold other columns of these
+    rows. Raises `StorageError`.
     """
     if table.options.value(DATA_EVOLUTION) or not table.options.value(ROW_TRACKING):
         return
@@ -409,7 +409,7 @@ def check_hash_index(newest: CheckedRoot, checked: CheckedTable, sampled: Sample
 def _check_hashes(
     checked: CheckedTable, partition: bytes, hashes: Mapping[int, Hashes], sampled: Sampled
 ) -> None:
-    """Checks the hash indexes of a partition. `hashes` are theirs, by bucket."""
+    """Checks the hash indexes of a partition. `hashes` has the hashes of each bucket's index."""
     findings = checked.findings
     for bucket, hashes_of_bucket in hashes.items():
         folder = checked.folders.of(partition, bucket)

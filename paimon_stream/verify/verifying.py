@@ -3,8 +3,8 @@
 Invariants: nothing is written. Everything broken becomes a finding with a stable code, never an
 exception; only a failing storage raises. Snapshots that expire or are rolled back meanwhile are
 skipped. Every manifest is read once (the newest snapshot's once more), every folder is listed once,
-and data files are opened only for the sample. Memory: a few dozen bytes per manifest entry, none
-for their texts. The other modules of this folder have the checks of their parts.
+and data files are opened only for the sample. Memory: a few dozen bytes per manifest entry, and
+none for the texts in entries. The other modules of this folder have the checks of their parts.
 """
 
 from collections import Counter
@@ -322,8 +322,8 @@ class _HistoryCheck:
         recorded = root.snapshot.changelog_record_count
         summaries: list[ManifestSummary] | None = []
         if name is not None:
-            # A tag may lack its changelog, and so may a snapshot that a rollback restored from one
-            # (semantics.md §8).
+            # A tag may lack its changelog, and so may a snapshot that a rollback restored from a
+            # tag (semantics.md §8).
             is_tagged = root.snapshot.nonce in self.tagged
             if is_tagged and (root.is_tag or not self.checked.storage.exists(manifest_path(name))):
                 return
