@@ -68,7 +68,8 @@ class TableMaintenance(LoadedTable):
         Args:
             retain_max: the most snapshots to keep; by default `snapshot.num-retained.max`.
             retain_min: the fewest snapshots to keep; by default `snapshot.num-retained.min`.
-            older_than: expire only what is older: an age such as `"7 d"` or a `timedelta`, or a
+            older_than: snapshots beyond `retain_max` expire at any age, others only if they are
+                older than this: an age such as `"7 d"` or a `timedelta`, or a
                 time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch milliseconds). By
                 default `snapshot.time-retained`.
             max_deletes: the most snapshots that expire now; by default `snapshot.expire.limit`.
@@ -79,6 +80,8 @@ class TableMaintenance(LoadedTable):
 
         Raises:
             InvalidOption: for an argument or an option with a wrong value.
+            UnsupportedFeature: for a table whose snapshots this release does not expire.
+            CommitContended: while a rollback is under way.
             CorruptMetadata: if a file that refers to others is damaged.
             StorageError: if the storage fails.
         """

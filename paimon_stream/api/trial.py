@@ -82,6 +82,7 @@ def try_writing(table: Table, runtime: Runtime | None = None) -> WriteTrial:
             tried.append(folder)
         except StorageError as error:
             failures.setdefault(f"removing: {type(error).__name__}", error)
+            break  # each further folder might keep a file
     disk = whole_of(storage)
     free_bytes = disk.free_bytes() if isinstance(disk, LocalStorage) else None
     if free_bytes is None:

@@ -56,7 +56,7 @@ class _FilesOfTag(NamedTuple):
 
 
 class KeptFiles:
-    """Knows which files a run must not delete. Reads everything only once."""
+    """Knows which files a run must not delete. Reads each manifest only once."""
 
     def __init__(
         self,

@@ -12,8 +12,8 @@ Why no row is lost:
   - An upper bound that ends in `?` is not used, because Java may write one that is too small
     (format.md §4.5).
   - Bounds that cannot be decoded are not used.
-  - Bounds of CHAR are used without their padding. ORC files have it in the bounds, but not in the
-    values.
+  - A lower bound of CHAR is used without its padding. ORC files have the padding in the bounds, but
+    not in the values.
   - `known_of` in `scan.py` leaves out what cannot be trusted in a whole file.
 - Arrow leaves nothing out by a range that also allows NULL. So rows with NULL are a fragment of
   their own: a file with NULLs in three columns is eight fragments, and it is read if one of them

@@ -108,8 +108,8 @@ class Scan:
         vectors: the deletion vectors of these files, by the name of the data file.
         deletions: all deleted rows of each file whose vector a compaction is about to change, by the
             name of the data file.
-        where: the condition on rows; None for all rows. Files that cannot have a row that fulfils
-            it are not among `files`.
+        where: the condition on rows; None for all rows. Without a merge, files that
+            cannot have a row that fulfils it are not among `files`.
     """
 
     table: Table

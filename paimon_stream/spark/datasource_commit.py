@@ -14,8 +14,8 @@ Invariants:
 - The process keeps the run of each query in its memory, and uses it only if its newest batch is the
   one before. Otherwise the batch is judged from storage, as the first one of a run. All writers of
   a run have one token.
-- Files of a plan that is older than the judgement are never reused after a kill, because the
-  journal has the snapshot of the judgement only.
+- After a kill, the data source writes the batch again: it never publishes files of an earlier run.
+  `PaimonSink` on the same checkpoint may do so, if the rows need no sequence numbers.
 """
 
 import logging

@@ -1,4 +1,5 @@
-"""The one Spark action of a batch: every task writes data files and answers with what it wrote.
+"""The Spark action of a batch: every task writes data files and answers with what it wrote. There
+is a second action only if a row was too wide for its Arrow batch.
 Rows go to Python as Arrow batches, in the tasks that hold them, without a shuffle unless the table
 has a primary key or there would be too many files. A task's answer is one row of typed bytes. Spark
 returns exactly one answer per partition, from the attempt that succeeded (spark.md §2).
