@@ -446,7 +446,7 @@ class _OrphanRemoval:
         Args:
             candidates: the old files.
             orphans: the hashes of the names that nothing refers to.
-            protected: files whose names contain one of these stay.
+            protected: uuids. Files whose names contain one of them stay.
         """
         numbers = candidates.folders_with(orphans)
         for number, page in self._pages(candidates.folders, numbers):
