@@ -234,8 +234,8 @@ class OtherBranches:
                 self._roots[stat] = (root.branch + root.folder, snapshot)
 
     def live_names(self) -> NameSet:
-        """The names of all data files and extra files that are live in one of these snapshots or
-        tags. If a snapshot was built on the one below it in its branch, only its new files are
+        """The names of all data files and extra files that these snapshots, tags and changelogs
+        need. If a snapshot was built on the one below it in its branch, only its new files are
         read. Raises `CorruptMetadata`, `StorageError`.
         """
         store = SnapshotStore(self._table_storage)

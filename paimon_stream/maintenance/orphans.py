@@ -328,7 +328,7 @@ class _OrphanRemoval:
     Attributes:
         table: the table, with the storage of all its branches.
         runtime: gives ids and times.
-        cutoff: files that are younger stay (epoch milliseconds).
+        cutoff: a time in epoch milliseconds. Files that are not older stay.
         progress: as in `remove_orphan_files`.
         searched: lists the folders with orphans.
         deletion: deletes them.
@@ -411,8 +411,8 @@ class _OrphanRemoval:
         return ((numbers[at], page) for at, page in pages_of_all(self.table.storage, sources))
 
     def _strays(self) -> Iterator[tuple[str, FileStat]]:
-        """Old files that do not belong where they are, each with its kind: those of any origin in
-        the folders of snapshots and changelogs, and temporary files of killed writers.
+        """Old files that do not belong where they are, each with its kind: foreign files in the
+        folders of snapshots and changelogs, and temporary files of killed writers.
         """
         storage = self.table.storage
         for branch in branches(storage):
@@ -446,7 +446,7 @@ class _OrphanRemoval:
         Args:
             candidates: the old files.
             orphans: the hashes of the names that nothing refers to.
-            protected: files whose names contain one of these stay.
+            protected: uuids. Files whose names contain one of them stay.
         """
         numbers = candidates.folders_with(orphans)
         for number, page in self._pages(candidates.folders, numbers):

@@ -703,8 +703,8 @@ def refuse_broken(
     table: Table, snapshots: SnapshotStore, target: RollbackTarget, pins: Sequence[Pin]
 ) -> None:
     """Refuses a target that nobody could read. The lists and manifests of the target must be
-    readable. If the target has expired, its data files must exist as well: whoever made its tag or
-    pin may have been killed before the check that the snapshot still stands.
+    readable. If the target has expired, its data files must exist as well: the creator of its tag
+    or pin may have been killed before it checked that the snapshot still stood.
 
     Args:
         table: the table.

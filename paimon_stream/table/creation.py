@@ -37,7 +37,7 @@ def first_schema(
         partition_keys: names of columns.
         primary_keys: names of columns.
         options: the options of the table; values may be of other types than text.
-        comment: of the table.
+        comment: the comment of the table.
         time_millis: the time of the schema, in epoch milliseconds.
 
     Raises:
@@ -71,7 +71,7 @@ def first_schema(
 
 
 def _with_not_null(fields: Sequence[DataField], names: Sequence[str]) -> tuple[DataField, ...]:
-    """The columns. Those with these names are NOT NULL."""
+    """The columns, of which those with the given names become NOT NULL."""
     columns = list(fields)
     for place, field in enumerate(columns):
         if field.name in names:
@@ -109,8 +109,8 @@ def check_buckets(schema: TableSchema, options: opt.Options) -> None:
 
 
 def _check_bucket_count(bucket: int, keys: Sequence[str], schema: TableSchema) -> None:
-    """Raises `InvalidOption` if the table cannot have so many buckets. `keys` are the columns that
-    choose the bucket of a row.
+    """Raises `InvalidOption` if the table cannot have this number of buckets. `keys` are the
+    columns that choose the bucket of a row.
     """
     primary = schema.primary_keys
     if bucket > _MOST_BUCKETS:

@@ -18,8 +18,8 @@ from paimon_stream.table.table import Table
 
 
 def journalled_batches(storage: Storage) -> Iterator[tuple[str, JournalEntry]]:
-    """The commit users of the table, each with the entries of its journal. Entries that cannot be
-    read are left out: a stream reports those of its own. Raises `StorageError`.
+    """All pairs of a commit user of the table and an entry of this user's journal. Entries that
+    cannot be read are left out, because a stream reports its own. Raises `StorageError`.
     """
     for name in storage.list_folders(OWN_FOLDER):
         journal = Journal(storage, user="", folder=f"{OWN_FOLDER}/{name}")

@@ -346,7 +346,7 @@ class Layout:
 
     def _outside(self, folder: str, path: str) -> str:
         """The folder of the file at an external path, as the table's storage shows it. `folder` is
-        that of the file's bucket in the table. Raises `CorruptMetadata`.
+        the folder of the file's bucket in the table. Raises `CorruptMetadata`.
         """
         # After the root comes the bucket's folder, then perhaps folders of bits.
         root, separator, entropy = f"{path.rpartition('/')[0]}/".rpartition(f"/{folder}/")
@@ -391,9 +391,9 @@ class Layout:
         return self.in_folder(INDEX_FOLDER, file.file_name)
 
     def holds(self, path: str) -> bool:
-        """Whether the path can be that of a data file or index file: a file in a bucket of a
-        partition, or in the index folder. It is relative to the table, or begins with an external
-        path that the options name.
+        """Whether a data file or index file can have this path: in a bucket of a partition, or in
+        the index folder. The path is relative to the table, or begins with an external path that
+        the options name.
         """
         folder, _, name = path.rpartition("/")
         if names.wrong_with(name) is not None:
@@ -401,7 +401,7 @@ class Layout:
         if folder == INDEX_FOLDER:
             return True
         root, inner = split_root(f"{folder}/")
-        # The slash at the end goes, and in external paths the folders of bits.
+        # The slash at the end is removed, and in external paths also the folders of bits.
         inner = _ENTROPY.sub("", inner) if root else inner[:-1]
         start = f"{self.directory}/" if self.directory else ""
         *partitions, bucket = inner.removeprefix(start).split("/")

@@ -23,9 +23,9 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
 
     A snapshot that changed no data file leaves no trace in the next one. It counts as part of the
     lineage if the next one has its manifests or, where these were merged, was built on as many
-    rows. If a list of one of the two cannot be read, a snapshot below is the proof: that one would
-    have expired first. Without a snapshot below, the answer is None. Reads two manifest lists, and
-    manifests only if the next commit merged them. Raises `StorageError`.
+    rows. If a list of one of the two cannot be read, an existing snapshot below is the proof,
+    because it would have expired first. Without a snapshot below, the answer is None. Reads two
+    manifest lists, and manifests only if the next commit merged them. Raises `StorageError`.
     """
     if snapshot.id >= latest.id:
         return True

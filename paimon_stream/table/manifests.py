@@ -43,8 +43,9 @@ class ManifestStore:
         self._storage = storage
 
     def read_list(self, name: str, size: int | None = None) -> tuple[ManifestFileMeta, ...]:
-        """The manifests that a list names, in order. `size` is the size a snapshot recorded for it.
-        Raises `UnknownVersion`, and `CorruptMetadata` if the list is missing, cut off or broken.
+        """The manifests that a list names, in order. `size` is the list's size in bytes, as a
+        snapshot recorded it. Raises `UnknownVersion`, and `CorruptMetadata` if the list is missing,
+        cut off or broken.
         """
         data, path = self._read(name, size)
         return tuple(manifest_avro.decode_manifest_list(data, path))
@@ -206,10 +207,10 @@ class ManifestWriter:
         self, entries: Iterable[ManifestEntry], names: NameSource
     ) -> tuple[ManifestFileMeta, ...]:
         """Writes the entries, in order, into as many manifests as `manifest.target-file-size`
-        requires; none if there are no entries. As in Java, a manifest ends after a multiple of 1000
-        entries, at the first at which the target size is reached. It also ends where an entry has an
-        unknown field that its schema has no room for. Only 1000 entries are held at a time. Raises
-        `StorageError`.
+        requires; none if there are no entries. As in Java, the size is compared after each 1000
+        entries, and a manifest ends where it has reached the target size. It also ends where an
+        entry has an unknown field that its schema has no room for. Only 1000 entries are held at a
+        time. Raises `StorageError`.
         """
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []

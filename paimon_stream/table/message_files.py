@@ -22,7 +22,7 @@ _MOST_ROWS: Final = 2**47
 """More rows than any file has. A snapshot adds up the rows of its files in 64 bits."""
 
 _MOST_NUMBER: Final = 2**62
-"""A larger sequence number leaves too few for the rows that follow."""
+"""A larger sequence number leaves too few numbers for the rows that follow."""
 
 
 def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: str) -> None:
@@ -83,7 +83,7 @@ def _misfit(message: CommitMessage, problem: str, location: str) -> FormatError:
 
 
 def _check_external_path(layout: Layout, message: CommitMessage, file: DataFileMeta) -> None:
-    """Checks that the options name the external path of a file. Raises `FormatError`."""
+    """Checks that the table's options allow the external path of a file. Raises `FormatError`."""
     path = layout.data_file(message.partition, message.bucket, file.file_name, file.external_path)
     if not layout.holds(path) or external_path(path) != file.external_path:
         raise FormatError(
@@ -115,8 +115,8 @@ def check_committable_here(
 
     - The writer wants conflicts looked for since a snapshot. A commit without that search could
       undo what others have done.
-    - In a table with data evolution, a message does more than add whole rows: it would have to be
-      compared with what others have done to the same rows.
+    - In a table with data evolution, a message does more than add whole rows. Such a message would
+      have to be compared with what others have done to the same rows.
 
     Args:
         messages: the messages.
@@ -154,7 +154,7 @@ def _check_whole_rows(message: CommitMessage, location: str, columns: frozenset[
 
 def _has_whole_rows(file: DataFileMeta, columns: frozenset[str]) -> bool:
     """Whether a file has all columns, and no ids of rows. A commit gives no ids to rows that bring
-    theirs, and without a first id no engine finds the file's place among the others.
+    their own, and without a first id no engine finds the file's place among the others.
     """
     names = columns if file.write_cols is None else frozenset(file.write_cols)
     return columns <= names and ROW_ID not in names

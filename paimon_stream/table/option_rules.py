@@ -59,7 +59,7 @@ _ALTERABLE: Final = {"data-file.external-paths", "data-file.external-paths.strat
 _NEVER_ALTERED: Final = {"path", "branch", "primary-key", "partition"}
 
 _RENAMED_IN_KEY: Final = {"aggregate-function", "ignore-retract", "distinct", "list-agg-delimiter"}
-"""Of the options `fields.<column>.…`, those in which Java renames the column."""
+"""The options `fields.<column>.…` in whose key Java renames the column."""
 _RENAMED_IN_BOTH: Final = {"sequence-group", "nested-key"}
 """The options in whose value Java renames columns, too."""
 _KEPT_NAMES: Final = {

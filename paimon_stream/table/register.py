@@ -188,7 +188,7 @@ def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) ->
     """The batch with which the complete part of the journal begins: the journal has this batch and
     each later one, if they reached their commit. None if that batch is not known. `runs` are the
     runs whose claims stand. If the run that wrote the register is not among them, a later run has
-    begun. That one may have had no journal, so the register does not count.
+    begun. The later run may have had no journal, so the register does not count.
     """
     if registered is not None and is_newest_register(registered, runs):
         return registered.journal_since

@@ -20,7 +20,7 @@ ROW_ID_COLUMN: Final = DataField(id=2_147_483_642, name=ROW_ID, type=parse_type(
 
 
 def tracked(schema: TableSchema) -> TableSchema:
-    """The schema of the files that a compaction of such a table writes."""
+    """The schema of the files that a compaction writes in a table with row tracking."""
     return replace(schema, fields=(*schema.fields, ROW_ID_COLUMN, SEQUENCE_COLUMN))
 
 

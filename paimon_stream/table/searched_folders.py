@@ -1,7 +1,7 @@
 """The folders of a table in which every file must be referred to. Only folders with exactly the
-names that Paimon gives to buckets and partitions are such (`format/names.py`). Java also searches
-folders with slightly different names. Symbolic links are not followed, because the files behind
-them may belong to others. stores.md §8 has the listing in stores.
+names that Paimon gives to buckets and partitions are searched (`format/names.py`). Java also
+searches folders with slightly different names. Symbolic links are not followed, because the files
+behind them may belong to others. stores.md §8 has the listing in stores.
 """
 
 from collections.abc import Iterator, Sequence

@@ -53,8 +53,9 @@ class VectorIndex:
         return cls(table, snapshot, entries)
 
     def vectors(self, names: Collection[str]) -> dict[str, Vector]:
-        """The deletion vectors of the data files of these names. Index files may also have vectors
-        of files that were replaced. Raises `UnsupportedFeature` for a second vector of a file.
+        """The deletion vectors of the data files with these names. Index files may also have
+        vectors of files that were replaced. Raises `UnsupportedFeature` for a second vector of a
+        file.
         """
         vectors: dict[str, Vector] = {}
         for entry in self.entries:

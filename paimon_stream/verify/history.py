@@ -244,7 +244,9 @@ def check_identifiers(roots: Sequence[CheckedRoot], findings: Findings) -> None:
 
 
 def _check_batch_identifiers(batch: Mapping[str, CheckedRoot], findings: Findings) -> None:
-    """Adds the streams with a snapshot that has the identifier of batch commits, by their users."""
+    """Adds an error for each stream with a snapshot that has the identifier of batch commits.
+    `batch` has these snapshots by commit user.
+    """
     for user in sorted(batch):
         findings.error(
             "batch-identifier-of-stream",
@@ -275,7 +277,7 @@ def check_hints(storage: Storage, findings: Findings) -> None:
 
 
 def _check_lost_history(storage: Storage, findings: Findings) -> None:
-    """Checks that a table without snapshots has not lost them."""
+    """Checks whether a table without snapshots has lost them."""
     evidence = lost_history(storage, in_doubt=False)
     if evidence is not None:
         sentence = f"{evidence[0].upper()}{evidence[1:]}."
@@ -291,7 +293,7 @@ def _check_lost_history(storage: Storage, findings: Findings) -> None:
 
 
 def _check_hint(path: str, hint: str, ids: Sequence[int], right: int, findings: Findings) -> None:
-    """Checks a hint. `ids` are those of the snapshots, and `right` is the id that the hint should
+    """Checks a hint. `ids` are the ids of the snapshots, and `right` is the id that the hint should
     name.
     """
     named = layout.id_in_name(hint, "")
@@ -318,7 +320,7 @@ def _check_hint(path: str, hint: str, ids: Sequence[int], right: int, findings: 
 
 def check_schemas(storage: Storage, findings: Findings) -> frozenset[int]:
     """Checks that all schemas can be read, and that rows can be merged under the newest. Returns
-    the ids of the readable ones.
+    the ids of the readable schemas.
     """
     store = SchemaStore(storage)
     readable = set()

@@ -164,8 +164,8 @@ class BucketFolders:
     """What is wrong with the folders that the table cannot have."""
 
     def of(self, partition: bytes, bucket: int, external: str | None = None) -> str:
-        """The folder of a bucket, or of a file with this external path; words for one that the
-        table cannot have.
+        """The folder of a bucket, or of a file with this external path; a description for messages
+        if the table cannot have the folder.
         """
         key = (partition, bucket, external and external.rpartition("/")[0])
         folder = self._known.get(key)

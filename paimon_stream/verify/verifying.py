@@ -170,8 +170,8 @@ class _HistoryCheck:
         return newest.live
 
     def check_changelogs(self) -> None:
-        """Checks that what long-lived changelogs need exists: their changes, which may be the files
-        of their delta.
+        """Checks that the changes of long-lived changelogs exist. The changes may be the files of a
+        changelog's delta.
         """
         for root in read_numbered(self.checked.storage, CHANGELOG_FOLDER, self.findings):
             with_changes = self._with_changes(root)
@@ -179,9 +179,9 @@ class _HistoryCheck:
                 self._while_there(with_changes, partial(self._check_changelog, with_changes))
 
     def _with_changes(self, changelog: CheckedRoot) -> CheckedRoot | None:
-        """A long-lived changelog, in the form in which its changelog list names its changes. If it
-        has no changelog list, its delta list takes that place. None if it changed no row, or if its
-        changes are in the changelogs of other snapshots.
+        """A long-lived changelog whose changelog list names its changes. If the changelog has no
+        such list, its delta list takes the place. None if the snapshot has no changelog list and is
+        no APPEND, or if its delta list is gone.
         """
         snapshot = changelog.snapshot
         if snapshot.changelog_manifest_list is not None:
