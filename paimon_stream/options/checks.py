@@ -155,7 +155,11 @@ def check_sink_options(options: Mapping[str, str], additional: Iterable[str] | N
                 option=key,
                 value=value,
             )
-    others = {key: value for key, value in options.items() if not _is_of_sinks(key)}
+    others = {
+        key: value
+        for key, value in options.items()
+        if not _is_of_sinks(key) and key.lower() not in known
+    }
     check_table_options(others, additional)
 
 

@@ -230,6 +230,14 @@ def test_of_an_unknown_option_the_one_that_was_meant_is_named(key: str, meant: s
         check_sink_options({key: "op"})
 
 
+@pytest.mark.parametrize("key", ["write.merge-schema", "Write.Merge-Schema"])
+def test_a_sink_option_by_the_name_that_paimon_has_for_it_is_known(key: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_sink_options({key: "true"})
+        check_sink_options({key: "true"}, additional=["path"])
+
+
 @pytest.mark.parametrize("key", ["merge-schema", "Operation-Column", "commit.guard", "journal"])
 def test_a_sink_option_without_its_prefix_is_refused_with_its_name(key: str) -> None:
     name = f"paimon-stream.{key.lower()}"
