@@ -155,11 +155,7 @@ def check_sink_options(options: Mapping[str, str], additional: Iterable[str] | N
                 option=key,
                 value=value,
             )
-    others = {
-        key: value
-        for key, value in options.items()
-        if not _is_of_sinks(key) and key.lower() not in known
-    }
+    others = {key: value for key, value in options.items() if not _is_of_sinks(key)}
     check_table_options(others, additional)
 
 

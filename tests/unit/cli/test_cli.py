@@ -1125,6 +1125,18 @@ def test_a_folder_that_nobody_may_change_is_not_safe(
         subprocess.run(["chattr", f"-{flag}", table / folder], check=True)
 
 
+def test_a_doctor_who_may_not_remove_files_leaves_one(judged: tuple[Path, list[str]]) -> None:
+    table, given = judged
+    folders = [table / folder for folder in ("snapshot", "manifest", "dt=2024-01-03")]
+    if subprocess.run(["chattr", "+a", *folders], check=False).returncode:
+        pytest.skip("setting an attribute needs root, and a file system that has it")
+    try:
+        assert run("doctor", table, *given).exit_code == 1
+        assert len(list(table.rglob(".probe-*"))) == 1
+    finally:
+        subprocess.run(["chattr", "-a", *folders], check=True)
+
+
 def assert_not_safe(table: Path, given: list[str], error: str, said: str) -> None:
     done = run("doctor", table, *given, "--json")
     assert done.exit_code == 1, done.output

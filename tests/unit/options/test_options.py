@@ -236,6 +236,7 @@ def test_a_sink_option_by_the_name_that_paimon_has_for_it_is_known(key: str) -> 
         warnings.simplefilter("error")
         check_sink_options({key: "true"})
         check_sink_options({key: "true"}, additional=["path"])
+        check_table_options({key: "true"})
 
 
 @pytest.mark.parametrize("key", ["merge-schema", "Operation-Column", "commit.guard", "journal"])
@@ -391,10 +392,3 @@ def test_a_table_keeps_the_options_of_other_engines_in_silence_and_no_misspelt_o
         assert answer_of(lambda key=key: check_table_options({key: "1"})) == "in silence", key  # type: ignore[misc]
     for key in ("scan.mod", "sink.paralelism", "snapshot.time-retaned", "streaming-read-overwite"):
         assert answer_of(lambda key=key: check_table_options({key: "1"})) == "warned of", key  # type: ignore[misc]
-
-
-def test_a_sink_takes_paimons_name_of_one_of_its_options_in_silence() -> None:
-    given = {"write.merge-schema": "true"}
-    assert answer_of(lambda: check_sink_options(given)) == "in silence"
-    assert answer_of(lambda: check_sink_options(given, additional=())) == "in silence"
-    assert answer_of(lambda: check_table_options(given)) == "in silence"
