@@ -239,13 +239,15 @@ def _terms(node: _Node) -> Iterator[_Node]:
 
 def _are_compared_exactly(column: pa.DataType, literal: pa.DataType) -> bool:
     """Whether a column and a literal of these types are equal just if the literal, as a value of
-    the column's type, is the same value.
+    the column's type, is the same value. DECIMALs must have the same precision and scale: pyarrow
+    18 compares others differently.
     """
+    if pa.types.is_decimal(column):
+        return bool(column == literal)
     if pa.types.is_timestamp(column):
         return bool(pa.types.is_timestamp(literal) and literal.tz == column.tz)
     same_kind = (
         pa.types.is_integer,
-        pa.types.is_decimal128,
         pa.types.is_date32,
         pa.types.is_string,
         pa.types.is_binary,
