@@ -55,7 +55,7 @@ _LISTED_EVERY: Final = 12
 """After this many rounds, the tables of a warehouse are listed again."""
 _QUICK: Final = {STORE_MAX_OUTAGE.key: "0 s"}  # an outage is shown at once
 _FEWEST: Final = 2
-"""So many columns are shown on the narrowest terminal: the table and its state."""
+"""The number of columns that the narrowest terminal shows: the table and its state."""
 _STYLES: Final = {
     "unreadable": "red",
     "stuck": "red",
@@ -295,8 +295,8 @@ def watch(
     table, which shows its writers, files and what doctor would say. With --json, each look prints
     one line for each table. A stream is `stuck` if Spark has been at one batch for five times the
     usual interval, and `silent` if it has committed nothing for so long; both take at least five
-    minutes. It is `starting` while it has committed no batch yet. It is `contended` if its last commit was tried five times. The exit code is 0 whatever
-    is shown.
+    minutes. It is `starting` while it has committed no batch yet. It is `contended` if its last
+    commit was tried five times. The exit code is 0 whatever is shown.
     """
     context = click.get_current_context()
     console = Console(highlight=False)

@@ -34,8 +34,9 @@ Arrow.
 """
 
 _MOST_RECORDS: Final = 100_000
-"""A metadata file has at most so many records, and one more for each of its bytes. Java writes some
-hundred in a block. A record takes several bytes even if it compresses well, because it holds names.
+"""A metadata file has at most this number of records, and one more for each of its bytes. Java
+writes some hundred in a block. A record takes several bytes even if it compresses well, because it
+holds names.
 """
 
 _MAGIC: Final = b"Obj\x01"

@@ -239,8 +239,8 @@ class _Input(ByteCursor):
         return value
 
     def count(self, smallest: int) -> int:
-        """The number of entries that follow, each of at least `smallest` bytes. If so many entries
-        need more bytes than are left, the number is refused before any entry is read.
+        """The number of entries that follow, each of at least `smallest` bytes. If they need
+        more bytes than are left, the number is refused before any entry is read.
         """
         count = self.number()
         if count < 0 or count * smallest > len(self.raw) - self.at:

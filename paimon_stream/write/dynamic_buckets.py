@@ -33,13 +33,13 @@ _BITS: Final = 16
 _BUCKET: Final = (1 << _BITS) - 1
 
 _LITTLE: Final = 1 << 16
-"""New keys are held apart from the older keys as long as there are at most so many of them, or at
-most an eighth as many as older keys.
+"""New keys are held apart from the older keys as long as there are at most this number of them, or
+at most an eighth as many as older keys.
 """
 
 _LARGE: Final = 1 << 20
-"""A bucket with at least so many keys is sorted and searched by itself. This takes half the time and
-memory.
+"""A bucket with at least this number of keys is sorted and searched by itself. This takes half the
+time and memory.
 """
 
 _T = TypeVar("_T")

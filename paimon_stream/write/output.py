@@ -26,8 +26,8 @@ _MOST_SAMPLE_ROWS: Final = 4096
 _DISTINCT_SHARE: Final = 0.4
 
 _GLANCE_ROWS: Final = 512
-"""So many rows are enough to decide for most columns, because the values of keys and measures hardly
-repeat, and codes have few values.
+"""This number of rows is enough to decide for most columns, because the values of keys and measures
+hardly repeat, and codes have few values.
 """
 
 _TELLING_ROWS: Final = 1024

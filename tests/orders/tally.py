@@ -95,7 +95,7 @@ _WHOLE: Final = 20
 
 
 def evenly(plans: Sequence[Plan], most: int | None) -> Sequence[Plan]:
-    """At most so many of the plans, spread evenly over all of them; all, if these are few."""
+    """At most this number of plans, spread evenly over all of them. All plans if these are few."""
     if most is None or len(plans) <= _WHOLE * most:
         return plans
     return [plans[place * len(plans) // most] for place in range(most)]

@@ -80,7 +80,7 @@ class Cases:
         return self._stream("burst_in_tasks", [NARROW, WIDE, NARROW], options=OFF)
 
     def burst_after_narrow_rows(self) -> list[int]:
-        """Batches of so many narrow rows that they come in large Arrow batches are followed by one of
+        """Batches of many narrow rows, which come in large Arrow batches, are followed by a batch of
         wide rows.
         """
         return self._stream("burst_after_narrow_rows", [MANY, MANY, WIDE, MANY], options=OFF)
