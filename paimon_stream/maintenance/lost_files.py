@@ -39,7 +39,7 @@ from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.table.vectors import VectorIndex
 
 _MOST_COLUMNS: Final = 8
-"""Of a file, the bounds of at most this number of columns are told: the first ones that have any."""
+"""The report gives the bounds of at most this number of columns of a file, those that come first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +103,10 @@ def drop_lost_files(
     latest = SnapshotStore(table.storage, running).latest()
     entries = snapshot_files(table, latest)
     lost = _lost(table, entries, progress)
-    _refuse_if_unmounted(table, entries, lost)
-    _refuse_if_linked(table, entries, lost)
+    lost_files = {entry.identity for entry in lost}
+    present = [entry for entry in entries if entry.identity not in lost_files]
+    _refuse_if_unmounted(table, present, lost)
+    _refuse_if_linked(table, present, lost)
     report = LostFilesReport(
         location=table.location,
         dry_run=dry_run,
@@ -153,13 +155,11 @@ def _lost(
 
 
 def _refuse_if_unmounted(
-    table: Table, entries: Sequence[ManifestEntry], lost: Sequence[ManifestEntry]
+    table: Table, present: Sequence[ManifestEntry], lost: Sequence[ManifestEntry]
 ) -> None:
     """Raises `NotFound` if all files of the table, or of one of its external paths, are lost."""
-    roots_with_files = {_root_of(table, entry) for entry in entries}
-    lost_names = {entry.identity for entry in lost}
-    whole_roots = {_root_of(table, entry) for entry in entries if entry.identity not in lost_names}
-    for root in sorted(roots_with_files - whole_roots):
+    roots_of_lost = {_root_of(table, entry) for entry in lost}
+    for root in sorted(roots_of_lost - {_root_of(table, entry) for entry in present}):
         where = external_path(root) or table.location
         raise NotFound(
             f"has live data files in {where}, and none of them exists. Nothing was changed. Is it "
@@ -170,21 +170,18 @@ def _refuse_if_unmounted(
 
 
 def _refuse_if_linked(
-    table: Table, entries: Sequence[ManifestEntry], lost: Sequence[ManifestEntry]
+    table: Table, present: Sequence[ManifestEntry], lost: Sequence[ManifestEntry]
 ) -> None:
-    """Raises `NotFound` if a lost file is a symbolic link, or if no file exists in its folder and that
-    lies behind one.
+    """Raises `NotFound` if a lost file is a symbolic link, or if it lies in a folder behind a
+    symbolic link in which no file exists.
     """
-    lost_names = {entry.identity for entry in lost}
-    whole_folders = {
-        _folder_of(table, entry) for entry in entries if entry.identity not in lost_names
-    }
+    folders_with_files = {_folder_of(table, entry) for entry in present}
     for entry in lost:
         path = table.layout.file_of(entry)
         folder = _folder_of(table, entry)
         if not table.storage.is_link(path):
             continue
-        if folder in whole_folders and table.storage.is_link(folder):
+        if folder in folders_with_files and table.storage.is_link(folder):
             continue
         raise NotFound(
             f"has a live data file behind a symbolic link, {shown(path)}, and nothing is there. "

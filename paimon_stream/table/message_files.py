@@ -24,6 +24,9 @@ _MOST_ROWS: Final = 2**47
 _MOST_NUMBER: Final = 2**62
 """A larger sequence number leaves too few numbers for the rows that follow."""
 
+_INSIDE: Final[frozenset[str | None]] = frozenset((None,))
+"""The external path of a file that lies inside the table: none."""
+
 
 def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: str) -> None:
     """Checks that the table can have every partition, bucket and file that the messages name. The
@@ -55,13 +58,14 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                     *message.compact_after,
                     *message.compact_changelog_files,
                 )
+            # A file inside the table has no external path. The table has those of compacted files
+            # already. Most messages compact nothing.
+            known_paths = _INSIDE
+            if message.compact_before:
+                known_paths = _INSIDE.union(file.external_path for file in message.compact_before)
             for file in added:
                 _check_file(file)
-                # A file inside the table has no external path. The table has those of compacted
-                # files already.
-                if file.external_path is not None and file.external_path not in {
-                    before.external_path for before in message.compact_before
-                }:
+                if file.external_path not in known_paths:
                     _check_external_path(layout, message, file)
         except FormatError as error:
             raise _misfit(message, error.message, location) from None
