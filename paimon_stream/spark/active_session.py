@@ -1,5 +1,5 @@
-"""Opens storages and finds executors in a process where Spark may run. Imports Spark only if the
-process has imported it already.
+"""Opens storages and finds executors in a process where Spark may run. Spark is imported only if
+the process has imported it already.
 """
 
 import sys
@@ -30,15 +30,15 @@ def open_beside_spark(
 def in_catalog(
     location: Any, catalog: Mapping[str, str] | str | None
 ) -> tuple[Any, Mapping[str, str]]:
-    """Where a table is, and the storage options that open it. Asks Spark's session, and the
-    catalog's database or server.
+    """The location of a table, and the storage options that open it. With a catalog, Spark's
+    session and the catalog's database or server are asked.
 
     Args:
         location: the table's name in the catalog. Without a catalog it is returned as it is.
         catalog: the options of a catalog, or its name in Spark's session.
 
     Raises:
-        InvalidOption, UnsupportedFeature, StorageError: as the catalog raises them.
+        InvalidOption, UnsupportedFeature, MissingExtra, StorageError: as the catalog raises them.
     """
     if catalog is None:
         return location, {}
@@ -52,11 +52,12 @@ def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
     """The options of a catalog.
 
     Args:
-        catalog: the options themselves, or the name of a catalog in Spark's session.
+        catalog: the options, or the name of a catalog in Spark's session.
         session: the session to ask; None for the thread's or the process's.
 
     Raises:
-        InvalidOption: these are no options, or the session has none for this name.
+        InvalidOption: `catalog` is neither a mapping of texts nor a name, or the session has no
+            options for this name.
     """
     if not isinstance(catalog, str):
         return Arguments("The catalog").mapping(
@@ -71,15 +72,15 @@ def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
 
 
 def _options_in_session(session: Any, prefix: str) -> dict[str, str]:
-    """The session's options whose names begin with this prefix, without it. Empty without a
-    session.
+    """The session's options whose names begin with this prefix. The names in the result lack the
+    prefix. The result is empty if there is no session.
     """
     if session is None:
         return {}
     from paimon_stream.spark.hadoop_options import unlogged
 
     with unlogged():
-        # SET lists all names, and hides secrets, so values are asked for one by one.
+        # SET lists all names, but hides secrets, so each value is asked for by its name.
         names = [row[0] for row in session.sql("SET").collect() if row[0].startswith(prefix)]
         return {name.removeprefix(prefix): str(session.conf.get(name)) for name in names}
 
@@ -87,7 +88,7 @@ def _options_in_session(session: Any, prefix: str) -> dict[str, str]:
 def executors_of_session(table: Table) -> Elsewhere | None:
     """Spark's executors, which can compact the table. None without a session, and for a table in
     the memory of this process. None on Spark Connect, too, where the client cannot see how many
-    cores they have.
+    cores the executors have.
     """
     session = _session()
     if not hasattr(session, "_jsparkSession") or table.location.startswith("memory:"):

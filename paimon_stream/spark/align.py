@@ -35,7 +35,7 @@ Fold = Callable[[str], str]
 
 
 def fold_of(*, case_sensitive: bool) -> Fold:
-    """The folding of names for that value of `spark.sql.caseSensitive`."""
+    """The folding of names under this value of `spark.sql.caseSensitive`."""
     return str if case_sensitive else str.lower
 
 
@@ -105,8 +105,8 @@ def align(
 
 
 def _options_that_help(judge: "_Judge", schema: TableSchema) -> str:
-    """The end of the sentence that says what the user can do: options by which the rows would fit.
-    It is empty if no option helps against all problems.
+    """The end of the sentence that says what the user can do: the options with which the rows would
+    fit. It is empty if no option solves all problems.
     """
     if judge.problems.keys() <= judge.missing:
         return f", or set {MISSING_COLUMNS.key} = null to write NULL where the rows lack a column"
@@ -149,7 +149,7 @@ class _Judge:
     ) -> list[st.StructField | None]:
         """For each of the table's columns, the DataFrame's column, or None if the DataFrame lacks
         it. `inside` is the path of the struct whose members these are, with a dot at its end. It is
-        empty for columns.
+        empty for the columns of the table.
         """
         of_struct = f" of {inside[:-1]!r}" if inside else ""
         targets = self._by_folded_name(
@@ -179,7 +179,9 @@ class _Judge:
         return source_of_each
 
     def _by_folded_name(self, names: Sequence[str], whose: str, inside: str) -> dict[str, str]:
-        """The first of the names that count as the same, by their folded name."""
+        """Each folded name, with the first of the names that fold to it. Every further name is a
+        problem.
+        """
         first: dict[str, str] = {}
         for name in names:
             folded = self._fold(name)
@@ -270,8 +272,8 @@ def _expression(
 
 
 def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> Any:
-    """The value with the members of the table's structs, in the table's order, cast where
-    needed.
+    """The value with the members of the table's structs, in the table's order. Values of other
+    types are cast.
     """
     wanted = written_type(target, source)
     if same_but_nulls(source, wanted):

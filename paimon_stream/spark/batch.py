@@ -1,7 +1,7 @@
 """One micro-batch, from Spark's DataFrame to a published snapshot. The order matters. First the
 writer is identified. The batch is judged before any work. One Spark action writes the rows. Only
-then is anything published (exactly-once.md). `stream/one_batch.py` has this order. Here are the
-parts that need Spark.
+then is anything published (exactly-once.md). `stream/one_batch.py` has this order. This module has
+the parts that need Spark.
 """
 
 import logging
@@ -51,8 +51,8 @@ _NAMED_CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 
 
 class _AlreadyLogged(logging.Filter):
-    """Drops records about errors that this package has logged in one line. py4j logs each error of a
-    function that Spark calls, with its traceback, and Spark does so again.
+    """Drops records about errors that this package has logged in one line. py4j logs each error of
+    a function that Spark calls, with its traceback, and Spark logs it again.
     """
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ _ALREADY_LOGGED: Final = _AlreadyLogged()
 
 
 def _leave_out_of_py4j_log(error: BaseException) -> None:
-    """Lets py4j's loggers pass over an error that was logged."""
+    """Lets py4j's loggers drop an error that this package has logged."""
     if isinstance(error, errors.PaimonStreamError):
         _ALREADY_LOGGED.logged.add(error)
         for name in _PY4J:
-            logging.getLogger(name).addFilter(_ALREADY_LOGGED)  # once, however often it is added
+            logging.getLogger(name).addFilter(_ALREADY_LOGGED)  # a logger keeps it only once
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,8 +113,8 @@ class QueryRun:
         return self.may_repeat(frame, query)
 
     def may_repeat(self, frame: DataFrame, query: ObservedQuery) -> bool:
-        """Whether Spark may evaluate a batch twice: the query is known to keep no state. On Connect
-        that is not asked.
+        """Whether Spark may evaluate a batch twice, because the query is known to keep no state. On
+        Spark Connect it may not, and nothing is asked.
         """
         if is_connect(frame):
             return False
@@ -135,7 +135,7 @@ class QueryRun:
         if settled.report.outcome == "empty":
             self.after_commit.after_nothing(settled.table)
         elif settled.report.outcome == "committed" and newest is not None:
-            self.after_commit(settled.table, newest)  # the call is the maintenance
+            self.after_commit(settled.table, newest)  # the call maintains the table
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ class Runs:
         after: int | None = None,
     ) -> None:
         """Runs one batch in the run of this query, reports it, and maintains the table. If the
-        batch fails, nothing is remembered of the run.
+        batch fails, the run is forgotten.
 
         Args:
             batch: the batch.
@@ -226,9 +226,9 @@ class Runs:
 
     @contextmanager
     def reporting_failures(self, location: str, batch_id: int) -> Iterator[None]:
-        """Keeps, counts and logs the error of a failed batch, and raises it without the frames in
-        between. The log has the error as one line, because Spark and py4j surround each error with
-        a hundred lines of their own.
+        """Keeps, counts and logs the error of a failed batch, and raises it without the frames of
+        inner calls. The log has the error as one line, because Spark and py4j surround each error
+        with a hundred lines of their own.
         """
         try:
             yield
@@ -444,7 +444,7 @@ def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseExcept
         return type(error)(message, **{"table": location, "batch": batch_id, **error.context})
     if isinstance(error, Exception):
         return error
-    # Spark waits forever for a function that ends with anything else.
+    # Spark waits forever for a function that raises anything but an `Exception`.
     return errors.WriteInterrupted(
         f"Batch {batch_id} of {location} was interrupted by {type(error).__name__}. Nothing "
         "half-written is visible. When the query is restarted, it replays the batch.",
@@ -454,7 +454,7 @@ def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseExcept
 
 
 def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
-    """The error's type, the table, the batch, and what to do."""
+    """One line with the error's type, the table, the batch, and what to do."""
     if isinstance(error, errors.PaimonStreamError):
         message = " ".join(error.message.split())
         if location in message and f"atch {batch_id}" in message:

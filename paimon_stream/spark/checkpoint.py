@@ -33,7 +33,7 @@ _UNREADABLE: Final = (StorageError, ConfigError)
 
 
 class Kind(Enum):
-    """What exists at the location of a checkpoint, and what Spark therefore does."""
+    """What exists at the location of a checkpoint, and what Spark does with it."""
 
     QUERY = "a query's checkpoint: Spark goes on with its next batch"
     MISSING = "nothing: Spark begins a new query"
@@ -98,9 +98,9 @@ class Checkpoint:
         return self._is_local and (not name or name in parent.list_folders(""))
 
     def _damaged(self, storage: Storage) -> str | None:
-        """The path of the first file that Spark needs at a start and that is missing or not
-        understood; None if there is none. A power failure can leave empty files, and files that end
-        early.
+        """The path of the first file that Spark needs at a start and that is missing or cannot be
+        understood; None if there is no such file. A power failure can leave empty files, and files
+        that end early.
         """
         if storage.exists("metadata") and self.query_id() is None:
             return "metadata"
@@ -119,8 +119,9 @@ class Checkpoint:
         return self._empty_record(storage)
 
     def _empty_record(self, storage: Storage) -> str | None:
-        """The path of an empty file where a source should have recorded what it delivered; None if
-        there is none. Spark reads the newest compacted file of a source and those after it.
+        """The path of an empty file in which a source should have recorded what it delivered; None
+        if there is no such file. Spark reads the newest compacted file of a source and those after
+        it.
         """
         for folder in storage.list_folders("sources"):
             records: dict[int, FileStat] = {}
@@ -154,7 +155,7 @@ class Checkpoint:
 
     def offsets_hash(self, batch_id: int) -> str | None:
         """A hash of the batch's source offsets as Spark planned them. A replay does not change
-        their file. A batch that is planned again has another time in the file, even with the same
+        their file. If a batch is planned again, its file has another time, even with the same
         offsets.
         """
         data = self._read(f"offsets/{batch_id}")
@@ -176,12 +177,13 @@ class Checkpoint:
 
     def last_done_millis(self, batch_id: int) -> int | None:
         """The time when Spark noted the newest batch before this one as done, in epoch
-        milliseconds; None if there is none, or if it cannot be read. Object stores give whole
-        seconds, so the end of the second is used.
+        milliseconds; None if there is no such batch, or if the time cannot be read. Object stores
+        give whole seconds, so the end of the second is used.
 
-        That is the batch before this one. But a run that was alive while somebody put an older
-        copy of the checkpoint back may have planned this batch in it. Then Spark goes on with this
-        batch, and only the time of an earlier one is left.
+        Usually the newest such batch is number `batch_id` - 1. There is an exception. If somebody
+        put an older copy of the checkpoint back while a run was alive, that run may have planned
+        this batch in the copy. Spark then goes on with this batch, and the copy has only the time
+        of an earlier batch.
         """
         if batch_id <= 0:
             return None
@@ -242,7 +244,7 @@ class Checkpoint:
 
 
 def _numbered(storage: Storage, folder: str) -> dict[int, FileStat]:
-    """The files of a log of Spark by their batch. Raises `StorageError`."""
+    """The files of one of Spark's logs, by batch id. Raises `StorageError`."""
     return {
         int(stat.name): stat
         for stat in storage.list_files(folder)

@@ -28,22 +28,24 @@ _GROWS: Final = "spark.dynamicAllocation.enabled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactTask(WriteTask):
-    """Carries out a unit in Python beside an executor."""
+    """Rewrites the files of a unit, in Python beside an executor."""
 
     unit: UnitTask
 
     def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
-        """Spark passes one row without a meaning. It is read only because Spark requires that."""
+        """Rewrites the unit, and returns its message. Spark passes one row that has no meaning. It
+        is read only because Spark requires that.
+        """
         for _ in batches:
             pass
         return TaskResult(messages=(self.unit(),))
 
 
 class SparkExecutors:
-    """The executors of a session, which compact: an `Elsewhere`. Each unit is a Spark job with one
-    task. So the driver publishes the units that are done, whatever the others do, and Spark tries
-    each one again by itself. Only `at_once` units are in Spark's queue at a time. A stream in the
-    same session therefore waits for one unit at most.
+    """Lets the executors of a session compact, as an `Elsewhere`. Each unit is a Spark job with one
+    task. So the driver can publish the units that are done while others fail, and Spark retries
+    each unit separately. Only `at_once` units are in Spark's queue at a time. A stream in the same
+    session therefore waits for one unit at most.
     """
 
     def __init__(self, session: SparkSession, table: Table) -> None:
@@ -53,16 +55,16 @@ class SparkExecutors:
         self._group = f"paimon-stream-compact-{system().ids.uuid()}"
 
     def at_once(self, units: Sequence[Unit]) -> int:
-        """As many as the executors have cores. 0 in local mode and if it does not pay, because the
-        driver is as quick.
+        """The number of cores that the executors have. 0 in local mode, and if the units are too
+        few or too small, because then the driver is as quick (`pays`).
         """
         if is_local(self._context.master) or not pays([unit.size for unit in units]):
             return 0
         return self.cores()
 
     def cores(self) -> int:
-        """How many tasks run at once. If Spark adds executors by need, it does so only if it sees
-        more tasks than cores.
+        """How many tasks to run at once: one for each core, but at least `_AT_ONCE_IF_SPARK_GROWS`
+        if Spark may add executors. Spark adds them only if there are more tasks than cores.
         """
         cores = int(self._context.defaultParallelism)
         grows = self._context.getConf().get(_GROWS, "false") == "true"
@@ -93,8 +95,8 @@ class SparkExecutors:
 
 
 def pays(sizes: Sequence[int]) -> bool:
-    """Whether units of these sizes in bytes pay: a Spark job costs 0.2 s of CPU, as rewriting 8 MiB
-    does.
+    """Whether Spark jobs pay for units of these sizes in bytes. A job costs 0.2 s of CPU, as much
+    as rewriting 8 MiB.
     """
     return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(
         _LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT

@@ -1,9 +1,9 @@
 """The data source of Spark, `format("paimon_stream")`: which tables its options name, and its
 readers and writers. docs/spark-format.md says how it is used. Needs Spark 4.0.
 
-`PaimonSink` is a function that Spark calls in the driver. A data source does not run there: Spark
-asks Python processes of its own, on the driver and beside executors. These processes outlive
-batches and queries. Spark replaces a process in which anything was raised.
+`PaimonSink` is a function that Spark calls in the driver. A data source runs elsewhere: in Python
+processes that Spark starts on the driver and beside executors. These processes outlive batches and
+queries. Spark replaces a process in which an error was raised.
 
     planning process (driver)     tasks                          commit process (driver)
     writer made, plan, pickle ──▶ query, run and batch id from
@@ -47,7 +47,7 @@ def register(spark: SparkSession) -> None:
 
 class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
     """Writes and reads Paimon tables by `format("paimon_stream")`, after `register(spark)`. Spark
-    makes it.
+    creates its instances.
     """
 
     @classmethod
@@ -64,7 +64,7 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         return _module("read").reader_of(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> ds.DataSourceStreamReader:
-        """Reads the rows that the table has, and then those that come."""
+        """Reads the rows that the table has, and then the changes of each new snapshot."""
         return _module("stream").StreamReader(dict(self.options), schema)
 
     def writer(
@@ -85,7 +85,7 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
 
 
 def _module(kind: str) -> Any:
-    """The module of a kind of read or write. It is loaded when it is needed, because a worker of
-    Spark that reads needs nothing of writing.
+    """The module of a kind of read or write. It is loaded only when it is needed, because a worker
+    that reads needs no code that writes.
     """
     return require(f"paimon_stream.spark.datasource_{kind}", "spark", f'format("{NAME}")')

@@ -1,19 +1,20 @@
 """The driver's part of a write by `format("paimon_stream")`: its options, the plan before the
 tasks, and the commit after them.
 
-A batch of a stream is judged and committed as by `PaimonSink`. But its rows are written before it
-is judged, so the files of a batch that is not committed are removed. A batch cannot be written
-again from here: after a `SequenceConflict` the restart of the query does that.
+A batch of a stream is judged and committed as `PaimonSink` does it. But its rows are written before
+it is judged, so the files of a batch that is not committed are removed. This process cannot write a
+batch again. After a `SequenceConflict`, the restarted query does that.
 
 Invariants:
 
-- A file of a task has a new name, and is known to nobody before `publish` (`stream/publishing.py`)
-  has journalled it. So whatever ends a batch before that may remove it. After that only `publish`
-  does. Spark calls `abort` with all answers after a `commit` that raised. If `commit` was never
-  called, it calls `abort` with None for tasks that failed. Only then `abort` removes files.
-- The process keeps the run of each query in its memory, and uses it only if its newest batch is the
-  one before. Otherwise the batch is judged from storage, as the first one of a run. All writers of
-  a run have one token.
+- A file of a task has a new name, and nobody knows it before `publish` (`stream/publishing.py`) has
+  journalled it. Until then, any code that ends the batch may remove the file. Afterwards only
+  `publish` may. Spark calls `abort` in two cases. After a `commit` that raised, it passes the
+  answers of all tasks. If `commit` was never called, it passes None for each task that failed, and
+  only in this case `abort` removes files.
+- The process keeps the run of each query in its memory. It uses the run only if the run's newest
+  batch is the one right before this batch. Otherwise the batch is judged from storage, as the first
+  batch of a run. All writers of a run have one token.
 - After a kill, the data source writes the batch again: it never publishes files of an earlier run.
   `PaimonSink` on the same checkpoint may do so, if the rows need no sequence numbers.
 """
@@ -83,8 +84,8 @@ _RECENT: Final = 20
 _READ: Final[dict[str, list[Snapshot]]] = {}
 """By location, the newest snapshots that this process has read, newest first."""
 _RUNS: Final[dict[tuple[str, str], Runs]] = {}
-"""By query id and location. Spark commits the batches of several queries in one process, which
-lives on.
+"""The runs by query id and location. Spark commits the batches of several queries in one process,
+which outlives them.
 """
 
 Answers: TypeAlias = Sequence[TaskAnswer | None]
@@ -93,10 +94,10 @@ Answers: TypeAlias = Sequence[TaskAnswer | None]
 def settings_of(
     options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> tuple[SinkSettings, opt.Options, int | None]:
-    """The settings of a sink that would do the same, the options of the write itself, and the
-    identifier of a write that is made once only. `overwrite` says whether the rows replace those of
-    the table, and `is_stream` whether a streaming query writes. Raises `InvalidOption`,
-    `UnsupportedFeature`.
+    """Three values: the settings of a sink that would write the same, the options of the write
+    itself, and the commit identifier of a batch write that takes effect only once; None if there is
+    no such identifier. `overwrite` says whether the rows replace those of the table, and
+    `is_stream` whether a streaming query writes. Raises `InvalidOption`, `UnsupportedFeature`.
     """
     own_keys = (
         ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key)
@@ -105,7 +106,7 @@ def settings_of(
     of_write = opt.Options(source.own, location=source.location)
     sink = SinkSettings(
         location=source.location,
-        # The same in each process that commits for a query.
+        # The token is the same in each process that commits for a query.
         token=f"format {of_write.get('name', '')}",
         commit_user=of_write.get("commit-user"),
         name=of_write.get("name"),
@@ -159,8 +160,8 @@ def plan(
         recent = _recent(sink.location, snapshots, latest)
     return Plan(
         task=WriteTask(
-            spec=spec_of(table, user, numbering=None),  # it would be for dynamic buckets
-            attempts=sys.maxsize,  # Spark knows how many there are
+            spec=spec_of(table, user, numbering=None),  # only dynamic buckets need it
+            attempts=sys.maxsize,  # only Spark knows the limit
             first_sequence=first_number(numbering),
             operations=operations,
             numbers=numbers,
@@ -173,8 +174,8 @@ def plan(
 
 
 def _check_door(table: Table) -> None:
-    """Raises `UnsupportedFeature`, before a batch is judged, for a table or an option that needs
-    more than tasks that write the rows that they have.
+    """Raises `UnsupportedFeature` for a table or an option with which tasks would have to do more
+    than write the rows that they have. This is checked before a batch is judged.
     """
     options = table.options
     option: opt.Option[Any] | None = None
@@ -198,8 +199,9 @@ def _check_door(table: Table) -> None:
 def _columns(
     columns: st.StructType, table: Table, operations: Operations | None
 ) -> tuple[tuple[str, str | None], ...]:
-    """The names of the table's columns, and of the one that says what a row does, each with the
-    column of the rows.
+    """Each of the table's columns by name, with the name of the DataFrame's column that fills it,
+    or None if the DataFrame lacks it. The last pair, if there is one, is the column that says what
+    each row does.
     """
     of_operations: list[tuple[str, str]] = []
     if operations is not None:
@@ -238,15 +240,15 @@ def _columns(
 
 
 def _is_cast_by_arrow(source: st.DataType, target: st.DataType) -> bool:
-    """Whether an up-cast needs no Spark."""
+    """Whether Arrow can make this up-cast, without Spark."""
     texts = isinstance(source, st.StringType) and isinstance(target, st.StringType)
     numbers = isinstance(source, st.NumericType) and isinstance(target, st.NumericType)
     return texts or numbers or isinstance(source, st.NullType) or same_but_nulls(source, target)
 
 
 def _may_be_written_again(table: Table) -> bool:
-    """Whether an operator's decision may let a batch go on although it is in the table. In that
-    case its tasks have to write it.
+    """Whether an operator's decision may let a batch continue that is already in the table. If so,
+    the tasks must write every batch.
     """
     decisions = (opt.ON_CHECKPOINT_RESET, opt.ON_TABLE_CHANGE, opt.ON_UNKNOWN_HISTORY)
     return any(table.options.value(decision) == "continue" for decision in decisions)
@@ -272,7 +274,7 @@ def _recent(
     recent = recent[:_RECENT]
     _READ[location] = recent
     batches: dict[tuple[str, str | None], int] = {}
-    for snapshot in reversed(recent):  # so a newer batch replaces an older one
+    for snapshot in reversed(recent):  # so that a newer batch replaces an older one
         if snapshot.commit_identifier != BATCH_IDENTIFIER:
             query_id = Marks.of(own_properties(snapshot)).query_id
             batches[snapshot.commit_user, query_id] = snapshot.commit_identifier
@@ -290,7 +292,7 @@ def commit_batch(
     name = of_write.get("queryname")
     checkpoint = _checkpoint_of(sink, name, first)
     if first is None:
-        # The rows had no partition, so no task ran. In that case Spark makes up one answer.
+        # The DataFrame had no partition, so no task ran. In that case Spark passes a single None.
         if len(answers) > 1 or (checkpoint is not None and checkpoint.is_continuous(batch_id)):
             raise errors.UnsupportedFeature(
                 f"no task has seen the rows of batch {batch_id}: with a continuous trigger, Spark "
@@ -333,7 +335,7 @@ class TaskRows:
     Attributes:
         sink: the settings of a sink that would do the same.
         answers: the answers of the tasks.
-        for_commit: that of the plan.
+        for_commit: the plan's `for_commit`.
         run: the run of the query.
         keep: is called as soon as the caller must not remove the files any more.
     """
@@ -358,7 +360,7 @@ class TaskRows:
         digest, numbering = pickle.loads(self.for_commit)
         judged.require_same_table(digest)
         if isinstance(judged.verdict, Reuse):
-            judged = judged.anew()  # the tasks wrote anew
+            judged = judged.anew()  # the tasks wrote new files
         written = judged.written(messages, numbering=numbering)
         self._tell_compaction(written)
         self.keep()  # last: until then a failure leaves the files to the caller
@@ -392,9 +394,10 @@ class TaskRows:
 def _checkpoint_of(
     sink: SinkSettings, query_name: str | None, answer: TaskAnswer | None
 ) -> Checkpoint | None:
-    """The query's checkpoint: the one that is given, or the folder of the query's name below the
-    session's, if it is this query's. None if it is not known. A query without a name has a folder,
-    too, but each of its starts is a new query.
+    """The query's checkpoint; None if it is not known. It is the one that the options name.
+    Otherwise it is the folder with the query's name below the session's folder of checkpoints, if
+    that folder belongs to this query. A query without a name has such a folder, too, but each of
+    its starts is a new query.
     """
     if sink.checkpoint is not None:
         return sink.open_checkpoint(sink.checkpoint)
@@ -455,8 +458,8 @@ def commit_rows(
 def abort(
     answers: Answers, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> None:
-    """Removes what tasks have written, if some tasks did not answer. If all tasks answered,
-    `commit` was called, and has removed what may be removed.
+    """Removes the files that tasks have written, if some tasks did not answer. If all tasks
+    answered, `commit` was called, and has removed the files that may be removed.
     """
     if None in answers:
         sink, *_ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
@@ -472,8 +475,8 @@ def _results(answers: Answers) -> list[Answer]:
 
 
 def _remove(sink: SinkSettings, answers: Answers) -> None:
-    """Removes what tasks have written and nobody refers to. Raises no error of this package,
-    because the error of the write says more.
+    """Removes the files that tasks have written and that nothing refers to. An error of this
+    package is only logged, because the error of the write says more.
     """
     results = (result for result in _results(answers) if isinstance(result, TaskResult))
     messages = [message for result in results for message in result.messages]

@@ -18,7 +18,7 @@ from paimon_stream.storage.store_sources import options_for
 _OF_SPARK: Final = frozenset(
     ("checkpointlocation", "queryname", "path", "paths", "owner", "provider", "location")
 )
-"""Keys by which Spark passes on what was not said by `.option`."""
+"""Keys that Spark adds for what the user said by other means than `.option`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

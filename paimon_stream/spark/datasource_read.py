@@ -41,14 +41,18 @@ _COLUMNS: Final = ("columns",)
 _PARTITION: Final = ("partition",)
 _SPLIT_SIZE: Final = ("split-size", "source.split.target-size")
 _KEYS: Final = (_SNAPSHOT_ID, _TAG, _TIMESTAMP, _COLUMNS, _PARTITION, _SPLIT_SIZE)
-"""The options of a read. Each has our name first, and then those that Paimon has for it."""
+"""The options of a read. Each is a tuple of keys: ours first, then those that Paimon has for the
+same option.
+"""
 
 NEEDED: Final = {
     "from-snapshot": "snapshot_id",
     "from-snapshot-full": "snapshot_id",
     "from-timestamp": "timestamp",
 }
-"""What a mode needs that does not begin with the newest snapshot: an attribute of `PointInTime`."""
+"""The modes that do not begin with the newest snapshot, each with the attribute of `PointInTime`
+that it needs.
+"""
 
 MODE: Final = Option(
     "scan.mode", one_of("default", "latest-full", "full", "latest", *NEEDED), "default", "Start."
@@ -57,7 +61,7 @@ READ_CHANGELOG: Final = switch(
     "read.changelog", "A stream gives all changes, and their kinds in a column."
 )
 ROW_KIND: Final = "rowkind"
-"""The column of kinds, as Paimon's audit log calls it: +I, -U, +U, -D."""
+"""The column of row kinds (+I, -U, +U, -D). Paimon's audit log has the same name for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +69,8 @@ class ReadOptions:
     """What the options of a read say; None for what they do not say.
 
     Attributes:
-        at: which snapshot is read. Its id is a text if the user's is no number; `plan_scan` refuses
-            that.
+        at: which snapshot is read. Its id is a text if the user did not give a number; `plan_scan`
+            refuses that.
         columns: the names of the wanted columns.
         partition: the wanted partition, as the user writes it.
         split_bytes: about how many bytes of files are in a split.
@@ -83,7 +87,7 @@ class ReadOptions:
 
 
 def schema_of(options: dict[str, str]) -> StructType:
-    """The columns of the table, or those that the option `columns` names. Raises as
+    """The columns of the table, or those that the option `columns` names. Raises the errors of
     `PaimonTable.to_arrow`.
     """
     source, chosen = _divided(options)
@@ -116,8 +120,8 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
         filter: Any = None,
         of_stream: Iterable[str] | None = None,
     ) -> None:
-        """`of_stream` are the keys of further options that a stream follows, which then says itself
-        what it reads; None for a batch read.
+        """`of_stream` has the keys of further options that a stream read follows; None for a batch
+        read. A stream read chooses the snapshots itself.
         """
         source, read_options = _divided(options)
         self.options = read_options
@@ -148,21 +152,23 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None or partition.value is None:
-            # There are no splits. Spark 4.0 then passes None, and later versions a partition of
-            # None.
+            # There are no splits. Then Spark 4.0 passes None, and later versions pass a partition
+            # whose value is None.
             return
         version, data = partition.value
         yield from rows_of_split(self.scan, self.arrow, data, version)
 
 
 reader_of: Final = _SnapshotReader
-"""A reader of exactly the columns of a schema, of the snapshot that is chosen now. Raises as
-`PaimonTable.to_arrow`.
+"""Makes a reader of the snapshot that the options choose now, with exactly the columns of a schema.
+Raises the errors of `PaimonTable.to_arrow`.
 """
 
 
 def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
-    """The options, divided by what they concern, and the values of those of the read."""
+    """The options, divided by what they concern, and the values of the options of the read. Raises
+    `InvalidOption`.
+    """
     source = divided(options, chain.from_iterable(_KEYS))
     texts = {keys: _text_of(source, keys) for keys in _KEYS}
     at = PointInTime.of(
@@ -193,8 +199,8 @@ def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
 
 
 def _check_mode(source: SourceOptions, at: PointInTime) -> None:
-    """Raises `InvalidOption` if the `scan.mode` of a batch read does not mean the snapshot that is
-    read.
+    """Raises `InvalidOption` if the `scan.mode` of a batch read contradicts the point in time that
+    the other options name.
     """
     mode = opt.Options(source.table, location=source.location).value(MODE)
     needed = NEEDED.get(mode)
@@ -209,7 +215,9 @@ def _check_mode(source: SourceOptions, at: PointInTime) -> None:
 
 
 def _text_of(source: SourceOptions, keys: Sequence[str]) -> str | None:
-    """The text of the one of these options that is set; None if none is."""
+    """The text under whichever of these keys is set; None if none is. Raises `InvalidOption` if
+    several are set.
+    """
     keys_set = [key for key in keys if key in source.own]
     if len(keys_set) > 1:
         raise InvalidOption(

@@ -1,12 +1,13 @@
 """The stream read of `format("paimon_stream")`: a table's rows, then what each snapshot changes.
-One process on the driver plans each batch, and tasks get splits as those of a batch read. The rules
-are those of streaming-reads.md.
+One process on the driver plans each batch, and tasks get splits like those of a batch read. The
+rules are those of streaming-reads.md.
 
-Invariant: a batch that is run again reads the same. An offset is the last snapshot that was taken
-in, with its nonce. The start of the first batch is a mark, because Spark does not write down a
-start. What that batch reads follows from the mode and from its end, whenever Spark asks. Where it
-follows from what has not expired, too, the end says where the batch began. Spark below 4.2 asks for
-the newest offset without saying how far it has read, so there the end cannot say so.
+Invariant: a batch that is run again reads the same. An offset is the last snapshot that was read,
+with its nonce. The start of the first batch is a constant, because Spark does not write a start
+into the checkpoint. What that batch reads follows from the mode and from its end offset, whenever
+Spark asks. It may also depend on which snapshots have expired. So from Spark 4.2 on, the end offset
+says where the first batch began. Earlier versions ask for the newest offset without saying how far
+they have read, so there the end offset cannot say it.
 """
 
 from bisect import bisect_left
@@ -68,7 +69,8 @@ class Offset(_OffsetWithoutRows, total=False):
         snapshot: the id of the last snapshot that was read.
         nonce: the nonce of this snapshot. It is empty if the table had no snapshot.
         rows: the number of rows of the table in this snapshot.
-        first: of the first batch of a stream: where it began, the two values of a `_Begin`.
+        first: only in the end offset of a stream's first batch: where the batch began, as the two
+            values of a `_Begin`.
     """
 
     rows: int
@@ -131,9 +133,9 @@ class _StreamOptions:
 
     @classmethod
     def of(cls, table: Table, at: PointInTime, *, has_keys: bool) -> "_StreamOptions":
-        """The options of this table. `at` is the point in time that the options of the read name,
-        and `has_keys` says whether rows of one key are merged. Raises `InvalidOption`, and
-        `UnsupportedFeature` for tables whose changes cannot be told.
+        """The options of a stream read of this table. `at` is the point in time that the options of
+        the read name, and `has_keys` says whether rows of one key are merged. Raises
+        `InvalidOption`, and `UnsupportedFeature` for tables whose changes cannot be told.
         """
         mode = table.options.value(MODE)
         consumer = table.options.value(_CONSUMER)
@@ -158,7 +160,7 @@ class _StreamOptions:
 
 def _check_start(table: Table, mode: str, needed: str | None, points: list[str]) -> None:
     """Raises `InvalidOption` if the options name another start than the mode needs. `needed` is the
-    name of the option that it needs, and `points` are those that are set.
+    name of the option that the mode needs, and `points` has the names of the options that are set.
     """
     if points != ([] if needed is None else [needed]):
         expected = needed or "neither snapshot, tag nor time"
@@ -211,8 +213,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._scan = replace(reader.scan, where=None)
         self._table = self._scan.table
         self._store = SnapshotStore(self._table.storage)
-        # The types in which Spark expects the rows, with the column of kinds if it is wanted; then
-        # the types of the table's columns alone.
+        # First the types in which Spark expects the rows, with the column of kinds if it is wanted.
+        # Then the types of the table's columns alone.
         self._arrow = arrow_of(schema)
         self._arrow_of_columns = reader.arrow
         # The newest snapshot that is read, once Spark has asked the stream to end.
@@ -221,7 +223,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._stream = _StreamOptions.of(self._table, self._options.at, has_keys=has_keys)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks do not need the store, and what it remembers grows.
+        # Tasks do not need the store, and its memory of snapshots grows.
         return {**self.__dict__, "_store": None}
 
     def initialOffset(self) -> Offset:
@@ -229,8 +231,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return _BEFORE
 
     def latestOffset(self, start: Offset = _BEFORE, limit: Any = None) -> Offset:
-        """The newest snapshot, or an earlier one by the limit (streaming-reads.md §6). Spark below
-        4.2 passes no limit.
+        """The offset of the newest snapshot, or of an earlier one if the limit requires that
+        (streaming-reads.md §6). Before version 4.2, Spark passes no limit.
         """
         snapshot = self._store.latest()
         newest_id = 0 if snapshot is None else snapshot.id
@@ -258,7 +260,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return start if is_at_end else offset
 
     def getDefaultReadLimit(self) -> Any:
-        """The most snapshots of a batch. Spark has a limit on files only, which stands for it."""
+        """The most snapshots of a batch, as Spark's limit on files. Spark has no limit on
+        snapshots.
+        """
         return limits.ReadMaxFiles(self._stream.most_snapshots)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -267,7 +271,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._newest_allowed = 0 if newest is None else newest.id
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[ds.InputPartition]:
-        """The splits of the rows after one offset, up to another (streaming-reads.md §3)."""
+        """The splits of the rows after `start`, up to and including `end` (streaming-reads.md §3).
+        Raises `TableRolledBack`, `HistoryUnknown`, and `NotFound` if a snapshot has expired unread.
+        """
         last = end["snapshot"]
         begin = _Begin(last, None) if start == end else self._begin(last, start)
         if start == _BEFORE and "first" in end:
@@ -290,8 +296,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return [ds.InputPartition((CommitMessage.VERSION, *split)) for split in splits]
 
     def _all_rows(self, snapshot_id: int) -> Scan:
-        """A scan of all rows of a snapshot. Files without a changelog yet are left out: a later
-        batch reads their rows as changes.
+        """A scan of all rows of a snapshot. Files whose changelog is not written yet are left out,
+        because a later batch reads their rows as changes.
         """
         table = self._table
         lowest = 0
@@ -312,7 +318,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
 
     def _changes(self, after: int, last: int) -> Scan:
         """A scan of the changes of the snapshots after `after`, up to and including `last`: the
-        files of their changelogs if the table has these, else the files that they added.
+        files of their changelogs if the table has a changelog producer, else the files that they
+        added.
         """
         table = self._table
         specs = None
@@ -374,11 +381,12 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             write_consumer(self._table.storage, self._stream.consumer, end["snapshot"] + 1)
 
     def _is_lost(self, offset: Offset) -> bool:
-        """Whether the snapshot of an offset is no part of the table (streaming-reads.md §5).
+        """Whether the snapshot of an offset is not part of the table's history (streaming-reads.md
+        §5).
 
-        If the snapshot is gone, a rollback of this package left a note of it. After a rollback by
-        another engine, the next snapshot was built on other rows. Raises `HistoryUnknown` if
-        records contradict each other.
+        If its file is gone, a rollback by this package has left a note of it. A rollback by another
+        engine leaves no note, but shows if the next snapshot was built on another number of rows.
+        Raises `HistoryUnknown` if records contradict each other.
         """
         if not offset["nonce"]:
             return False
@@ -403,8 +411,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return offset.get("rows", rows) != rows
 
     def _begin(self, newest: int, start: Offset) -> _Begin:
-        """Where a batch begins (streaming-reads.md §2). `newest` is the id of the newest snapshot,
-        0 if there is none.
+        """Where a batch begins that follows the offset `start` (streaming-reads.md §2). `newest` is
+        the id of the newest snapshot; 0 if there is none.
         """
         if start != _BEFORE:
             return _Begin(start["snapshot"], None)
@@ -423,9 +431,10 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return _Begin(first, first)
 
     def _newest_before(self, millis: int, newest: int) -> int:
-        """The id of the newest snapshot that is older than a time in epoch milliseconds. If none is
-        left, the id before the oldest one that is left, and 0 if there is none. Changelogs that
-        outlive their snapshots count as snapshots, as in Paimon. Times ascend with the ids.
+        """The id of the newest snapshot that is older than a time in epoch milliseconds. If all
+        older ones are gone, it is the id before the oldest snapshot that is left; 0 if the table
+        has no snapshot. Changelogs that outlive their snapshots count as snapshots, as in Paimon.
+        Times ascend with the ids.
         """
         stores: dict[int, SnapshotStore | ChangelogStore] = {}
         if changelog_outlives(self._table.options):
@@ -439,8 +448,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return ids[0] - 1 if ids else 0
 
     def _snapshots(self, after: int, last: int) -> list[Snapshot]:
-        """The snapshots after one up to another. Raises `NotFound` if one is missing
-        (streaming-reads.md §5).
+        """The snapshots after `after`, up to and including `last`, the oldest first. Raises
+        `NotFound` if one is missing (streaming-reads.md §5).
         """
         window = self._store.window(after, last)
         first = window.snapshots[0].id if window.snapshots else last + 1

@@ -19,7 +19,7 @@ class Plan:
         task: writes the rows of a task.
         columns: the names of the table's columns, each with the name of the rows' column, or None
             if the rows lack it.
-        user: the commit user. In the commit user, `{}` stands for the query id.
+        user: the commit user, in which `{}` stands for the query id.
         recent: the newest batch of each stream among the last snapshots, by commit user and query
             id.
         for_commit: what the commit needs of the plan, encoded by the driver.
@@ -51,7 +51,7 @@ class TaskAnswer(WriterCommitMessage):  # type: ignore[misc]
     Attributes:
         result: an encoded `TaskResult` or `TaskFailure`. None if the batch is in the table already,
             so that no file was written.
-        for_commit: that of the plan.
+        for_commit: the plan's `for_commit`.
         query_id: in a stream, Spark's id of the query.
         run_id: in a stream, Spark's id of this run of the query.
         checkpoints: in a stream, the session's folder of checkpoints, if it has one.

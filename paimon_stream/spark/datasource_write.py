@@ -1,18 +1,18 @@
 """Writes rows by `format("paimon_stream")`: the writers, and what each task does. `datasource.py`
 draws the processes.
 
-Spark asks for a writer in a process on the driver and pickles it for the tasks. When it is pickled,
-the writer makes the plan that the tasks need, and carries it with it. Spark commits in another
-process. For a stream, it makes a new writer for that. Both steps are in datasource_commit.py, which
-no worker loads.
+Spark asks for a writer in a process on the driver and pickles it for the tasks. When the writer is
+pickled, it makes the plan that the tasks need, and the pickle contains the plan. Spark commits in
+another process. There it makes a new writer for each batch of a stream. The plan and the commit are
+in datasource_commit.py, which no worker loads.
 
 The plan is made before the judgement, so it may be wrong: its first number may be too low, or the
-batch may have come into the table since. The judgement detects that. If others have used the plan's
+batch may have been committed since. The judgement detects both. If others have used the plan's
 numbers, that is a `SequenceConflict`.
 
 Rows of a table with a primary key are not shuffled. Task p numbers its rows from the plan's first
 number plus p · 2^26 (`NUMBERS` in tasks.py). So the files of a batch may overlap in keys, but not
-in numbers, and among rows of a key the later one of the DataFrame wins.
+in numbers, and among rows of a key the later row of the DataFrame wins.
 """
 
 import sys
@@ -35,7 +35,7 @@ from paimon_stream.spark.tasks import begin_task
 from paimon_stream.write.task import encode_result
 
 _IDS: Final = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
-"""Local properties of Spark that name query, run and batch of a task."""
+"""Local properties of Spark that name the query, the run and the batch of a task."""
 
 _CHECKPOINTS: Final = "spark.sql.streaming.checkpointLocation"
 """The session's folder of checkpoints. Spark's SQL passes it to tasks, like its other settings."""
@@ -45,7 +45,9 @@ _PLANS: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class _RowWriter:
-    """A writer as it is planned, and as it runs in tasks. `options` are as Spark passes them."""
+    """The part of a writer that makes the plan and runs in tasks. `options` are as Spark passes
+    them.
+    """
 
     is_stream = False
 
@@ -55,7 +57,8 @@ class _RowWriter:
         self._plan: Plan | None = None
         _driver().settings_of(**self._arguments)  # raises for wrong options, before the tasks
         if _PLANS in sys.modules:
-            # Here Spark shows all lines of an error. Where it pickles a writer, it shows only one.
+            # In this process Spark shows all lines of an error. Where it pickles a writer, it shows
+            # only one.
             self._planned()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -68,9 +71,8 @@ class _RowWriter:
         return self._plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of one task. A failure that Spark need not try again is an answer, too,
-        so that `commit` removes what the other tasks have written. Raises `Unavailable`,
-        `IdentityUnknown`.
+        """Writes the rows of one task. A failure that Spark need not retry is an answer, too, so
+        that `commit` removes the files of the other tasks. Raises `Unavailable`, `IdentityUnknown`.
         """
         context = begin_task()
         plan = self._planned()
@@ -87,7 +89,7 @@ class _RowWriter:
             answer = TaskAnswer(None, plan.for_commit, query_id, run_id, checkpoints)
             user = plan.user.replace("{}", query_id)
             if plan.recent.get((user, query_id)) == int(batch):
-                for _ in iterator:  # state stores have to see their rows
+                for _ in iterator:  # state stores must see the rows
                     pass
                 return answer
             task = replace(task, spec=replace(task.spec, user=user))
@@ -95,8 +97,8 @@ class _RowWriter:
         return replace(answer, result=encode_result(result))
 
     def abort(self, messages: Sequence[TaskAnswer | None], *batch: int) -> None:
-        """Removes the files of a write that was never committed. For a stream, Spark also gives the
-        id of the `batch`, which is not needed.
+        """Removes the files of a write that was never committed. For a stream, Spark also passes
+        the id of the batch, which is not needed.
         """
         _driver().abort(messages, **self._arguments)
 
@@ -114,8 +116,8 @@ class TableWriter(_RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
 
 
 class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc]
-    """Appends each batch of a query, or replaces the table by it. For Spark 4.0, only a
-    `DataSourceArrowWriter` takes Arrow.
+    """Appends each batch of a query, or replaces the table by it. Spark 4.0 passes Arrow batches
+    only to a `DataSourceArrowWriter`.
     """
 
     is_stream = True

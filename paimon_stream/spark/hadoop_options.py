@@ -1,5 +1,5 @@
-"""Reads from Spark's configuration where its object stores are, and by which credentials. In the
-driver, that is the Hadoop configuration by which Spark itself reads and writes:
+"""Reads from Spark's configuration where its object stores are, and which credentials open them. In
+the driver, that is the Hadoop configuration with which Spark itself reads and writes:
 `spark.hadoop.fs.s3a.*`, and what was set for the session, without Hadoop's defaults. On Spark
 Connect, which has no JVM in reach, these are the session's settings.
 """
@@ -52,8 +52,8 @@ def _of_jvm(session: Any) -> Mapping[str, str]:
     configuration = session._jsparkSession.sessionState().newHadoopConf()
     jvm = session._jvm
     writer = jvm.java.io.StringWriter()
-    # This lists all names and where they come from in one call. It hides secrets, so values are
-    # asked for one by one.
+    # This call lists all names and where they come from. It hides secrets, so each value is asked
+    # for by its name.
     jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(configuration, writer)
     properties = json.loads(str(writer.toString()))["properties"]
     names = [

@@ -1,6 +1,6 @@
-"""Finds the streaming query of a batch. From the query follow the commit user that writes the
-batch, and whether the query keeps state (exactly-once.md §1; semantics.md R1.1). Spark passes only
-the batch id to a `foreachBatch` function. So the query is found by the context of the call: local
+"""Finds the streaming query of a batch. The query determines the commit user that writes the batch,
+and shows whether state is kept (exactly-once.md §1; semantics.md R1.1). Spark passes only the rows
+and the batch id to a `foreachBatch` function. So the query is found by other means: local
 properties of the thread, Spark's table of running queries, and the checkpoint's `metadata`. What
 cannot be found is None; it is never guessed.
 """
@@ -32,15 +32,17 @@ _STATEFUL: Final = (
     "org.apache.spark.sql.execution.streaming.StatefulOperator",
     "org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperator",
 )
-"""The class of all physical operators with state: in Spark 3.5 and 4.0, and in later versions."""
+"""The class of all physical operators with state: first its name in Spark 3.5 and 4.0, then its
+name in later versions.
+"""
 
 _HOLDERS: Final = {
     "AdaptiveSparkPlan": "inputPlan",
     "ReusedExchange": "child",
     "QueryStage": "plan",
 }
-"""Operators that hold another one, not as a child: how their names end, and the method that returns
-it.
+"""Operators that hold another operator which is not a child: the ends of their names, each with the
+method that returns the operator that is held.
 """
 
 
@@ -64,7 +66,7 @@ class ObservedQuery:
 
 
 def is_connect(frame: DataFrame) -> bool:
-    """Whether the DataFrame is from Spark Connect, so there is no JVM in reach."""
+    """Whether the DataFrame is from Spark Connect, where no JVM is in reach."""
     return not hasattr(frame, "_jdf")
 
 
@@ -80,8 +82,8 @@ def observe_query(
     Args:
         frame: the rows of the batch.
         checkpoint: the location that the user gives for the query's checkpoint.
-        last: the result for an earlier batch with the same `checkpoint`. It stays true during a
-            run, so it saves a dozen calls to Spark.
+        last: the result for an earlier batch with the same `checkpoint`. The result stays true
+            during a run. Using it again saves a dozen calls to Spark.
         opened: opens the checkpoint at a location.
 
     Raises:
@@ -115,8 +117,8 @@ def check_checkpoint(checkpoint: Checkpoint | None, query_id: str | None) -> Non
 
 
 def _is_of_run(frame: DataFrame, query: ObservedQuery) -> bool:
-    """Whether the batch is known to be of the same run. False, too, if that is not known, because
-    the user's job group hides the run id.
+    """Whether the batch is known to be of the same run. False, too, if the run is not known,
+    because a job group of the user hides the run id.
     """
     if is_connect(frame) or query.output_mode is None:
         return False
@@ -126,9 +128,9 @@ def _is_of_run(frame: DataFrame, query: ObservedQuery) -> bool:
 
 
 def _observed_on_connect(frame: DataFrame, checkpoint: Checkpoint | None) -> ObservedQuery:
-    """The query, from the checkpoint's metadata or from the only running query. From Spark 4.3 on
+    """The query, from the checkpoint's metadata or from the only running query. From Spark 4.3 on,
     the running query is not found, because the batch's session is a clone without queries. On
-    Connect, each run of a batch function has its own process.
+    Connect, each run of a query calls its batch function in a process of its own.
     """
     query_id = None if checkpoint is None else checkpoint.query_id()
     try:
@@ -148,8 +150,8 @@ def _observed_on_connect(frame: DataFrame, checkpoint: Checkpoint | None) -> Obs
 
 @functools.cache
 def _run_of_this_process() -> str:
-    """One run id for all sinks of this process: two sinks in one batch function must know that they
-    share a run.
+    """One run id for all sinks of this process, because two sinks in one batch function must know
+    that they share a run.
     """
     return f"process-{system().ids.uuid()}"
 
@@ -183,8 +185,8 @@ def _observed_on_classic(
 
 
 def execution_of(frame: DataFrame, query_id: str) -> Any:
-    """Spark's own object for the running query, from the table that all sessions share: their clone
-    lists none.
+    """Spark's own object for the running query, from the table that all sessions share. The session
+    of a batch is a clone, which lists no queries.
     """
     session: Any = frame.sparkSession
     key = session.sparkContext._jvm.java.util.UUID.fromString(query_id)
@@ -223,8 +225,8 @@ def commit_user(
 def keeps_state(frame: DataFrame, query: ObservedQuery) -> bool | None:
     """Whether the query has state stores, which must then see every batch exactly once; None if
     that is not known. It has state stores if its plan has an operator with state, or its checkpoint
-    has a folder of states. This is asked once in a run, and when a batch is skipped, because
-    walking a plan takes calls to Spark for each operator.
+    has a folder of states. Callers ask this only once in a run, and when a batch is skipped,
+    because walking a plan takes calls to Spark for each operator.
     """
     in_plan = _plans_state(frame, query)
     in_checkpoint = None if query.checkpoint is None else query.checkpoint.has_state()
@@ -270,8 +272,8 @@ def _has_state(frame: DataFrame, plan: Any) -> bool:
 
 
 def _stateful_operator(session: Any, loader: Any) -> Any:
-    """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if it has none of the
-    known names.
+    """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if the class has neither
+    of the known names.
     """
     earlier, later = _STATEFUL
     try:

@@ -20,9 +20,9 @@ _PLACE_BITS: Final = 2**33 - 1
 
 @dataclass(slots=True)
 class LimitExpressions:
-    """Spark's expressions for the limits used so far. Spark takes half the time for an expression
-    that exists already. `partitions` is the number of partitions of the newest batch that the
-    driver wrote.
+    """Spark's expressions for the limits used so far. They are kept, because Spark takes half the
+    time for an expression that exists already. `partitions` is the number of partitions that a
+    batch last had.
     """
 
     partitions: int = 1
@@ -33,13 +33,15 @@ class LimitExpressions:
     def within_share(
         self, frame: DataFrame, share: Share, schema: TableSchema, operation: str | None
     ) -> Any:
-        """The rows of the frame that are in the share of each partition."""
+        """The rows of the frame that are in the shares of their partitions, each with one more row,
+        and with NULL in place of rows that are too wide.
+        """
         shortened = frame.where(self.places(share))
         rows = self.narrow_rows(share, schema, operation)
         return shortened if rows is None else shortened.select(rows)
 
     def places(self, share: Share) -> Column:
-        """Whether a row is in the share, or is the first row after it."""
+        """Whether a row is in the share of its partition, or is the first row after it."""
         if share.rows not in self._places:
             self._places[share.rows] = _place() <= share.rows
         return self._places[share.rows]
@@ -47,9 +49,9 @@ class LimitExpressions:
     def narrow_rows(
         self, share: Share, schema: TableSchema, operation: str | None
     ) -> Column | None:
-        """The row as a struct, which is NULL if the row is too wide. None if no row of the table
-        can be too wide. `operation` names the text column that says what a row does. That column is
-        added to the table's columns.
+        """The row as a struct, which is NULL if the row is too wide. The result is None if no row
+        of the table can be too wide. `operation` names the text column that says what a row does.
+        That column is added to the table's columns.
         """
         fixed = fixed_row_bytes(schema)
         if (
@@ -67,8 +69,8 @@ class LimitExpressions:
     def guarded(
         self, frame: DataFrame, most_bytes: int, schema: TableSchema, operation: str | None
     ) -> DataFrame:
-        """The frame, with a column that says which rows have more bytes (`map_arrow.guarded`).
-        `operation` is as for `narrow_rows`.
+        """The frame, with a column that says which rows have more than `most_bytes`
+        (`map_arrow.guarded`). `operation` is as for `narrow_rows`.
         """
         key = (most_bytes, schema.id, operation)
         if key not in self._guarded:
@@ -77,7 +79,7 @@ class LimitExpressions:
 
 
 def _fields(schema: TableSchema, operation: str | None) -> list[DataField]:
-    """The columns of the table's rows, with the one that says what a row does, if there is one."""
+    """The columns of the table, followed by the column that says what a row does, if there is one."""
     fields = [*schema.fields]
     if operation is not None:
         fields.append(DataField(id=-1, name=operation, type=_TEXT))

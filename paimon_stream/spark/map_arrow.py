@@ -1,6 +1,6 @@
 """`DataFrame.mapInArrow` for columns with any names, and Arrow batches whose size fits into the
-JVM. The size of a row as Arrow has a part that the column types fix. The rest is a Spark
-expression.
+JVM. One part of a row's size in Arrow follows from the column types alone. A Spark expression
+computes the rest.
 
 To keep its limit of bytes, Spark 4 asks each column for its size after each row. That takes a tenth
 to a third of the time to move rows to Python, and only the largest possible value switches it off
@@ -10,12 +10,12 @@ rows in a batch is limited instead. Rows whose width is not fixed are guarded th
 In a `foreachBatch` on classic Spark, the session is a clone that belongs to the stream. A batch
 write changes the user's own session and then restores it; on Spark 4 it does so only if rows are
 known to be narrow. On Connect nothing is changed, because the session may be the user's, with other
-work in it. Nor is anything changed where the user has set one of these values. The values hold for
-the whole action. So if Python functions of the user make the rows in it, the size of the sink's
-rows says nothing of theirs, and batches stay as small as for rows of unknown width.
+work in it. If the user has set one of these values, nothing is changed either. The values hold for
+the whole action. So if Python functions of the user make the rows, the size of the sink's rows says
+nothing about the rows of these functions. Batches then stay as small as for rows of unknown width.
 
 Threads of one program may write to several tables in one session at once. Then each of them gets
-the smallest size of all, because Spark reads the values at some time while the action runs.
+the smallest size of all, because Spark reads the values at an unknown time while the action runs.
 """
 
 import logging
@@ -47,13 +47,14 @@ _RECORDS: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _SPARK_LIMITS_BYTES: Final = int(pyspark.__version__.split(".", 1)[0]) >= 4
 _LOCK: Final = Lock()
 _SIZES: Final[dict[Any, list[ArrowBatches]]] = {}
-"""The sizes for the actions that run now, by the JVM's session. `_LOCK` guards it, and the values
-in the sessions.
+"""The sizes for the actions that run now, by the JVM's session. `_LOCK` guards this mapping, and
+the values in the sessions.
 """
 
 _MOST_GUARDED: Final = 16
-"""The most values of a row that the guard adds up. With 20 texts it still saves more than it costs,
-with 32 it takes half as much again as batches of 128 rows without it.
+"""The most values of a row that the guard adds up. With 20 texts, the guard still saves more than
+it costs. With 32 texts, a write takes half as much time again as with batches of 128 rows and no
+guard.
 """
 
 _ROW: Final = "row"
@@ -78,7 +79,7 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
 @contextmanager
 def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
     """A context in which Spark makes Arrow batches of at most that size for one action, if the sink
-    may choose it. The module's text says what that costs, and whose session is changed.
+    may choose it. The module's docstring says what that costs, and whose session is changed.
     """
     if not may_choose(frame):
         yield
@@ -108,15 +109,16 @@ def may_choose(frame: DataFrame) -> bool:
         return False
     with _LOCK:
         if _SIZES.get(_session_of(frame)):
-            return True  # the values are the sink's own, for another thread
+            return True  # the values are ours, set for another thread
         conf = frame.sparkSession.conf
         keys = (_RECORDS, _BYTES) if _SPARK_LIMITS_BYTES else (_RECORDS,)
         return all(conf.get(key, None) is None for key in keys)
 
 
 def runs_python(frame: DataFrame) -> bool:
-    """Whether Spark runs Python functions of the user to make these rows, or that cannot be known.
-    Arrow batches for them have the same size as those for the sink, and their rows may be wider.
+    """Whether Spark runs Python functions of the user to make these rows; True, too, if that cannot
+    be known. These functions get Arrow batches of the same size as the sink, and their rows may be
+    wider.
     """
     if is_connect(frame):
         return True
@@ -128,7 +130,7 @@ def runs_python(frame: DataFrame) -> bool:
             return True
         if not plan.containsPattern(patterns.GENERATOR()):
             return False
-        # Only the optimized plan tells table functions in Python from others.
+        # Only the optimized plan distinguishes table functions in Python from others.
         optimized = frame._jdf.queryExecution().optimizedPlan()
         return bool(optimized.containsPattern(patterns.EVAL_PYTHON_UDTF()))
     except NOT_AS_KNOWN:
@@ -137,13 +139,13 @@ def runs_python(frame: DataFrame) -> bool:
 
 
 def _session_of(frame: DataFrame) -> Any:
-    """The JVM's session. Python may have several objects for it; these are equal."""
+    """The JVM's session. Python may have several objects for it, which are equal."""
     return frame.sparkSession._jsparkSession
 
 
 def _limits(sizes: Sequence[ArrowBatches]) -> dict[str, str]:
-    """The values for actions of all these sizes at once. Without some value, Spark's default holds,
-    which limits bytes on Spark 4.
+    """The values for actions of all these sizes at once. For a value that is left out, Spark's
+    default holds. The default limits bytes on Spark 4.
     """
     without_limit = [size for size in sizes if not (_SPARK_LIMITS_BYTES and size.bytes_limited)]
     if not without_limit:
@@ -155,8 +157,8 @@ def _limits(sizes: Sequence[ArrowBatches]) -> dict[str, str]:
 
 
 def _change(frame: DataFrame, before: dict[str, str], after: dict[str, str]) -> None:
-    """Changes the values in the session. The limit of bytes is back before more rows are allowed,
-    and goes after their number is set.
+    """Changes the values in the session. The limit of bytes is restored before more rows are
+    allowed. It is removed only after the number of rows is limited.
     """
     conf = frame.sparkSession.conf
     for key in reversed(before):
@@ -176,9 +178,10 @@ def narrow_row(fields: Sequence[DataField], most: int | Column) -> Column:
 
 
 def may_guard(schema: TableSchema) -> bool:
-    """Whether rows of the table may be guarded (`guarded`). To add up the elements of arrays and maps
-    costs more than Spark's own limit of bytes, unless all of them have the same size. And the cost
-    of each value grows with the number of values whose size differs (docs/performance.md).
+    """Whether rows of the table may be guarded (`guarded`). Adding up the elements of arrays and
+    maps costs more than Spark's own limit of bytes, unless all elements have the same size. The
+    cost of each value also grows with the number of values whose size differs
+    (docs/performance.md).
     """
     if any(_adds_up_elements(field.type) for field in schema.fields):
         return False
@@ -186,7 +189,7 @@ def may_guard(schema: TableSchema) -> bool:
 
 
 def _varying_values(type_: DataType) -> int:
-    """How many values that differ in size a value of the type has; an array or a map counts as
+    """The number of values of variable size in a value of the type; an array or a map counts as
     one.
     """
     if type_.root is TypeRoot.ROW:
@@ -195,10 +198,10 @@ def _varying_values(type_: DataType) -> int:
 
 
 def guarded(fields: Sequence[DataField], most: int) -> list[Column]:
-    """These columns without what is too wide for an Arrow batch: of a row of more than `most`
-    bytes, the columns whose values differ in size are NULL. One more column, the last one, says
-    whether a row is too wide (`tasks.unguarded`). Structs as of `narrow_row` would cost
-    more, because Spark makes an object of each value in them (docs/performance.md).
+    """These columns without values that are too wide for an Arrow batch: in a row of more than
+    `most` bytes, the columns whose values differ in size are NULL. One more column, the last one,
+    says whether a row is too wide (`tasks.unguarded`). A struct, as `narrow_row` makes it, would
+    cost more, because Spark makes an object of each value in it (docs/performance.md).
     """
     is_wide = row_bytes(fields) > most
     columns = []
@@ -251,7 +254,7 @@ def _fixed(type_: DataType) -> int:
 
 
 def _width(type_: DataType) -> int | None:
-    """The bytes that Arrow takes for each value; None if that depends on the value."""
+    """The bytes that Arrow takes for each value; None if they depend on the value."""
     return fixed_width(arrow_type(type_))
 
 

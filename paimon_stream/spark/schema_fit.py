@@ -22,8 +22,8 @@ from paimon_stream.table.schema_change import Mode, fixed_columns, merge_columns
 from paimon_stream.table.table import Merge, Table, check_grown
 
 Evolve = Callable[[Merge], Table]
-"""Publishes the schema that the merge makes of the table's newest schema. Returns the table with
-it.
+"""Publishes the schema that the merge makes from the table's newest schema. Returns the table with
+the new schema.
 """
 
 
@@ -31,7 +31,7 @@ def fit_rows(
     frame: DataFrame, table: Table, evolve: Evolve, runtime: Runtime | None = None
 ) -> tuple[Table, DataFrame]:
     """Extends the table's schema by the DataFrame's new columns and types, if
-    `paimon-stream.merge-schema` says so, and fits the rows to it.
+    `paimon-stream.merge-schema` says so, and fits the rows to the schema.
 
     Args:
         frame: the rows.
@@ -41,8 +41,9 @@ def fit_rows(
         runtime: gives the time of a new schema.
 
     Returns:
-        The table with the schema for these rows. The rows, lazily, in exactly the table's columns,
-        followed, if there is one, by the column that says what each row does, as text.
+        The table with the schema for these rows, and the rows, lazily. The rows have exactly the
+            table's columns, followed, if there is one, by the column that says what each row does,
+            as text.
 
     Raises:
         IncompatibleSchema: the rows do not fit.
@@ -55,7 +56,7 @@ def fit_rows(
     if merge is not None:
         table = evolve(merge)
     alignment = _aligned(rest.schema, table, table.schema, case_sensitive=case_sensitive)
-    # The column of operations comes from the frame that still has it.
+    # The column of operations is taken from `frame`, because `rest` lacks it.
     return table, project(frame, alignment, *operation)
 
 
@@ -162,7 +163,7 @@ def _members(
     fold: Fold,
 ) -> tuple[DataField, ...]:
     """The DataFrame's columns, or the members of a struct, as Paimon's. Names have the table's
-    spelling, and each has the table's type if its values fit into that type unchanged.
+    spelling. Each column has the table's type if its values fit into that type unchanged.
     """
     known_by_name = {fold(field.name): field for field in known}
     members = []
@@ -182,7 +183,7 @@ def _members(
 
 def _relaxed(type_: DataType) -> DataType:
     """The type of a new column. All its parts are nullable, because other rows may have NULLs. Only
-    the keys of MAPs are not: no MAP has a NULL among them.
+    the keys of a MAP are not nullable, because no key of a MAP is NULL.
     """
     key = None if type_.key is None else _relaxed(type_.key).with_nullable(False)
     element = None if type_.element is None else _relaxed(type_.element)
@@ -193,7 +194,8 @@ def _relaxed(type_: DataType) -> DataType:
 def _changed(
     source: st.DataType, old: DataType, column: str, fold: Fold, *, widen: bool
 ) -> DataType:
-    """The type that the rows require in place of the table's: the same one if the values fit.
+    """The type that the rows require in place of the table's type. It is the table's type if the
+    values fit.
 
     Args:
         source: the type of the rows.

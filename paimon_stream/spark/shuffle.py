@@ -1,4 +1,5 @@
-"""Moves rows so that each bucket is in one task, if that is needed (write_plan.py; spark.md §3).
+"""Moves rows so that the rows of each bucket are in one task, if that is needed (write_plan.py;
+spark.md §3).
 
 Invariant: within a key, the rows keep the order of the DataFrame, because that order decides which
 row is the newest. Rows that Spark sorts get a column with their place before the shuffle, which is
@@ -117,10 +118,10 @@ def assigners(frame: DataFrame, table: Table) -> int:
 
 
 def gather_packets(frame: DataFrame, spec: WriteSpec, *, guarded: bool = False) -> DataFrame:
-    """The rows as shuffle packets (write/shuffle_packets.py): few of them instead of many rows. All
-    rows of a (partition, bucket), or with dynamic buckets of the keys of one assigner, are in one
-    partition, in their original order. They are not sorted by key, so the task that writes them
-    sorts them in its own memory. `guarded` is as for `WriteTask`.
+    """The rows as shuffle packets (write/shuffle_packets.py), so that Spark moves few records
+    instead of many. All rows of a (partition, bucket), or with dynamic buckets of the keys of one
+    assigner, are in one partition, in their original order. They are not sorted by key, so the task
+    that writes them sorts them in its own memory. `guarded` is as for `WriteTask`.
     """
     if spec.is_dynamic:
         fixed = {
@@ -140,11 +141,11 @@ def gather_packets(frame: DataFrame, spec: WriteSpec, *, guarded: bool = False) 
 
 
 def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
-    """The number of tasks that are worth their start."""
+    """The most tasks that are worth the cost of their start."""
     buckets: int = table.options.value(opt.BUCKET)
     most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
     if table.schema.partition_keys and not is_connect(frame):
-        # More tasks only cost their start. The number of partitions in the rows is not known.
+        # More tasks would only cost their start. The number of partitions with rows is not known.
         cores = int(frame.sparkSession.sparkContext.defaultParallelism)
         return min(most, max(buckets, _TASKS_PER_CORE * cores))
     return most if table.schema.partition_keys else min(buckets, most)
@@ -181,7 +182,7 @@ def _placed(frame: DataFrame, table: Table) -> DataFrame:
 
 @cache
 def _keys_of_tasks(count: int) -> tuple[int, ...]:
-    """For each of `count` partitions, an integer that Spark's hash partitioning puts there."""
+    """For each of `count` partitions, an integer that Spark's hash partitioning puts into it."""
     key_of: dict[int, int] = {}
     key = 0
     while len(key_of) < count:
@@ -217,9 +218,10 @@ def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str
         function: the table's `bucket-function.type`.
 
     Returns:
-        None if there is no such expression. There is one for keys of BOOLEAN, TINYINT, SMALLINT,
-        INT, BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod`
-        (others: `write/routing.py`).
+        The expression; None if there is none. There is an expression for keys of BOOLEAN, TINYINT,
+            SMALLINT,
+        INT, BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod`.
+            `write/routing.py` computes the buckets of all other keys.
     """
     if (
         function == "mod"

@@ -1,5 +1,5 @@
-"""`PaimonSink`, the function that users pass to `foreachBatch`. Spark is imported only when one is
-made.
+"""`PaimonSink`, the function that users pass to `foreachBatch`. Spark is imported only when a sink
+is created.
 """
 
 import os
@@ -34,27 +34,32 @@ class PaimonSink:
         location: the table's folder, `<warehouse>/<db>.db/<table>`. With a `catalog` it is the
             table's name, `"db.t"`.
         branch: the branch to write to. A location that ends in `$branch_<name>` means the same.
-        commit_user: the commit user of the stream. It must belong to this stream alone. If it is
-            left out, it is made of Spark's query id, which identifies the query, and of `name`.
-        name: tells sinks apart. It is needed if one query writes the same table twice.
+        commit_user: the commit user of the stream. It must belong to this stream alone. By default
+            it is `paimon-stream_<query id>`, with Spark's id of the query, followed by `_<name>` if
+            there is a `name`. The option `commit.user-prefix` of this sink replaces
+            `paimon-stream`.
+        name: distinguishes the sinks of one query. It is needed if a query writes the same table
+            twice.
         options: override the table's options for this sink, and include the sink's own,
             `paimon-stream.*`.
         storage_options: options of the storage, such as credentials.
         mode: the query's output mode. `append` adds the rows of each batch. `complete` replaces the
-            whole table with them, even if there are none. In a table with a primary key, `append`
-            and `update` mean that each row replaces the earlier row with its key, or is merged into
-            it. Within one batch, the order of the rows decides.
-        checkpoint: the query's `checkpointLocation`. Only Spark Connect needs it, where nothing
-            else identifies the query.
-        before_commit: is called with the tuple of `CommitMessage` before each commit, and can veto
-            it by raising an error.
-        on_commit: is called with the `CommitReport` after each batch. Its failures are logged.
-        observer: is told of the steps of each batch.
+            whole table with the rows of the batch, even if there are none. In a table with a
+            primary key, `append` and `update` mean that each row replaces the earlier row with its
+            key, or is merged into it. Within one batch, the order of the rows decides.
+        checkpoint: the query's `checkpointLocation`. It is needed on Spark Connect, where the query
+            may otherwise be unknown, and by `start`.
+        before_commit: is called with a tuple of `CommitMessage` before each commit. If it raises an
+            error, the batch fails with `CommitVetoed`.
+        on_commit: is called with the `CommitReport` after each batch. An error that it raises is
+            logged, and does not fail the batch.
+        observer: its methods are called at the steps of each batch.
         catalog: the options of a catalog, or its name in the Spark session.
 
     Raises:
-        MissingExtra: pyspark is not installed.
+        MissingExtra: pyspark, pandas or a library that the catalog needs is not installed.
         InvalidOption, UnsupportedFeature: an argument is wrong for every table.
+        StorageError: the catalog's database or server fails, or does not know the table.
 
     >>> sink = PaimonSink("/data/warehouse/shop.db/orders")  # doctest: +SKIP
     >>> writer = orders.writeStream.foreachBatch(sink)  # doctest: +SKIP
@@ -121,21 +126,22 @@ class PaimonSink:
         query_name: str | None = None,
     ) -> "StreamingQuery":
         """Starts a query that writes the streaming DataFrame with this sink, in the sink's output
-        mode. Errors in the table or columns are raised before the query starts.
+        mode. Errors in the table or the columns are raised before the query starts.
 
         Args:
             df: a streaming DataFrame.
-            checkpoint: the query's `checkpointLocation`, in place of the sink's.
+            checkpoint: the query's `checkpointLocation`; by default the sink's, or else a folder
+                with the query's name below `spark.sql.streaming.checkpointLocation`.
             trigger: the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
             query_name: the query's name in Spark.
 
         Raises:
-            StorageError, UnsupportedFeature, IncompatibleSchema, InvalidOption: as a batch would
-                raise them.
+            StorageError, FormatError, UnsupportedFeature, IncompatibleSchema, InvalidOption: as a
+                batch would raise them.
         """
         settings = self._settings
         arguments = opt.Arguments(shown_location(settings.location))
-        # The type is asked, because the property itself raises for a frame that is no stream.
+        # The type is asked, because the property raises an error for a frame that is not a stream.
         if not hasattr(type(df), "writeStream"):
             raise arguments.wrong("df", df, "a streaming DataFrame, from spark.readStream")
         arguments.text("query_name", query_name, optional=True)
@@ -159,24 +165,24 @@ class PaimonSink:
 
     @property
     def last_report(self) -> CommitReport | None:
-        """The newest report of the newest query. None before its first batch, and on Connect, as
-        for `metrics`.
+        """The report of the newest batch that did not fail. None before the first batch, and on
+        Spark Connect, where another process writes.
         """
         return self._runs.last_report
 
     @property
     def last_error(self) -> BaseException | None:
-        """The exception of the newest batch, if it failed, which the logger `paimon_stream` reports
-        at level ERROR. None after a success, before the first batch, and on Spark Connect, where
-        another process writes.
+        """The error of the newest batch, if that batch failed. The logger `paimon_stream` reports
+        it, too, at level ERROR. None after a success, before the first batch, and on Spark Connect,
+        where another process writes.
         """
         return self._runs.last_error
 
     def metrics(self) -> Mapping[str, float]:
         """The metrics of this sink's commits by name, over all its queries: those of Java Paimon,
-        such as `lastCommitDuration` (milliseconds) and `commitDuration.p95`, and our own, such as
-        `skippedBatches` (all: `paimon_stream.metrics.commits.METRICS`). Nothing is counted on Spark
-        Connect, because another process writes the batches.
+        such as `lastCommitDuration` (milliseconds) and `commitDuration.p95`, and ours, such as
+        `skippedBatches`. `paimon_stream.metrics.commits.METRICS` lists all names. Nothing is
+        counted on Spark Connect, because another process writes the batches.
         """
         return self._runs.metrics.values()
 

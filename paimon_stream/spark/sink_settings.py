@@ -23,13 +23,10 @@ _MODES: Final = ("append", "update", "complete")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """The arguments of a `PaimonSink`, which explains them.
-
-    Attributes:
-        location: the table's folder, with the branch.
-        token: distinguishes two sinks of one run. Copies of a sink keep it.
-        session: the Spark session that runs the query, once it is known. Its Hadoop configuration
-            completes the storage options.
+    """The arguments of a `PaimonSink`, whose docstring explains them. Attributes: location: the
+    table's folder, with the branch. token: distinguishes two sinks of one run. Copies of a sink
+    keep it. session: the Spark session that runs the query, once it is known. Its Hadoop
+    configuration completes the storage options.
     """
 
     location: str
@@ -84,7 +81,7 @@ class SinkSettings:
         return self.mode == "complete"
 
     def open_storage(self) -> Storage:
-        """The storage of the table's folder. Does not access it yet."""
+        """The storage of the table's folder. It is not accessed yet."""
         return open_storage(self.location, self._all_storage_options(), spark=self._hadoop)
 
     def open_checkpoint(self, location: str) -> Checkpoint:
@@ -111,8 +108,8 @@ class SinkSettings:
 
     @property
     def prefix(self) -> str | None:
-        """The sink's own `commit.user-prefix`. The table's is not used, because the writer's name
-        must not change when the table is altered.
+        """The `commit.user-prefix` that was set for the sink; None if it was not set. The table's
+        own is not used, because the commit user must not change when the table is altered.
         """
         options = opt.Options(self.options)
         if not options.is_set(opt.COMMIT_USER_PREFIX):

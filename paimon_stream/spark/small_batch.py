@@ -4,11 +4,11 @@ errors are those of `write_job`. The plan (write_plan.py) chooses these batches.
 
 The size of the next batch is not known before it is read, and it must not overload the driver. So
 each partition returns only a share: at most one row more than the whole batch may have, and rows of
-a limited size. With more partitions, each returns fewer rows. A row that is too wide comes as NULL.
-If the batch has no more rows than allowed and no row was too wide, then nothing is missing, and
-this action was the only one. Otherwise the rows are dropped before any of them is written, and the
-tasks write the batch from their own evaluation of Spark's plan. If the shares would be too small,
-the tasks write the batch.
+a limited size. With more partitions, each returns fewer rows. NULL stands for a row that is too
+wide. If the batch has no more rows than allowed and no row was too wide, then nothing is missing,
+and this action was the only one. Otherwise the rows are dropped before any of them is written, and
+the tasks write the batch from their own evaluation of Spark's plan. If the shares would be too
+small, the tasks write the batch.
 
 Invariant: the rows of a batch never come from two evaluations of Spark's plan. So the driver never
 writes the batches of a query that keeps state, because its operators must see a batch only once.
@@ -16,8 +16,9 @@ The same holds if it is not known whether a query keeps state, and on Spark Conn
 would go through the server's channel to its clients.
 
 A filter on the place of a row in its partition leaves out the rows beyond the share
-(docs/decisions/0004-small-batches-in-the-driver.md says why a filter). `spark.driver.maxResultSize`
-does not bound the rows, because Spark collects them into the driver's memory before it counts them.
+(docs/decisions/0004-small-batches-in-the-driver.md gives the reasons for a filter).
+`spark.driver.maxResultSize` does not bound the rows, because Spark collects them into the driver's
+memory before it counts them.
 """
 
 import ctypes
@@ -68,11 +69,12 @@ def write_small(
         table: the table.
         order: how they are written.
         limit_expressions: Spark's expressions that earlier batches of the run have used.
-        target: the table with the storage to write to, if that is another one.
+        target: the table with the storage to write to; None if it is the storage of `table`.
 
     Returns:
-        None if nothing is written: the batch is larger than the plan allows, or this Spark does not
-        report partitions or cannot return Arrow. In these cases the plan has learnt that.
+        As `run_write_job`; None if nothing is written, because the batch is larger than the plan
+            allows, or because this Spark does not report partitions or cannot return Arrow. The
+            plan then learns that the driver has refused the batch.
     """
     check_shuffle(table)
     rows = _collected(frame, table, order, limit_expressions)
@@ -97,8 +99,8 @@ def write_small(
 def _collected(
     frame: DataFrame, table: Table, order: WriteOrder, limit_expressions: LimitExpressions
 ) -> Sequence[pa.RecordBatch] | None:
-    """All rows, in the order of Spark's partitions; None if they are more than allowed or cannot be
-    collected.
+    """All rows, in the order of Spark's partitions; None if there are more than the plan allows, if
+    a row is too wide, or if the rows cannot be collected.
     """
     if table.schema.primary_keys:
         frame = with_key_defaults(frame, table)
@@ -126,11 +128,12 @@ def _collected(
 
 
 def _as_arrow(frame: Any) -> Sequence[pa.RecordBatch] | None:
-    """Runs the frame. Returns its rows; None if Spark refuses to collect so much, or cannot return
-    Arrow.
+    """Runs the frame. Returns its rows; None if Spark refuses to collect this many bytes, or cannot
+    return Arrow.
     """
     try:
-        # `toArrow` calls this method on classic Spark. Spark 3.5 has only the method.
+        # On classic Spark, `toArrow` calls this method. Spark 3.5 has the method, but not
+        # `toArrow`.
         if hasattr(frame, "_collect_as_arrow"):
             batches: Sequence[pa.RecordBatch] = frame._collect_as_arrow()
             return batches
@@ -142,8 +145,8 @@ def _as_arrow(frame: Any) -> Sequence[pa.RecordBatch] | None:
 
 
 def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> Answer:
-    """The task's answer. It is tried as often as Spark would try it, and an error is the same as
-    from an executor.
+    """The task's answer. The task is tried as often as Spark would try it, and its errors are the
+    same as on an executor.
     """
     for attempt in range(task.attempts):
         try:
@@ -155,13 +158,13 @@ def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> Answer:
 
 
 def release_memory(size: int) -> None:
-    """Returns the memory left by rows of `size` bytes to the operating system, if that is at least
-    1 MiB. The thread that held the rows must call this, after it has dropped them.
+    """Returns the memory that rows of `size` bytes have left to the operating system, if `size` is
+    at least 1 MiB. The thread that held the rows must call this, after it has dropped them.
 
     Each query calls its sink in a thread of its own, and both allocators, Arrow's and the C
     library's, keep the memory that a thread has freed for that thread: about 40 MB after a batch of
-    100,000 rows. With many streams in one driver, that adds up to gigabytes of unused memory. This
-    takes one to five milliseconds.
+    100,000 rows. With many streams in one driver, that adds up to gigabytes of unused memory. A
+    call takes one to five milliseconds.
     """
     if size >= _WORTH_IT:
         pa.default_memory_pool().release_unused()

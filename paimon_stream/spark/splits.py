@@ -3,9 +3,9 @@ files, as commit messages, one for each file, with the place of its deletion vec
 versioned bytes as in a commit. Tasks plan nothing; they read files.
 
 Invariants: files of a bucket whose keys overlap (a section, `read/merged.py`) are in one split, in
-the order of the scan. That is the order of commits, which decides which of two rows with one number
-is the older. Files of changelogs are read one after the other, so those of a bucket stay together.
-Files that hold columns of the same rows also stay together.
+the order of the scan. That is the order of commits, which decides which of two rows with the same
+sequence number is older. Files of changelogs are read one after the other, so those of a bucket
+stay together. Files that hold columns of the same rows also stay together.
 """
 
 import inspect
@@ -35,7 +35,8 @@ from paimon_stream.read.scan import Scan, row_range
 from paimon_stream.table.vectors import Vector
 
 SPLIT_BYTES: Final = "128 mb"
-_LEAST_BYTES: Final = 4 << 20  # of a file in a split, as `source.split.open-file-cost` in Paimon
+_LEAST_BYTES: Final = 4 << 20
+"""A file counts as at least this many bytes, like `source.split.open-file-cost` in Paimon."""
 _UTC: Final = (
     {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
 )
@@ -63,7 +64,7 @@ def splits_of(scan: Scan, split_bytes: int, *, changes: bool = False) -> list[by
 
 
 def without_files(scan: Scan) -> Scan:
-    """The scan as a task needs it, in addition to its split."""
+    """The scan without its files: what a task needs in addition to its split."""
     return replace(scan, files=(), vectors={})
 
 
@@ -100,8 +101,8 @@ def rows_of_split(
 
 
 def _units_of_rows(scan: Scan) -> Iterable[list[ManifestEntry]]:
-    """Files whose rows are merged or joined, and all other files alone. Files are in the scan's
-    order.
+    """Lists of files whose rows are merged or joined. Every other file is in a list of its own.
+    Files are in the scan's order.
     """
     if scan.merge is not None:
         sections = [
@@ -117,7 +118,7 @@ def _units_of_rows(scan: Scan) -> Iterable[list[ManifestEntry]]:
 
 
 def _units_of_changes(scan: Scan) -> Iterable[list[ManifestEntry]]:
-    """Files that are read one after the other: those of a bucket, if rows have a key."""
+    """Lists of files that are read one after the other: the files of a bucket, if rows have a key."""
     return _units_of_rows(scan) if scan.merge is None else buckets(scan.files)
 
 

@@ -2,16 +2,16 @@
 its first row, so it imports only what is needed to write files: no Avro, no manifests, nothing for
 the driver alone.
 
-After each task, a worker that runs many collects garbage among all its objects. That takes about 30
-ms of CPU, nearly all of it for modules, which never become garbage. So they are excluded once, when
-its second task begins.
+A worker that runs many tasks collects garbage among all its objects after each task. That takes
+about 30 ms of CPU, nearly all of it for modules, which never become garbage. So when the second
+task of a worker begins, the objects that exist are excluded from later collections.
 
-Before each task, such a worker of Spark 3.5 makes Python invalidate its import caches. Up to Python
-3.12, Python then reads the lists of its archives again at once, for each package imported from
-there. That takes 60 to 180 ms of CPU for Spark's own archives. These do not change while a process
-lives, so, on those versions only, they are excluded (`keep_archives`). Python's caches of other
-archives and of folders are not changed. It stays as long as Spark 3.5 does, because each of its
-tasks would take that much longer.
+Before each task, a worker of Spark 3.5 makes Python invalidate its import caches. Up to Python
+3.12, Python then immediately reads the lists of its archives again, once for each package that was
+imported from them. That takes 60 to 180 ms of CPU for Spark's own archives. These do not change
+while a process lives. So, on those versions only, they are excluded (`keep_archives`). Python's
+caches of other archives and of folders are not changed. This code stays as long as Spark 3.5 is
+supported, because without it each task there would take that much longer.
 """
 
 import gc
@@ -52,12 +52,12 @@ ANSWER: Final = "result"
 """The name of the column with a task's answer."""
 
 _NUMBERS_OF_TASK: Final = 2**28
-"""The sequence numbers of each task where several may write a bucket, so that their files have none
-in common.
+"""How many sequence numbers each task has where several tasks may write to a bucket, so that their
+files have no number in common.
 """
 NUMBERS: Final = 2**26
-"""The same where no shuffle gathers the rows. At a batch a second with 200 tasks they last for ten
-years.
+"""The same where no shuffle gathers the rows. At one batch a second with 200 tasks, the sequence
+numbers of a table last for more than ten years.
 """
 
 _FREEZES_AT: Final = 2
@@ -68,8 +68,8 @@ _ARCHIVE_OF_SPARK: Final = re.compile(r"pyspark\.zip|py4j-[\w.]+-src\.zip|spark-
 
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches: each costs as much to write as a thousand rows. Holds a few
-    megabytes more.
+    """The same rows in larger batches, because each batch costs as much to write as a thousand
+    rows. This holds a few more megabytes of rows.
     """
     waiting: list[pa.RecordBatch] = []
     rows = 0
@@ -88,7 +88,7 @@ def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _combined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same rows in one batch. Without rows, there is none."""
+    """The same rows as a list of one batch; an empty list if there are no rows."""
     if len(batches) == 1:
         return batches
     combined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
@@ -99,8 +99,8 @@ _TASKS: Final[Counter[int]] = Counter()
 
 
 def count_task(tasks: Counter[int] = _TASKS) -> None:
-    """Counts the tasks of each process as they begin. The second one proves that the worker is
-    reused: then garbage is collected, and all remaining objects are excluded from later
+    """Counts the tasks of each process as they begin. The second task proves that the worker is
+    reused. Then garbage is collected, and all remaining objects are excluded from later
     collections.
     """
     tasks[os.getpid()] += 1
@@ -146,7 +146,7 @@ def with_names(
 
 
 def unguarded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows without the last column, which says of each whether it is too wide
+    """The rows without the last column, which says whether the row is too wide
     (`map_arrow.guarded`). Raises `RowTooWide` for such a row.
     """
     for batch in batches:
@@ -157,7 +157,9 @@ def unguarded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _discard(batches: Iterator[pa.RecordBatch]) -> None:
-    """Reads the rest. Spark ends a worker that leaves rows unread, and starts another one."""
+    """Reads the remaining rows. Spark ends a worker that leaves rows unread, and starts another
+    worker.
+    """
     for _ in batches:
         pass
 
@@ -174,8 +176,8 @@ class WriteTask:
         first_sequence: for tables with a primary key, a number above all sequence numbers in them.
         is_sorted: whether the rows of a bucket come sorted by key.
         operations: the column that says what each row does; None if there is none.
-        numbers: how many sequence numbers each task has, in the order of tasks, where several tasks
-            may write to one bucket. None where only one may.
+        numbers: how many sequence numbers each task has, in the order of tasks, if several tasks
+            may write to one bucket. None if only one task may.
     """
 
     spec: WriteSpec

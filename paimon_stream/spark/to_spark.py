@@ -1,5 +1,5 @@
-"""A table as a DataFrame of Spark: by Spark's own Parquet reader where files hold rows as they are,
-else in splits that Python reads in tasks (docs/reading.md, "In Spark").
+"""A table as a DataFrame of Spark. Spark's own Parquet reader reads files that hold rows as they
+are. Python tasks read all other files, in splits (docs/reading.md, "In Spark").
 """
 
 import logging
@@ -40,7 +40,7 @@ from paimon_stream.table.partition_spellings import SpelledStorage
 
 _LOG = logging.getLogger(__name__)
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
-"""What Spark does not take as a part of a file's name."""
+"""The characters that Spark does not take as part of a file's name."""
 
 _SETTINGS: Final = {
     "recursiveFileLookup": "true",  # otherwise Spark adds columns from the names of folders
@@ -142,7 +142,9 @@ def _column(field: DataField, source: DataField | None) -> Any:
 
 
 def _sources(scan: Scan, written: TableSchema) -> list[tuple[DataField, DataField | None]]:
-    """Each wanted column with the column of files of that schema; None if they do not have it."""
+    """Each wanted column, with the column of files that have the schema `written`; None if these
+    files lack it.
+    """
     by_id = {field.id: field for field in written.fields}
     return [(field, by_id.get(field.id)) for field in scan.columns]
 
@@ -179,7 +181,9 @@ def _obstacle_to_spark(scan: Scan, schemas: Iterable[TableSchema]) -> str | None
 
 
 def _merges_rows(scan: Scan) -> bool:
-    """Whether the rows of a table with a primary key are not all in files as they are."""
+    """Whether the rows of a table with a primary key must be merged, because not all of them are in
+    files as they are.
+    """
     for files in buckets(scan.files):
         for section in sections_of(scan, files):
             entry = section.single

@@ -120,8 +120,9 @@ def spark_type(type_: DataType) -> st.DataType:
 
 def written_type(type_: DataType, source: st.DataType) -> st.DataType:
     """The type that a column of a DataFrame gets before it is written: that of `spark_type`. But
-    Spark's TIME stays as it is, also inside `source`, and becomes Paimon's in Arrow. There, TIME
-    that is no whole milliseconds is an error. Spark has no cast from it.
+    Spark's TIME stays as it is, also inside arrays, maps and structs, because Spark has no cast
+    from it. When rows are written, Arrow makes Paimon's TIME from it. A time that is not whole
+    milliseconds is then an error.
     """
     match type_, source:
         case DataType(root=TypeRoot.TIME), _ if isinstance(source, SPARK_TIME):
@@ -175,9 +176,9 @@ _TEXT_FROM: Final = (
 
 def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
     """Whether a column of one Spark type may be written as another. These are Spark's up-casts
-    (`Cast.canUpCast`) without timestamp ↔ timestamp_ntz, timestamp ↔ bigint, binary → string, and
-    integers into a FLOAT or DOUBLE that cannot hold all of them. NULLs inside arrays, maps and
-    structs are checked when the rows are written.
+    (`Cast.canUpCast`) except timestamp ↔ timestamp_ntz, timestamp ↔ bigint, binary → string, and
+    integers into a FLOAT or DOUBLE that cannot hold all of their values. NULLs inside arrays, maps
+    and structs are checked when the rows are written.
     """
     match source, target:
         case (st.NullType(), _) | (st.StringType(), st.StringType()):

@@ -1,8 +1,8 @@
 """The Spark action of a batch: every task writes data files and answers with what it wrote. There
-is a second action only if a row was too wide for its Arrow batch.
-Rows go to Python as Arrow batches, in the tasks that hold them, without a shuffle unless the table
-has a primary key or there would be too many files. A task's answer is one row of typed bytes. Spark
-returns exactly one answer per partition, from the attempt that succeeded (spark.md §2).
+is a second action only if a row was too wide for its Arrow batch. Rows go to Python as Arrow
+batches, in the tasks that hold them. They are shuffled only if the table has a primary key or there
+would be too many files. A task's answer is one row of typed bytes. Spark returns exactly one answer
+per partition, from the attempt that succeeded (spark.md §2).
 """
 
 import logging
@@ -60,7 +60,7 @@ from paimon_stream.write.task import (
 _LOG = logging.getLogger(__name__)
 
 _PACKED_BYTES: Final = 128 * 2**20
-"""Bytes of packed rows that a task holds. Sorting and merging takes as much again, and briefly
+"""The bytes of packed rows that a task holds. Sorting and merging take as much again, and briefly
 twice as much.
 """
 
@@ -68,8 +68,8 @@ _NARROW: Final = frozenset({"Project", "Filter"})
 """Common operators of Spark that do not change the number of partitions."""
 
 _NUMBERS_OF_FEW: Final = 2**34
-"""The sequence numbers of a batch's tasks together, if they are few. No batch of theirs has as many
-rows.
+"""The sequence numbers that all tasks of a batch have together, if there are at most 256 tasks. No
+batch of that few tasks has as many rows.
 """
 
 _TASK_FAILURES: Final = "spark.task.maxFailures"
@@ -83,7 +83,7 @@ class WriteOrder:
     """How the rows of one batch are written, whoever writes them.
 
     Attributes:
-        plan: the plan of the stream's run, or of this write. The write teaches it.
+        plan: the plan of the stream's run, or of this write. The plan learns from the write.
         user: the commit user.
         numbering: the numbering of the rows; None for a table without a primary key, and for one
             whose rows wait for their numbers.
@@ -101,8 +101,8 @@ class WriteOrder:
 
 
 def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
-    """Writes all rows of a DataFrame in the way that the plan chooses, and teaches the plan.
-    Nothing is published.
+    """Writes all rows of a DataFrame in the way that the plan chooses. The plan learns from the
+    result. Nothing is published.
 
     Args:
         frame: the rows, in exactly the table's columns.
@@ -158,7 +158,7 @@ def _write(
         table: the table.
         order: how they are written.
         way: the way that the plan has chosen.
-        tasks: how many tasks have the rows, None if that is not known.
+        tasks: how many tasks have the rows; None if that is not known.
         size: the size of the Arrow batches.
 
     Raises:
@@ -206,7 +206,7 @@ class _Placed:
 
 
 def _placed(frame: DataFrame, table: Table, spec: WriteSpec, way: Way, *, guarded: bool) -> _Placed:
-    """Moves the rows to the tasks that write them, as that way says. `guarded` is as for
+    """Moves the rows to the tasks that write them, in the way that `way` names. `guarded` is as for
     `WriteTask`.
     """
     if way is Way.PACKETS:
@@ -262,7 +262,7 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
     except PySparkException as failed:
         # The files of tasks that have ended stay for `remove_orphan_files`: their names were in the
         # answers, which are lost with the job. Other tasks may still be writing, because Spark does
-        # not wait for them, so what lies in the folders cannot be told from files of other writers.
+        # not wait for them, so their files cannot be distinguished from files of other writers.
         if _NOT_SHIPPED not in str(failed):
             raise
         raise ConfigError(
@@ -330,8 +330,8 @@ def task_attempts(session: SparkSession) -> int:
 
 
 def attempts_of(master: str | None, failures: str | None) -> int:
-    """How often Spark tries a task. A master such as `local[2,3]` says so itself. For clusters,
-    even local ones, `failures` says so.
+    """How often Spark tries a task. A master such as `local[2,3]` contains the number. For
+    clusters, even local ones, it is the value `failures` of `spark.task.maxFailures`.
     """
     local = _LOCAL.fullmatch(master or "")
     if local is not None:
@@ -365,8 +365,8 @@ def _failure(answers: list[Answer], table: Table, *, gathered: bool) -> PaimonSt
 
 def _torn_bucket(answers: list[Answer], table: Table) -> PaimonStreamError | None:
     """The error for a bucket whose rows came to several tasks; None if there is none. If two rows
-    of a key have equal sequence numbers, it is not known which one is newer. With dynamic buckets,
-    only new keys must come to one task. Rows of bucket -2 may come to any.
+    of a key had equal sequence numbers, it would not be known which row is newer. With dynamic
+    buckets, only new keys must come to one task. Rows of bucket -2 may come to any task.
     """
     is_fixed = table.options.value(BUCKET) > 0
     results = (answer for answer in answers if isinstance(answer, TaskResult))

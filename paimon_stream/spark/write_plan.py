@@ -19,10 +19,10 @@ The plan also knows how wide the rows are, which decides how many may be in one 
 (spark.md §4): Spark allocates it in the JVM's memory outside the heap. There are three kinds of
 rows:
 
-- Rows of fixed width. Their number in an Arrow batch follows from bytes.
-- Rows whose widest one of the last batches is known. Their number follows from that, too, and each
-  row is guarded. If one is too wide, the batch is written again in the safe way, and so are the
-  next batches.
+- Rows of fixed width. Their number in an Arrow batch follows from the limit of bytes.
+- Rows of variable width, if the widest row of the last batches is known. Their number in an Arrow
+  batch follows from that width, and each row is guarded. If a row is too wide, the batch is written
+  again in the safe way, and so are the next batches.
 - Other rows go in the safe way: few rows in an Arrow batch, or Spark's own limit of bytes.
 """
 
@@ -40,8 +40,8 @@ from paimon_stream.write.shuffle_packets import PIECE_BYTES
 _MOST_ROWS: Final = 2**16
 _MOST_GROUPED_ROWS: Final = 2**18
 """The most rows that the driver writes into a table with partitions, buckets or a primary key. It
-writes the fewest files, in about the time of tasks, which write more files or gather rows first
-(docs/performance.md).
+writes the fewest files, in about the time that tasks need, which write more files or gather rows
+first (docs/performance.md).
 """
 
 _MOST_BYTES: Final = 16 * 2**20
@@ -54,30 +54,29 @@ _LEAST_ROWS: Final = 1_000  # rounded up to a power of two, like every limit on 
 _GROWTH: Final = 4
 _REMEMBERED: Final = 8
 _USUAL_SHARE: Final = 0.75
-"""The part of the driver's bytes for as many rows as earlier batches had. The rest is for further
-rows.
+"""The part of the driver's bytes that is for as many rows as earlier batches had. The rest is for
+further rows.
 """
 
 _MANY_FILES: Final = 4
-"""Files for each (partition, bucket) of a batch. A mean from this number on counts as many
-files.
+"""A batch has many files if the mean number of files for each (partition, bucket) is at least this.
 """
 
 _SMALL_FILE: Final = 4 * 2**20
 _LARGEST_FILE: Final = 64 * 2**20
-"""The most compressed bytes for the task of one (partition, bucket): the other tasks would wait for
-it.
+"""The most compressed bytes that the task of one (partition, bucket) should write, because the
+other tasks would wait for it.
 """
 
 _FEW_TASKS: Final = 4
 _LEAST_SPREAD: Final = 2**20
-"""The least bytes of a file for rows with a primary key that stay in the few tasks that have
+"""The fewest bytes of a file with which rows with a primary key stay in the few tasks that have
 them.
 """
 
 _RETURN_SHARE: Final = 0.5
 _NARROW_ROW: Final = 4096
-"""Bytes. Rows are narrow if their mean size in an Arrow batch is at most this."""
+"""Rows are narrow if their mean size in an Arrow batch is at most this many bytes."""
 
 _RECORDS: Final = 128
 """The rows of an Arrow batch in the safe way, if Spark does not limit its bytes. 128 rows of 1 MB
@@ -85,33 +84,33 @@ still fit into a JVM of 1 GB with two tasks.
 """
 
 _JVM_BYTES: Final = 2**30
-"""The memory outside the heap of the smallest JVM that is promised to bear any rows: as much as its
-heap.
+"""The memory outside the heap of the smallest JVM for which rows of any width are promised to fit.
+It is as large as the heap.
 """
 
 _JVM_TASKS: Final = 2
 _JVM_COPIES: Final = 8
-"""The bytes that the JVM allocates for each byte of an Arrow batch, at most. A buffer has up to
-twice the bytes that are in it, and while it grows also the half of that from before. The batch is
-in two buffers at once, Arrow's and the one to Python's socket, and a quarter is for other things.
+"""The most bytes that the JVM allocates for each byte of an Arrow batch. A buffer has up to twice
+the bytes that are in it, and, while it grows, also its previous half. The batch is in two buffers
+at once, Arrow's and the one to Python's socket, and a quarter is for other things.
 """
 
 _ARROW_BYTES: Final = _JVM_BYTES // _JVM_TASKS // _JVM_COPIES
 """The most bytes of any Arrow batch."""
 
 _WIDER: Final = 4
-"""How many times as wide as the widest row of the last batches a row may be. Widths that are spread
-log-normally reach that in less than one of a hundred batches.
+"""A row may be this many times as wide as the widest row of the last batches. Widths with a
+log-normal distribution exceed that in less than one of a hundred batches.
 """
 
 _SAFE_BATCHES: Final = 64
-"""The batches that go in the safe way after one that had to be written twice. So the latter costs
-at most a 64th.
+"""How many batches go in the safe way after a batch that had to be written twice. So writing twice
+costs at most a 64th.
 """
 
 
 class Way(Enum):
-    """Who writes a batch, and how the rows get there."""
+    """Who writes a batch, and how its rows get to the writer."""
 
     DRIVER = "driver"
     TASKS = "tasks"
@@ -134,8 +133,8 @@ class Written:
 class ArrowBatches:
     """The size of the Arrow batches that Spark passes to Python: at most `records` rows. With
     `bytes_limited`, Spark's own limit of bytes applies in the versions that have one (4.0 and
-    later). `most_row_bytes` is the most bytes of a row, each of which must be guarded; None if rows
-    are not guarded.
+    later). `most_row_bytes` is the most bytes of a row, and means that every row must be guarded.
+    It is None if rows are not guarded.
     """
 
     records: int
@@ -163,12 +162,13 @@ class _Learned:
         rows: the rows of the newest batches; None for one that was not small.
         row_bytes: the largest mean size of a row of the last batch, in bytes; None if it is not
             known.
-        widest_rows: the widest rows of the newest batches, in bytes; None where it is not known.
+        widest_rows: the size of the widest row of each of the newest batches, in bytes; None for a
+            batch where it is not known.
         safe_batches: how many of the next batches go in the safe way because a row was too wide.
         bytes: the bytes of all files of the last batch.
         bytes_of_group: the mean bytes of all files of a (partition, bucket).
-        files_of_group: the files of each (partition, bucket) that the last batch wrote by
-            `Way.TASKS`: the mean.
+        files_of_group: the mean number of files of each (partition, bucket) in the last batch that
+            was written by `Way.TASKS`.
         gathers: whether the next batch is gathered, because the last one left many small files.
         too_large: the bytes of the smallest batch that left several files in a bucket; None if none
             has.
@@ -211,8 +211,8 @@ class _Learned:
         return replace(self, rows=rows, row_bytes=None, widest_rows=())
 
     def after_wide_row(self) -> "_Learned":
-        """What is known once a guarded row was too wide. The same batch is the first of those that
-        go in the safe way.
+        """What is known once a guarded row was too wide. Its batch is written again, as the first
+        of the batches that go in the safe way.
         """
         return replace(self, safe_batches=1 + _SAFE_BATCHES)
 
@@ -315,8 +315,8 @@ class WritePlan:
         return Share(rows=most, usual=usual, usual_bytes=usual_bytes, other_bytes=other_bytes)
 
     def way_of_tasks(self, table: Table, tasks: int | None = None) -> Way:
-        """How tasks write the next batch. `tasks` is how many of them have its rows, None if that
-        is not known.
+        """How tasks write the next batch. `tasks` is how many tasks have its rows; None if that is
+        not known.
         """
         choice = table.options.value(SHUFFLE)
         if choice == "auto" and table.schema.primary_keys and self._stay(table, tasks):
@@ -332,9 +332,9 @@ class WritePlan:
         return Way.TASKS
 
     def _stay(self, table: Table, tasks: int | None) -> bool:
-        """Whether rows with keys stay in their tasks: these are few, and their files not small. If
-        the stream compacts, its compactions of more files would cost as much as a shuffle
-        (docs/tuning.md, "Parallelism").
+        """Whether rows with keys stay in their tasks, because the tasks are few and their files are
+        not small. If the stream compacts, its compactions of more files would cost as much as a
+        shuffle (docs/tuning.md, "Parallelism").
         """
         few = (
             tasks is not None
@@ -347,8 +347,8 @@ class WritePlan:
         self, way: Way, fixed_row_bytes: int | None = None, *, guardable: bool = False
     ) -> ArrowBatches:
         """The size of the next batch's Arrow batches. Spark's limit is switched off only for rows
-        that are known to be narrow. It takes a tenth to a third of the JVM's time, but wide rows
-        need it.
+        that are known to be narrow. The limit takes a tenth to a third of the JVM's time, but wide
+        rows need it.
 
         Args:
             way: how the batch is written.
@@ -388,7 +388,9 @@ class WritePlan:
 
 
 def _rows_of(message: CommitMessage) -> int:
-    """The rows in its files, and those that were merged away, which the sequence numbers show."""
+    """The rows in the files of a message, and the rows that were merged away, which the sequence
+    numbers show.
+    """
     first = min(file.min_sequence_number for file in message.new_files)
     last = max(file.max_sequence_number for file in message.new_files)
     return max(sum(file.row_count for file in message.new_files), last - first + 1)
@@ -407,14 +409,14 @@ def is_grouped(table: Table) -> bool:
 
 
 def _power_of_two(above: int) -> int:
-    """The smallest power of two that is larger than `above`. Few different numbers save
-    compilations: Spark compiles the cut for each.
+    """The smallest power of two that is larger than `above`. Powers of two are few numbers. That
+    saves compilations, because Spark compiles the limit of rows for each number.
     """
     return 1 << above.bit_length()
 
 
 def _power_of_two_within(most: int) -> int:
-    """The largest power of two that is not above `most`, at least 1. Few different numbers save
-    expressions of guarded rows, which Spark has to build and compile.
+    """The largest power of two that is not above `most`, at least 1. Powers of two are few numbers.
+    That saves expressions of guarded rows, which Spark must build and compile for each number.
     """
     return 1 << max(0, most.bit_length() - 1)
