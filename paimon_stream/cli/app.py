@@ -1,5 +1,5 @@
 """The commands by name, completion for shells, and the exit of the process. A command's module is
-imported when the command is called, so that `--help` is quick.
+imported only when the command is called, so that `--help` is quick.
 """
 
 import difflib
@@ -66,7 +66,7 @@ _EXITS: Final = "\n".join(
 
 
 class _Commands(click.Group):
-    """A group that knows the names of its commands and imports each command on its call."""
+    """A group that knows the names of its commands, and imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*COMMANDS, *_ALIASES]
@@ -111,8 +111,8 @@ class _Commands(click.Group):
             )
             code = INTERRUPTED
         except BrokenPipeError:
-            # The reader of standard output has closed it (`| head`). Python must not complain at
-            # exit.
+            # The reader of standard output has closed it, as `| head` does. Python must not
+            # complain at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 0
         sys.exit(code)

@@ -1,6 +1,6 @@
-"""`truncate`, `drop-partition` and `expire-partitions`, which clear partitions. `drop-lost-files`.
-`delete`, with its condition on rows as people type it: `amount >= 10 AND region = 'north' AND note
-IS NULL`.
+"""`truncate`, `drop-partition` and `expire-partitions`, which clear partitions; `drop-lost-files`;
+and `delete`, with its condition on rows as people type it: `amount >= 10 AND region = 'north' AND
+note IS NULL`.
 """
 
 import operator
@@ -38,7 +38,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _SHOWN: Final = 20
-"""Partitions that are named."""
+"""The most partitions that are named."""
 
 
 @table_command(example="truncate --yes /data/shop.db/orders", params=(YES,))
@@ -95,7 +95,7 @@ def _planned(
     source = plan(table, manifests).source
     latest = SnapshotStore(table.storage).latest()
     metas = () if latest is None else manifests.base_and_delta(latest)
-    source.at(Base(snapshot=latest, metas=metas))  # it fills `gone`
+    source.at(Base(snapshot=latest, metas=metas))  # this fills `gone`
     return source.gone
 
 
@@ -106,7 +106,7 @@ def _cleared(
     *,
     yes: bool,
 ) -> CommandAnswer:
-    """Clears with --yes. The answer says what was cleared, or what would be.
+    """Clears if --yes is given. The answer says what was cleared, or what would be cleared.
 
     Args:
         session: the table.
@@ -174,10 +174,10 @@ _LOST_FILES: Final[tuple[Column[LostFile], ...]] = (
     example="drop-lost-files --yes /data/shop.db/orders", columns=_LOST_FILES, params=(YES,)
 )
 def drop_lost_files(session: Session, yes: bool) -> CommandAnswer:
-    """Looks for all data files of the newest snapshot, and makes a new snapshot without those that
-    do not exist, so that the table can be read again. The rows of these files are lost: restore the
-    files instead if you can. Without --yes it only shows which files are lost, and what is known of
-    their rows.
+    """Looks for all data files of the newest snapshot, and makes a new snapshot without the files
+    that do not exist, so that the table can be read again. The rows of these files are lost:
+    restore the files instead if you can. Without --yes it only shows which files are lost, and what
+    is known of their rows.
     """
     with progress() as reporter:
         report = session.table.drop_lost_files(dry_run=not yes, progress=reporter)
@@ -231,8 +231,8 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
 
 
 def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
-    """The condition as an expression. Raises a usage error for what is not a condition on the
-    table's columns.
+    """The condition as an expression. Raises a usage error for a text that is not a condition on
+    the table's columns.
     """
     comparisons: list[pc.Expression] = []
     position = 0
@@ -282,7 +282,7 @@ _WHERE: Final = option("--where", _EXAMPLE, required=True, metavar="CONDITION")
 
 @table_command(example='delete --yes --where "id = 7" /data/shop.db/events', params=(_WHERE, YES))
 def delete(session: Session, where: str, yes: bool) -> CommandAnswer:
-    """Deletes the rows of an append table that fulfil a condition, in one snapshot, by deletion
+    """Deletes the rows of an append table that fulfil a condition, in one snapshot, with deletion
     vectors. Earlier snapshots keep the rows until they expire. Without --yes it only counts the
     rows.
     """

@@ -1,9 +1,9 @@
-"""What all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors in one
-line. A command is a function that takes a `Session` and the command's own options, and returns a
-`CommandAnswer`. It prints nothing itself.
+"""The parts that all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors
+in one line. A command is a function that takes a `Session` and the command's own options, and
+returns a `CommandAnswer`. It prints nothing itself.
 
-When the user presses Tab inside a command, a shell offers folders, and names that the table knows.
-If anything goes wrong, nothing is offered, because an unfinished line is not an error.
+When the user presses Tab inside a command, a shell offers folders, and names that the table has. If
+anything goes wrong, nothing is offered, because an unfinished line is not an error.
 """
 
 import inspect
@@ -58,7 +58,7 @@ def folders(_: click.Context, __: click.Parameter, typed: str) -> list[Completio
 
 
 def columns_from(columns: Sequence[Column[object]]) -> Offer:
-    """The names of columns, each after the last comma of the typed text."""
+    """The completion for names of columns. It replaces the text after the last comma."""
 
     def offer(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
         before, comma, beginning = typed.rpartition(",")
@@ -71,7 +71,7 @@ def columns_from(columns: Sequence[Column[object]]) -> Offer:
 
 
 def _of_table(names_in: Callable[[Table], Iterable[str]]) -> Offer:
-    """Those names that the table of the unfinished line has."""
+    """The completion for names that the table of the unfinished line has."""
 
     def offer(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
         # If an option still lacks its value, click has not assigned the arguments yet.
@@ -82,7 +82,7 @@ def _of_table(names_in: Callable[[Table], Iterable[str]]) -> Offer:
             names = list(names_in(table))
         except PaimonStreamError:
             return []
-        # The shell gets one name a line, so a line end in a name would begin another one.
+        # The shell gets one name per line, so a line end in a name would begin another name.
         return [
             CompletionItem(name) for name in names if name.startswith(typed) and name.isprintable()
         ]
@@ -103,11 +103,11 @@ snapshots_and_tags = _of_table(
 
 @dataclass
 class Session:
-    """The table or the warehouse that a command works on. It is opened at its first use.
+    """The table or the warehouse that a command works on. It is opened when it is first used.
 
     Attributes:
-        location: the folder of the table, or in a catalog its name; "" for a whole warehouse.
-        storage_options: those that were typed.
+        location: the folder of the table, or its name in a catalog; "" for a whole warehouse.
+        storage_options: the storage options that were typed.
         branch: the branch of the table; None for main.
         catalog_options: the options of the catalog that has the table; empty if the location is a
             folder.
@@ -132,8 +132,8 @@ class Session:
 
     @cached_property
     def table(self) -> PaimonTable:
-        """The table, or its branch, at the location or of that name in the catalog. Raises
-        `NotFound`.
+        """The table, or its branch, at the location or with that name in the catalog. Raises what
+        `PaimonTable.load` raises.
         """
         if self.catalog_options:
             return self.catalog.get_table(self.identifier)
@@ -154,8 +154,8 @@ class Session:
 
     @cached_property
     def catalog(self) -> PaimonCatalog:
-        """The catalog that is given. Raises `InvalidOption`, also for a storage option that it does
-        not use.
+        """The catalog that the options describe. Raises `UnsupportedFeature` and `InvalidOption`,
+        also for a storage option that the catalog does not use.
         """
         options = {**self.catalog_options, **self.storage_options}
         is_rest = options.get("metastore", "").strip().lower() == "rest"
@@ -164,7 +164,7 @@ class Session:
             typed = {key.lower(): value for key, value in self.storage_options.items()}
             unknown = {key: typed[key] for key in unknown_options(warehouse, typed)}
             if unknown:
-                open_storage(warehouse, unknown)  # refuses them, and says which it knows
+                open_storage(warehouse, unknown)  # it refuses them, and says which options it knows
         opened = catalog(options)
         unused = {
             key: value
@@ -172,12 +172,12 @@ class Session:
             if key.lower() not in opened.storage_options and not _OF_CATALOG.match(key)
         }
         if unused:
-            open_storage(opened.warehouse, unused)  # refuses them, too
+            open_storage(opened.warehouse, unused)  # it refuses them, too
         return opened
 
     @property
     def stores(self) -> Mapping[str, str]:
-        """The storage options of the table, which are those of the catalog if there is one."""
+        """The storage options of the table. If there is a catalog, they come from the catalog."""
         return self.catalog.storage_options if self.catalog_options else self.storage_options
 
     def listing(
@@ -197,7 +197,7 @@ class Session:
 
 
 def _is_local_file(location: str) -> bool:
-    """Whether there is something at a local path that is no folder of a table."""
+    """Whether a local path leads to a file, and not to a folder of a table."""
     folder, _, name = location.rpartition("/")
     return bool(name) and location.startswith("/") and open_storage(folder or "/").exists(name)
 
@@ -210,7 +210,7 @@ def option(
     Args:
         name: as it is typed, such as `--limit`.
         help_text: what it does, for the help.
-        parameter: the parameter that gets its value, if it has another name.
+        parameter: the name of the parameter that gets the value; None for the name of the option.
         settings: other arguments of `click.Option`.
     """
     names = [name] if parameter is None else [name, parameter]
@@ -244,8 +244,8 @@ _TABLE_ARGUMENT: Final = click.Argument(
 )
 _FIND_IN: Final = "Find TABLE, given as DATABASE.TABLE, in this folder."
 FOUND_IN = option("--warehouse", _FIND_IN, "found_in", metavar="FOLDER")
-"""The option of commands that take a table in place of a warehouse. Without a table, they are about
-this warehouse.
+"""The option of commands that take a table or a warehouse as their argument. Without an argument,
+they are about this warehouse.
 """
 _OF_TABLES = (
     option("--warehouse", _FIND_IN, metavar="FOLDER"),
@@ -271,7 +271,7 @@ class TableCommand(click.Command):
     """A command about a table or a warehouse.
 
     Attributes:
-        ask: the function that answers. It takes a `Session` and the command's own options by name.
+        ask: the function that answers. It takes a `Session`, and the command's own options by name.
     """
 
     def __init__(
@@ -300,7 +300,9 @@ class TableCommand(click.Command):
         found_in: str | None = None,
         **own_options: Any,
     ) -> None:
-        """Answers, and ends with the exit code. click calls this with all options by name."""
+        """Answers, and ends the command with the exit code. click calls this with all options by
+        name.
+        """
         is_folder = location is not None and "/" in location
         is_warehouse_twice = found_in is not None and warehouse is not None and "/" in warehouse
         if (is_folder and (catalog_name or warehouse)) or is_warehouse_twice:
@@ -313,7 +315,7 @@ class TableCommand(click.Command):
             raise click.UsageError("Give WAREHOUSE, or --catalog.")
         session = Session(location or "", _storage_options(storage_option), branch, of_catalog)
         names = None if shown_columns is None else shown_columns.split(",")
-        choose(self._columns, names)  # this refuses unknown names, before anything is done
+        choose(self._columns, names)  # unknown names are refused before anything is done
         code = _answered(
             session,
             partial(self.ask, session, **own_options),
@@ -339,7 +341,7 @@ def table_command(
         params: the command's own click parameters, which are passed by name.
         columns: the columns of the listing that the command returns. Users choose among them with
             `--columns`.
-        of_warehouse: whether the command is about a warehouse, and not about a table.
+        of_warehouse: whether the command is about a warehouse rather than a table.
     """
 
     def make(function: CommandFunction) -> TableCommand:
@@ -397,8 +399,8 @@ def _options_in_file(name: str) -> dict[str, str]:
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The options of a section. In TOML, `s3.endpoint` without quotes is a section in it, and here
-    the same option.
+    """The options of a section. In TOML, `s3.endpoint` without quotes is a nested section. Here it
+    is the option of that name.
     """
     for key, value in section.items():
         if isinstance(value, dict):
@@ -427,8 +429,8 @@ def _answered(
     *,
     debug: bool,
 ) -> int:
-    """Shows the answer, or the error as an answer, and returns the exit code. Errors and warnings
-    are also printed to standard error.
+    """Shows the answer, or the error in place of an answer, and returns the exit code. Errors and
+    warnings are also printed to standard error.
     """
     with _log_lines():
         try:
@@ -436,7 +438,7 @@ def _answered(
             tell(answer)
         except (click.exceptions.Exit, click.ClickException, click.Abort, BrokenPipeError):
             raise
-        except Exception as error:  # noqa: BLE001 - people get a line and programs a code, for any error
+        except Exception as error:  # noqa: BLE001 - any error becomes one line and an exit code
             if debug:
                 traceback.print_exc(file=sys.stderr)
             place = session.location or session.catalog_options.get("warehouse", "")
@@ -446,7 +448,7 @@ def _answered(
 
 
 def _failed(location: str, error: Exception) -> CommandAnswer:
-    """The error as an answer. Also prints it as a line."""
+    """The error as an answer. The error is also printed as one line."""
     kind = type(error).__name__
     message = str(error)
     code = DEFECT
@@ -467,8 +469,8 @@ def _failed(location: str, error: Exception) -> CommandAnswer:
 
 
 def _is_said(fact: object, message: str) -> bool:
-    """Whether a message names the fact; of a list, one item is enough, because messages often name
-    just the first.
+    """Whether a message names the fact. One item of a list is enough, because messages often name
+    just the first item.
     """
     items = fact if isinstance(fact, list) else [fact]
     return any(str(item) in message for item in items)
@@ -508,7 +510,7 @@ def pairs_of(typed: Texts, option: str) -> dict[str, str]:
 
 def _storage_options(typed: Texts) -> dict[str, str]:
     """The storage options. `KEY=@FILE` reads the value from a file, because other users of the
-    machine can see a command line; `KEY=@@value` is a value that begins with `@`.
+    machine can see a command line. `KEY=@@value` stands for the value `@value`.
     """
     options = pairs_of(typed, "--storage-option")
     for key, value in options.items():

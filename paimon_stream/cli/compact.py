@@ -52,7 +52,7 @@ _PARTITION: Final = (
     "Compact only the partitions that have these values. Can be given several times."
 )
 _SHOWN: Final = 10
-"""Buckets that are listed, those with most to gain first."""
+"""The most buckets that are listed. The buckets with most to gain come first."""
 
 
 @table_command(
@@ -126,8 +126,9 @@ def _summary(report: CompactReport, *, done: bool) -> str:
 
 
 def _words_for(session: Session) -> list[str]:
-    """The words of a command line that find the table again: the table as it was typed, else its
-    folder, unless the catalog has to be asked for it.
+    """The words of a command line that name the table: the text that was typed, if it is a name in
+    a catalog; otherwise the table's folder. If only the catalog can open the table, they are the
+    catalog and the name.
     """
     context = click.get_current_context(silent=True)
     params = {} if context is None else context.params
@@ -142,11 +143,12 @@ def _words_for(session: Session) -> list[str]:
 
 class CompactionAdvice:
     """What `stats` and `doctor` say about compaction: which buckets need it, what it gains, and how
-    to start it. The advice comes from a dry run of a compaction. For a table that this release does
-    not compact there is no advice.
+    to start it. The advice comes from a dry run of a compaction. There is no advice for a table
+    that this release does not compact.
 
     Attributes:
-        report: of the dry run; None if the compaction is refused or the table cannot be read.
+        report: the report of the dry run; None if the compaction is refused or the table cannot be
+            read.
         command: the command line that starts the compaction.
     """
 
@@ -174,8 +176,8 @@ class CompactionAdvice:
         return self.report is not None and bool(self.report.compacted)
 
     def document(self) -> dict[str, Any] | None:
-        """The advice for programs: the report of a dry run, and the command if there is anything to
-        do.
+        """The advice for programs: the report of the dry run, and the command if there is anything
+        to do. None if there is no report.
         """
         if self.report is None:
             return None
@@ -193,7 +195,7 @@ class CompactionAdvice:
         return f"{before} ({size(total_bytes)}) into about {after:,}, in {buckets}"
 
     def parts(self) -> list[Part]:
-        """The buckets with most to gain, and the command. Nothing if nothing is needed."""
+        """The buckets with most to gain, and the command. The list is empty if nothing is needed."""
         report = self.report
         if report is None or not report.compacted:
             return []

@@ -80,12 +80,12 @@ def doctor(
 ) -> CommandAnswer:
     """Judges whether a stream can be restarted, what the restart would do, and what to do if it
     cannot be restarted. The doctor runs the sink's own checks on the table and the checkpoint. In
-    the folders that the sink writes it creates hidden files and removes them again. It changes
+    the folders that the sink writes, it creates hidden files and removes them again. It changes
     nothing else, and names what it could not try. Without --checkpoint it judges every stream that
-    is registered in the table, with the checkpoint that is registered for it. The exit code is 0
-    only if each stream goes on by itself. It is 1 if a stream would stop or cannot be judged. The
-    doctor also names what killed maintenance commands have left, and the command that ends each,
-    and which buckets need a compaction. That does not change the exit code.
+    is registered in the table, with the checkpoint that is registered for the stream. The exit code
+    is 0 only if each stream goes on by itself. It is 1 if a stream would stop or cannot be judged.
+    The doctor also names maintenance commands that were killed, each with the command that
+    completes it, and the buckets that need a compaction. That does not change the exit code.
     """
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")
@@ -147,7 +147,7 @@ def _trial_parts(trial: WriteTrial) -> list[Part]:
 
 
 def _after_line(before: Sequence[Part], parts: Sequence[Part]) -> list[Part]:
-    """The parts, after an empty line if others stand before them."""
+    """The parts, after an empty line if there are parts before them."""
     return ["", *parts] if before and parts else [*parts]
 
 

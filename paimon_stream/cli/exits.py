@@ -35,7 +35,9 @@ MEANING: Final = {
 
 
 _ASKED_FOR: Final = frozenset({"table", "snapshot", "tag", "database"})
-"""What a command line names. If an error says that something else is missing, a file is gone."""
+"""The things that a command line can name. If an error says that something else is missing, a file
+is gone.
+"""
 _BROKEN_ERRORS: Final = (
     errors.FormatError,
     errors.StorageError,
@@ -56,14 +58,17 @@ def code_of(error: errors.PaimonStreamError) -> int:
 _GRACE_SECONDS: Final = 2
 _SHOW_CURSOR: Final = "\x1b[?25h"
 _handled = threading.Event()
-"""Set once the command has noticed Ctrl-C and has said so."""
+"""Set once the command has noticed Ctrl-C and has printed that."""
 before_late_end: Final[list[Callable[[], object]]] = []
-"""What gives a terminal back that a command has taken, if the command does not end by itself."""
+"""The functions that restore the terminal that a command has taken, if the command does not end by
+itself.
+"""
 
 
 def watch_ctrl_c() -> None:
     """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended
-    by itself. Ending it so does no more harm than a kill. Must be called in the main thread.
+    by itself. This end does no more harm than a kill. The function must be called in the main
+    thread.
 
     A thread of its own ends the process, because the main thread may be unable to. Python runs a
     signal's handler only when a library returns to it. A pool of threads ends only when each thread
@@ -77,13 +82,13 @@ def watch_ctrl_c() -> None:
 
 
 def ctrl_c_is_handled() -> None:
-    """Notes that the command has noticed Ctrl-C and has said so."""
+    """Notes that the command has noticed Ctrl-C and prints that."""
     _handled.set()
 
 
 def _end_late(reads: socket.socket, _open: socket.socket) -> None:
     """Ends the process after Ctrl-C. `reads` gets the numbers of signals. `_open` is the end to
-    which Python writes them: it stays open as long as this runs.
+    which Python writes them. It is an argument only to stay open as long as this function runs.
     """
     while reads.recv(1) != bytes([signal.SIGINT]):
         continue

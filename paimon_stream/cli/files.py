@@ -64,7 +64,7 @@ _MANIFESTS: Final[tuple[Column[tuple[str, ManifestFileMeta]], ...]] = (
     ),
     Column("name", lambda listed: listed[1].file_name, "manifest"),
 )
-"""A row is a manifest after the list that names it: `manifests_of`."""
+"""A row is a pair of `manifests_of`: the list that names the manifest, and the manifest."""
 
 _PARTITIONS: Final[tuple[Column[Partition], ...]] = (
     Column(
@@ -180,8 +180,8 @@ def _pairs_of(statistics: Statistics) -> list[tuple[str, object]]:
 
 
 def _rows_of(statistics: Statistics) -> str:
-    """The rows as text. With a primary key these are the rows in the files, before readers merge
-    them.
+    """The rows as text. In a table with a primary key these are the rows in the files, before
+    readers merge them.
     """
     unmerged = " in files, before they are merged by key" if statistics.primary_keys else ""
     deletes = f", of these {statistics.delete_rows:,} deletes" if statistics.delete_rows else ""

@@ -1,5 +1,5 @@
-"""`verify`. And the commands that clean and repair: `orphans`, `repair-hints`,
-`compact-manifests`, `rebuild-index`.
+"""`verify`, and the commands that clean and repair: `orphans`, `repair-hints`, `compact-manifests`,
+`rebuild-index`.
 """
 
 from typing import Final, NamedTuple
@@ -18,7 +18,7 @@ from paimon_stream.verify.verifying import verify as verify_table
 
 
 class _FileKind(NamedTuple):
-    """The orphans of one kind, and their bytes together."""
+    """The number of orphans of one kind, and their total bytes."""
 
     name: str
     files: int
@@ -76,7 +76,7 @@ _SAMPLE: Final = "Read this number of data files in full, drawn at random."
 def verify(session: Session, sample: int, strict: bool) -> CommandAnswer:
     """Reads every snapshot, tag, manifest list and manifest. Checks that every file exists and has
     the recorded size, and checks the counts, the statistics and buckets of sampled rows, the
-    identifiers and the hints. Changes nothing. Ends with exit code 1 if it finds an error.
+    identifiers and the hints. It changes nothing. The exit code is 1 if it finds an error.
     """
     with progress() as reporter:
         report = verify_table(session.raw, sample=sample, progress=reporter)
@@ -112,8 +112,8 @@ def verify(session: Session, sample: int, strict: bool) -> CommandAnswer:
 )
 def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool) -> CommandAnswer:
     """Finds the files that nothing refers to: no snapshot, tag, changelog or journal of a stream.
-    With --yes they are deleted, without it they are only shown. Choose an age above the time that
-    your longest batch takes, because nothing refers to its files before it is committed.
+    With --yes they are deleted; without it they are only shown. Choose an age above the time that
+    your longest batch takes, because nothing refers to the files of a batch before it is committed.
     """
     with progress() as reporter:
         report = session.table.remove_orphan_files(
@@ -159,7 +159,7 @@ def repair_hints(session: Session, yes: bool) -> CommandAnswer:
 
 @table_command(example="compact-manifests --yes /data/shop.db/orders", params=(YES,))
 def compact_manifests(session: Session, yes: bool) -> CommandAnswer:
-    """Merges the manifests of the newest snapshot into fewer ones, in a new snapshot. No row
+    """Merges the manifests of the newest snapshot into fewer manifests, in a new snapshot. No row
     changes, and streams continue meanwhile. Without --yes it only shows how many manifests would be
     merged.
     """
@@ -178,9 +178,9 @@ def compact_manifests(session: Session, yes: bool) -> CommandAnswer:
 
 @table_command(example="rebuild-index --yes /data/shop.db/orders", params=(YES,))
 def rebuild_index(session: Session, yes: bool) -> CommandAnswer:
-    """Compares the hash index of a table with dynamic buckets with the keys of all files, and makes
-    what is wrong anew, in a new snapshot. No row changes. Stop the writers of other engines first.
-    Without --yes it only shows which buckets have a wrong index.
+    """Compares the hash index of a table with dynamic buckets to the keys of all files. Rebuilds
+    the parts that are wrong, in a new snapshot. No row changes. Stop the writers of other engines
+    first. Without --yes it only shows which buckets have a wrong index.
     """
     with progress() as reporter:
         report = session.table.rebuild_index(dry_run=not yes, progress=reporter)

@@ -1,8 +1,8 @@
-"""Answers, and how they are printed: the answer to standard output, everything else to standard
-error. Each column of a listing is declared once, for the JSON and for people.
+"""Answers, and how they are printed. The answer goes to standard output, everything else to
+standard error. Each column of a listing is declared once, for the JSON and for people.
 
 An answer is laid out as a table if it fits into the width, otherwise as a block of lines for each
-row. Widths are terminal columns: a Chinese character takes two, a combining accent none.
+row. Widths are terminal columns: a Chinese character takes two, and a combining accent takes none.
 """
 
 import json
@@ -22,24 +22,25 @@ from paimon_stream.cli.text import jsonable, plain
 T = TypeVar("T")
 
 _GAP: Final = "  "
-"""What stands between two columns."""
+"""The text between two columns."""
 _NARROWEST_PROSE: Final = 30
 """The width below which prose is not narrowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column: a fact about each listed thing.
+    """One column of a listing: a fact about each listed thing.
 
     Attributes:
         key: the column's name in the JSON.
         value: returns the value in the JSON.
         title: the name for people, by default the key.
         for_people: returns what people see, by default the value.
-        number: whether it is aligned to the right and has commas.
-        ident: whether it is a number that names something, such as a snapshot. It has no commas.
-        prose: whether it may be broken into lines.
-        extra: whether the table has it only if `--columns` names it. The JSON always has it.
+        number: whether the column is a number, which is aligned to the right and has commas.
+        ident: whether the column is a number that names something, such as a snapshot. Such a
+            number has no commas.
+        prose: whether the text may be broken into lines.
+        extra: whether people see the column only if `--columns` names it. The JSON always has it.
     """
 
     key: str
@@ -80,8 +81,9 @@ def json_of(columns: Sequence[Column[T]], thing: T) -> dict[str, Any]:
 def choose(
     columns: Sequence[Column[T]], names: Sequence[str] | None = None
 ) -> tuple[Column[T], ...]:
-    """The columns to show: those with these titles or keys, in this order; without names, all that
-    are not extra. `all` stands for all columns. Raises a usage error for an unknown name.
+    """The columns to show: those with these titles or keys, in this order. Without names, they are
+    all columns that are not extra. `all` stands for all columns. Raises a usage error for an
+    unknown name.
     """
     if names is None:
         return tuple(column for column in columns if not column.extra)
@@ -107,8 +109,8 @@ def _folded(name: str) -> str:
 
 
 def sentence_lines(sentence: str, width: int | None) -> Iterator[Text]:
-    """A sentence, broken between words to fit `width` (None: no limit). A name cannot begin a line:
-    it is escaped.
+    """A sentence, broken between words to fit `width` (None: no limit). Line ends in names are
+    escaped, so no name begins a line of its own.
     """
     return (Text(line) for line in _broken(plain(sentence), width))
 
@@ -169,8 +171,8 @@ def _widths(
         widest = max(prose, key=lambda i: widths[i])
         narrower = max(_NARROWEST_PROSE, widths[widest] - too_wide)
         if len(prose) > 1:
-            # Not below the second widest, so that several columns of prose become narrower
-            # together.
+            # A column stays as wide as the second widest, so that several columns of prose become
+            # narrower together.
             second = max(widths[i] for i in prose if i != widest)
             next_width = second if second < widths[widest] else widths[widest] - 1
             narrower = max(narrower, next_width)
@@ -226,22 +228,22 @@ def _right(text: str, width: int) -> str:
 
 
 _UNLIMITED: Final = 1_000_000
-"""The width that rich is given, so that it breaks no line itself."""
+"""The width that rich gets, so that it breaks no line itself."""
 Part: TypeAlias = "str | Listing[Any] | list[tuple[str, object]]"
-"""A piece of an answer to people. A plain text is a sentence. Of names and values, each pair gets a
-line.
+"""A part of an answer for people: a sentence, a listing, or pairs of names and values, each on a
+line of its own.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandAnswer:
-    """What a command answers.
+    """The answer of a command.
 
     Attributes:
-        document: for programs. It becomes JSON.
-        parts: for people.
+        document: the answer for programs, which becomes JSON.
+        parts: the answer for people.
         code: the exit code.
-        pieces: a text in pieces, in place of `document` and `parts`.
+        pieces: a text in pieces, printed in place of `document` and `parts`.
     """
 
     document: Mapping[str, Any]
@@ -276,8 +278,8 @@ def say(text: str) -> None:
 def part_lines(
     part: Part, width: int | None, columns: Sequence[str] | None = None
 ) -> Iterable[Text]:
-    """The lines of a part of an answer. `columns` are the columns of a listing to show, None for
-    the usual ones.
+    """The lines of a part of an answer. `columns` are the columns of a listing to show; None for
+    the usual columns.
     """
     if isinstance(part, Listing):
         return listing_lines(part, width, columns)
@@ -301,7 +303,7 @@ def _print(stream: TextIO, lines: Iterable[Text]) -> None:
 
 class _Console(Console):
     def on_broken_pipe(self) -> None:
-        """Called by rich. Lets the program decide the exit code; rich would end the process with
-        1.
+        """Lets the program decide the exit code, because rich would end the process with 1. rich
+        calls this.
         """
         raise BrokenPipeError

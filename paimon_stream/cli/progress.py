@@ -1,5 +1,5 @@
-"""Progress of long work on standard error: on a terminal a bar with rate and time left, else plain
-lines.
+"""Progress of long work on standard error. A terminal shows a bar with the rate and the time left.
+Otherwise plain lines are printed.
 """
 
 import sys
@@ -68,12 +68,12 @@ class _Rate(rich_progress.ProgressColumn):
 
 
 def _amount(work: str, number: float) -> str:
-    """A number of things; of bytes, their size."""
+    """A number of things. A number of bytes is shown as a size."""
     return size(round(number)) if work == "bytes" else f"{number:,.0f}"
 
 
 class _PlainLines:
-    """At most one line per `_SECONDS_BETWEEN_LINES`, and a last one."""
+    """Prints at most one line per `_SECONDS_BETWEEN_LINES`, and a last line at the end."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

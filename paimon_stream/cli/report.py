@@ -43,8 +43,8 @@ def report(
 ) -> CommandAnswer:
     """Writes a page with plots and numbers of a table, or of the tables of a warehouse: commits by
     phase, batches, attempts and conflicts, writers, manifests, sizes of files, files of level 0,
-    read amplification, what verify finds, and what a compaction would gain. It needs no network.
-    What cannot be read is reported on it, the rest is drawn.
+    read amplification, what verify finds, and what a compaction would gain. The page needs no
+    network. It names what cannot be read, and shows the rest.
     """
     params = click.get_current_context().params
     place = params["warehouse"]
@@ -63,7 +63,7 @@ def report(
 def _sections(
     watched: Watched, location: str, *, snapshots: int, sample: int
 ) -> Sequence[PageSection]:
-    """The sections about a table; one that says why it cannot be read."""
+    """The sections about a table, or one section that says why the table cannot be read."""
     try:
         table = watched.session(location).raw
         return sections_of(table, snapshots=snapshots, sample=sample)
@@ -72,7 +72,7 @@ def _sections(
 
 
 def _overview(states: Sequence[StreamState], without_plots: int) -> PageSection:
-    """A row for each table. `without_plots` are at the end."""
+    """A section with a row for each table. The last `without_plots` tables have no plots."""
     about = "The sick ones come first."
     if without_plots > 0:
         about += f" The plots of {without_plots:,} others are left out."

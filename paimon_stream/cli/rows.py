@@ -1,4 +1,6 @@
-"""`ls`, `databases`, `head`, `cat`: what there is in a warehouse, and the rows of a table."""
+"""`ls` and `databases`, which list the contents of a warehouse; `head` and `cat`, which show the
+rows of a table.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -108,8 +110,8 @@ def head(
     timestamp: str | None,
 ) -> CommandAnswer:
     """Shows some rows of the table, as a reader sees them. In a table with a primary key, rows of
-    one key are merged. Rows have no order of their own, so another call may show others. `cat` is
-    the same command: it writes all rows, as CSV, in little memory.
+    one key are merged. Rows have no order of their own, so another call may show other rows. `cat`
+    is the same command, but writes all rows, as CSV, in little memory.
     """
     context = click.get_current_context()
     is_document = context.params["as_json"]
@@ -140,7 +142,7 @@ def _form(typed: str | None, *, is_document: bool, is_cat: bool) -> str:
 
 
 def _first_rows(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first rows; all without a limit. No batch is read that is not needed."""
+    """The first rows; without a limit, all rows. No batch is read unless it is needed."""
     left = limit
     for batch in batches:
         yield batch.slice(0, left)
@@ -151,8 +153,8 @@ def _first_rows(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterato
 
 
 def _csv(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """The rows below their names. NULL is nothing, not even quotes; nested values are JSON, and
-    bytes Base64.
+    """The names of the columns, then the rows. NULL is an empty field without quotes, nested values
+    are JSON, and bytes are Base64.
     """
     names = [column.name for column in scan.columns]
     without_rows = pa.table([pa.array([], pa.string()) for _ in names], names)

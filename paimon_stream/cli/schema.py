@@ -1,4 +1,4 @@
-"""`schema` and `options`, which list. `create` and `alter`, which change what these list."""
+"""`schema` and `options`, which show columns and options; `create` and `alter`, which set them."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -32,9 +32,9 @@ class _Setting(NamedTuple):
 
     Attributes:
         key: its name.
-        text: what is set on the table; None if nothing is.
+        text: the value that is set on the table; None if none is set.
         default: the default that this package knows; None if there is none.
-        doc: what it means; None if this package does not know the option.
+        doc: what the option means; None if this package does not know it.
     """
 
     key: str
@@ -58,7 +58,7 @@ _FIELDS: Final[tuple[Column[DataField], ...]] = (
 
 
 def _value_of(setting: _Setting) -> str | None:
-    """The value that counts: the one that is set, else the default."""
+    """The value in force: the value that is set, or else the default."""
     return setting.default if setting.text is None else setting.text
 
 
@@ -159,7 +159,8 @@ def _words(typed: str, option: str, form: str) -> tuple[str, ...]:
     Args:
         typed: the value.
         option: the option, for errors.
-        form: the form of the value, as the help shows it: `'NAME TYPE'`, one with `=`, or a word.
+        form: the form of the value, as the help shows it: `'NAME TYPE'`, a form with `=`, or a
+            word.
 
     Raises:
         click.UsageError: if the value has another form.
@@ -253,7 +254,7 @@ class _Change(NamedTuple):
 
     Attributes:
         option: its name.
-        form: the form of its value: `_words` splits it.
+        form: the form of its value, by which `_words` splits it.
         help: its text in the help.
         change: makes the change from the words of the value.
     """
@@ -280,7 +281,7 @@ _CHANGES: Final = (
         "--column-comment", "NAME=TEXT", "Describe a column.", SchemaChange.update_column_comment
     ),
 )
-"""What `alter` can change, in the order in which it does."""
+"""The changes that `alter` can make, in the order in which it makes them."""
 
 
 @table_command(
@@ -295,8 +296,8 @@ _CHANGES: Final = (
 )
 def alter(session: Session, yes: bool, **typed: Texts) -> CommandAnswer:
     """Changes options and columns of the table, all in one new schema. Each option can be given
-    several times; they apply in the order of the list below. Streams follow with their next batch.
-    Without --yes it only shows the columns as they would be.
+    several times. The changes apply in the order of the list below. Streams follow with their next
+    batch. Without --yes it only shows the columns as they would be.
     """
     changes = [
         change.change(*_words(value, change.option, change.form))

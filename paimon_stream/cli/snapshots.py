@@ -1,4 +1,6 @@
-"""`snapshots` and `expire`, about snapshots. `query` and `recommit`, about those who made them."""
+"""`snapshots` and `expire`, which are about snapshots; `query` and `recommit`, which are about the
+writers.
+"""
 
 import datetime as dt
 from collections.abc import Callable, Iterable
@@ -111,7 +113,7 @@ NamedSnapshot: TypeAlias = "tuple[str, Snapshot | None]"
 
 
 def _of_snapshot(read: Callable[[Snapshot], Any]) -> Callable[[NamedSnapshot], Any]:
-    """What is read of the snapshot under a name; None without a snapshot."""
+    """Applies `read` to the snapshot under a name. The result is None if there is no snapshot."""
 
     def read_if_any(named: NamedSnapshot) -> Any:
         _, snapshot = named
@@ -179,7 +181,7 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> CommandA
 
 
 def _nothing_of(thing: str, user: str, users: Iterable[str]) -> str:
-    """The answer if there is no such thing of a commit user. It names the other commit users."""
+    """The sentence for a commit user that has no such thing. It names the commit users that have."""
     others = sorted(set(users) - {user})
     advice = "Nobody has written here."
     if len(others) == 1:
@@ -371,10 +373,11 @@ def recommit(
     delta_list: str | None,
     yes: bool,
 ) -> CommandAnswer:
-    """Commits the files of a batch again whose snapshot another engine replaced. The error
-    CommitLost gives the whole command. Without --snapshot and --delta-list the journal of the
-    stream names the files. It can be run twice: a batch that is in the table is left as it is. Then
-    start the stream again. Without --yes it only shows what it would commit.
+    """Commits the files of a batch again if another engine replaced the snapshot of the batch. The
+    error CommitLost contains the complete command. Without --snapshot and --delta-list, the journal
+    of the stream names the files. The command can be run twice: a batch that is in the table is
+    left as it is. Start the stream again afterwards. Without --yes it only shows what it would
+    commit.
     """
     report = session.table.recommit(
         commit_user, batch, snapshot=snapshot, delta_list=delta_list, dry_run=not yes

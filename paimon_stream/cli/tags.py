@@ -95,7 +95,7 @@ def tag_delete(session: Session, name: str, yes: bool) -> CommandAnswer:
 
 
 def _tag_to_delete(session: Session, name: str, snapshot: Snapshot | FormatError) -> CommandAnswer:
-    """What `tag delete` would do with a tag of this snapshot, or with one that cannot be read."""
+    """What `tag delete` would do with a tag of this snapshot, or with a tag that cannot be read."""
     if isinstance(snapshot, Snapshot):
         time = iso(snapshot.time_millis)
         sentence = f"Tag {name} keeps snapshot {snapshot.id} of {time}, and would be deleted."
@@ -135,8 +135,8 @@ def rollback(
 ) -> CommandAnswer:
     """Makes a snapshot, or the snapshot of a tag, the newest again, and removes all later snapshots
     and tags. Stop the writers first; expiry may run beside it. A stream that loses batches stops
-    with TableRolledBack when it is restarted. A rollback that was interrupted is completed by the
-    same command; until then nothing expires. Without --yes it only shows what would be removed.
+    with TableRolledBack when it is restarted. The same command completes a rollback that was
+    interrupted. Until then nothing expires. Without --yes it only shows what would be removed.
     """
     is_id = target.isascii() and target.isdigit() and not is_tag
     snapshot_or_tag = int(target) if is_id else target
@@ -180,7 +180,7 @@ _BRANCH_COLUMNS: Final = named_columns("branch")
 
 @table_command(name="list", example="branch list /data/shop.db/orders", columns=_BRANCH_COLUMNS)
 def branch_list(session: Session) -> CommandAnswer:
-    """Lists the branches but main, each with its newest snapshot."""
+    """Lists the branches except main, each with its newest snapshot."""
     rows = sorted(session.table.branches().items())
     return session.listing("branches", Listing(_BRANCH_COLUMNS, rows, "There are no branches."))
 
@@ -204,9 +204,9 @@ def branch_create(session: Session, name: str, tag: str | None) -> CommandAnswer
 )
 def branch_delete(session: Session, name: str, yes: bool) -> CommandAnswer:
     """Deletes a branch with its snapshots and tags. The files that only it needed stay until they
-    are removed as orphans. Stop its writers first. A query that is pointed to main later goes on
-    there without the batches that only the branch had: fast-forward to it before, if they are
-    wanted. Without --yes it only says whether there is such a branch.
+    are removed as orphans. Stop its writers first. A query of this branch that writes to main later
+    does not repeat the batches that only the branch had. If you want them, fast-forward main to the
+    branch first. Without --yes it only says whether there is such a branch.
     """
     report = session.table.delete_branch(name, dry_run=not yes)
     if not report.found:
@@ -224,9 +224,9 @@ def branch_delete(session: Session, name: str, yes: bool) -> CommandAnswer:
     params=(_BRANCH, _TAKE_OVER, YES),
 )
 def branch_fast_forward(session: Session, name: str, take_over: bool, yes: bool) -> CommandAnswer:
-    """Makes main what a branch is. Snapshots and tags that the branch does not have go. Stop the
-    writers first. The same command completes one that was interrupted. Without --yes it only shows
-    what would change.
+    """Makes main what a branch is. Main loses the snapshots and tags that the branch does not have.
+    Stop the writers first. The same command completes a fast-forward that was interrupted. Without
+    --yes it only shows what would change.
     """
     report = session.table.fast_forward(name, dry_run=not yes, take_over=take_over)
     verb = "is" if yes else "would be"

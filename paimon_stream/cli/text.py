@@ -1,9 +1,9 @@
-"""Values as text for people and as JSON for programs. Messages with commands in place of Python
+"""Values as text for people and as JSON for programs, and messages with commands in place of Python
 methods.
 
-A partition is written as `dt=2026-11-21, hour=7`. What is shown can be typed again, and no two
-partitions look the same. A text with other characters than letters, digits and some signs is in
-double quotes, as in JSON. NULL is the missing value; the text NULL is in quotes.
+A partition is written as `dt=2026-11-21, hour=7`. The text can be typed again, and no two
+partitions look the same. A value with characters other than letters, digits and some signs is in
+double quotes, as in JSON. NULL without quotes is the missing value; the text NULL is in quotes.
 """
 
 import base64
@@ -30,7 +30,7 @@ def moment(millis: int | None) -> str | None:
 
 
 def ranges(pairs: Sequence[tuple[int, int]], most_shown: int = 5) -> str:
-    """The first `most_shown` ranges, such as `3, 5-8`, and the number of the others."""
+    """The first `most_shown` ranges, such as `3, 5-8`, and the number of the remaining ranges."""
     texts = []
     for low, high in pairs[:most_shown]:
         if low == high:
@@ -42,8 +42,8 @@ def ranges(pairs: Sequence[tuple[int, int]], most_shown: int = 5) -> str:
 
 
 def listed(names: Iterable[str], most_shown: int = 10) -> str:
-    """`a, b and c`. If there are more than `most_shown` names: the first ones and the number of the
-    others.
+    """`a, b and c`. If there are more than `most_shown` names, it is the first of them and the
+    number of the others.
     """
     all_names = list(names)
     if len(all_names) > most_shown:
@@ -116,7 +116,7 @@ COMMAND_OF: Final = {name: name.replace("_", "-") for name in _SAME} | {
     "rollback_to": "rollback",
     "tags": "tag list",
 }
-"""The methods of `PaimonTable`, each with the command that does the same."""
+"""Methods of `PaimonTable`, each with the command that does the same."""
 
 _OPTION_OF: Final = {
     name: f"--{name.replace('_', '-')}"
@@ -173,8 +173,8 @@ def partition_text(values: Mapping[str, Any]) -> str:
 
 
 def partition_of(typed: str) -> dict[str, str | None]:
-    """The typed values by column; None for NULL. Raises a usage error for other texts and for a
-    repeated column.
+    """The typed values by column; None for NULL. Raises a usage error for a text of another form,
+    and for a column that is named twice.
     """
     values: dict[str, str | None] = {}
     for name, value in _columns_and_values(typed):
@@ -197,8 +197,8 @@ def _value_text(value: Any) -> str:
 
 
 def _is_simple(text: str) -> bool:
-    """Whether the text cannot be confused with another text, with NULL, with a separator, or with
-    nothing.
+    """Whether the text needs no quotes, because it cannot be confused with another text, with NULL,
+    with a separator, or with an empty value.
     """
     if text in ("", _NULL) or text != text.strip() or unicodedata.normalize("NFC", text) != text:
         return False

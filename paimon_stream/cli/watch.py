@@ -1,4 +1,4 @@
-"""`watch`: the streams of tables and warehouses, again and again."""
+"""`watch`, which shows the streams of tables and warehouses again and again."""
 
 import json
 import os
@@ -53,7 +53,7 @@ from paimon_stream.stream.batch_summary import phases_of
 
 _LISTED_EVERY: Final = 12
 """After this many rounds, the tables of a warehouse are listed again."""
-_QUICK: Final = {STORE_MAX_OUTAGE.key: "0 s"}  # an outage is shown at once
+_QUICK: Final = {STORE_MAX_OUTAGE.key: "0 s"}  # an outage is shown at once, not waited for
 _FEWEST: Final = 2
 """The number of columns that the narrowest terminal shows: the table and its state."""
 _STYLES: Final = {
@@ -110,7 +110,7 @@ def _number(
     *,
     extra: bool = False,
 ) -> Column[StreamState]:
-    """A column of numbers. `with_unit` makes of a number what people see."""
+    """A column of numbers. `with_unit` turns a number into the text that people see."""
     if with_unit is None:
         return Column(key, value, title, number=True, extra=extra)
     write = with_unit
@@ -150,26 +150,31 @@ COLUMNS: Final[tuple[Column[StreamState], ...]] = (
 
 
 def _without_waiting(catalog_options: Mapping[str, str]) -> Mapping[str, str]:
-    """The options of a catalog whose outage is shown, and not waited for; {} for no catalog."""
+    """The options of a catalog, changed so that an outage is shown and not waited for; {} for no
+    catalog.
+    """
     return {**catalog_options, **_QUICK} if catalog_options else {}
 
 
 class Watched:
-    """The tables of some places, with what was seen last. A place is the folder of a table or of a
-    warehouse, the name of a table in the session's catalog, or None for the whole catalog.
+    """The tables of some places, with the state that was seen last. A place is the folder of a
+    table or of a warehouse, the name of a table in the session's catalog, or None for the whole
+    catalog.
     """
 
     def __init__(self, session: Session, places: Sequence[str | None]) -> None:
         self._session = replace(session, catalog_options=_without_waiting(session.catalog_options))
         self._places = places
         self._tables: dict[str, Callable[[], Session]] = {}
-        """What opens each table, by the location under which it is listed, as of the last listing."""
+        """The functions that open the tables of the last listing, by the location under which each
+        is listed.
+        """
         self._opened: dict[str, tuple[Session, StreamWatch]] = {}
         """The tables that were opened, by the same locations."""
 
     def look(self, number: int) -> list[StreamState]:
-        """The states now, in this round. Raises what listing a warehouse raises, in the first round
-        only.
+        """The present states. `number` is the number of the round, from 0. Raises what listing a
+        warehouse raises, but only while no table is known.
         """
         if number % _LISTED_EVERY == 0:
             try:
@@ -183,8 +188,8 @@ class Watched:
             return list(threads.map(self._look, self._tables))
 
     def session(self, location: str) -> Session:
-        """The table with this location, which a state has, as a session for other commands. Raises
-        what loading a table raises.
+        """The table with the location of a state, as a session for other commands. Raises what
+        loading a table raises.
         """
         # A warehouse may be given as a relative path or as an address. A table that was opened
         # knows its whole path.
@@ -203,8 +208,8 @@ class Watched:
         return watch.look(system().clock.now_millis())
 
     def _tables_at(self, place: str | None) -> Iterator[tuple[str, Callable[[], Session]]]:
-        """The tables of a place by their locations, each with what opens it. Raises `NotFound` if
-        there are none.
+        """The tables of a place by their locations, each with the function that opens it. Raises
+        `NotFound` if there is no table.
         """
         if place is None:
             yield from self._tables_in(self._session.catalog, self._session.catalog_options)
@@ -216,7 +221,7 @@ class Watched:
         try:
             location = open_table().raw.location
         except NotFound:
-            # The place is no table. It is a warehouse if it has databases.
+            # The place is not a table. It is a warehouse if it has databases.
             warehouse = catalog({"warehouse": place, **storage_options})
             if not warehouse.list_databases():
                 raise
@@ -227,7 +232,7 @@ class Watched:
     def _tables_in(
         self, warehouse: PaimonCatalog, catalog_options: Mapping[str, str]
     ) -> Iterator[tuple[str, Callable[[], Session]]]:
-        """The tables of a warehouse, as `_tables_at` gives them. Each is opened with these options
+        """The tables of a warehouse, in the form of `_tables_at`. Each is opened with these options
         of the catalog.
         """
         for database in warehouse.list_databases():
@@ -289,14 +294,15 @@ def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState
 def watch(
     session: Session, others: tuple[str, ...], interval: float, rounds: int | None
 ) -> CommandAnswer:
-    """Shows the streams of tables and warehouses, the sick ones first: the last batch and its age,
-    the usual time between batches, how long Spark has been at a batch that is not done, rows, and
-    the times of writing and of the commit before. On a terminal, keys choose, sort and open a
-    table, which shows its writers, files and what doctor would say. With --json, each look prints
-    one line for each table. A stream is `stuck` if Spark has been at one batch for five times the
-    usual interval, and `silent` if it has committed nothing for so long; both take at least five
-    minutes. It is `starting` while it has committed no batch yet. It is `contended` if its last
-    commit was tried five times. The exit code is 0 whatever is shown.
+    """Shows the streams of tables and warehouses. Streams that need an operator come first. For
+    each stream it shows the last batch and its age, the usual time between batches, how long Spark
+    has been at a batch that is not done, rows, and how long the last write and the commit before it
+    took. On a terminal, keys choose and sort tables, and open a table to show its writers, its
+    files and what doctor would say. With --json, each look prints one line for each table. A stream
+    is `stuck` if Spark has been at one batch for five times the usual interval, and `silent` if it
+    has committed nothing for that time; both take at least five minutes. It is `starting` while it
+    has committed no batch yet. It is `contended` if the commit before its last one took five
+    attempts or more. The exit code is 0 whatever is shown.
     """
     context = click.get_current_context()
     console = Console(highlight=False)
@@ -312,15 +318,15 @@ def watch(
         return CommandAnswer(document={}, pieces=_rounds(watched, numbers, interval, lines))
     screen = _Screen(watched, console, names)
     screen.run(numbers, interval)
-    # The screen of the view is gone when it ends. What the last round has shown stays on the one
-    # before, if nobody has pressed q.
+    # The live view has a screen of its own, which is gone when the view ends. So the last round is
+    # printed to the terminal's usual screen, unless somebody has pressed q.
     left = "" if screen.is_left else "".join(f"{line.plain}\n" for line in screen.overview())
     return CommandAnswer(document={}, pieces=(left,))
 
 
 def _round_numbers(rounds: int | None, *, endlessly: bool) -> Iterable[int]:
-    """The numbers of the rounds, from 0. Where no number is asked for, it is one round, or
-    endlessly many.
+    """The numbers of the rounds, from 0. If `rounds` is None, there is one round, or there is no
+    end if `endlessly` is set.
     """
     if rounds is None and endlessly:
         return endless()
@@ -333,7 +339,7 @@ def _rounds(
     interval: float,
     lines: Callable[[list[StreamState]], list[str]],
 ) -> Iterator[str]:
-    """The text of each round, which is written before the next one begins."""
+    """The text of each round. It is written before the next round begins."""
     for number in numbers:
         if number:
             system().clock.sleep(interval)
@@ -354,7 +360,7 @@ def _listing(states: Sequence[StreamState]) -> Listing[StreamState]:
 
 
 class _Screen:
-    """The live view of a terminal: all tables, or the one that is opened."""
+    """The live view of a terminal: all tables, or the table that is opened."""
 
     def __init__(self, watched: Watched, console: Console, names: Sequence[str] | None) -> None:
         """`names` are the columns to show; None for those that have a value somewhere."""
@@ -391,7 +397,7 @@ class _Screen:
         """Acts on a key."""
         step = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key)
         if step is not None and self._open is not None:
-            self._top = max(self._top + 5 * step, 0)  # five lines a key
+            self._top = max(self._top + 5 * step, 0)  # each key press scrolls five lines
         elif step is not None:
             self._place = max(min(self._place + step, len(self._states) - 1), 0)
         elif key == "s":
@@ -408,7 +414,7 @@ class _Screen:
         return sick_first(self._states, _SORTS[self._sort])
 
     def _look_into(self) -> None:
-        """Reads the opened table, once in a round, because that may take long."""
+        """Reads the opened table. This happens only once in a round, because it may take long."""
         self._inside = []
         for state in self._states:
             if state.location == self._open:
@@ -428,8 +434,8 @@ class _Screen:
         return Group(*lines[: self._console.height])
 
     def _overview(self, states: list[StreamState]) -> list[Text]:
-        """The tables around the chosen one, as many as fit. On a narrow terminal, the last columns
-        are left out, and only what does not even fit then is cut off.
+        """The tables around the chosen table, as many as fit. On a narrow terminal, the last
+        columns are left out. If the rest is still too wide, it is cut off.
         """
         names = self._names or [
             column.key
@@ -440,7 +446,7 @@ class _Screen:
         while not self._names and len(names) > _FEWEST and titles.cell_len > self._console.width:
             names = names[:-1]
             titles, *rows = listing_lines(_listing(states), None, names)
-        # Without tables there are no rows, and the title says so.
+        # If there are no tables, there are no rows, and the title says that.
         for place, (row, state) in enumerate(zip(rows, states, strict=False)):
             style = _STYLES.get(state.state, "")
             if place == self._place:
@@ -481,8 +487,8 @@ class _Screen:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str | None]]:
-    """A function that waits for a key for some seconds, and returns its name; None if none was
-    pressed. While it is used, the terminal hands over each key at once, and does not show it.
+    """A function that waits for a key for some seconds, and returns its name; None if no key was
+    pressed. Meanwhile the terminal passes on each key at once, and does not show it.
     """
     # SIGTERM ends the program as an error does, so the terminal is given back.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -497,7 +503,7 @@ def _keys() -> Iterator[Callable[[float], str | None]]:
     waiting: list[bytes] = []  # keys that were read and not yet returned
     settings = termios.tcgetattr(stream)
     give_back = partial(termios.tcsetattr, stream, termios.TCSADRAIN, settings)
-    screen = sys.stderr  # rich puts another object in its place while its screen is shown
+    screen = sys.stderr  # rich replaces `sys.stderr` while its screen is shown
 
     def leave_screen() -> None:
         screen.write("\x1b[?1049l")
@@ -508,7 +514,7 @@ def _keys() -> Iterator[Callable[[float], str | None]]:
     def key(seconds: float) -> str | None:
         if not waiting and not select.select([stream], [], [], seconds)[0]:
             return None
-        if not waiting:  # at the end of the input, q
+        if not waiting:  # the end of the input counts as q
             waiting.extend(re.findall(rb"\x1b\[.|.", os.read(stream, 64), re.DOTALL) or [b"q"])
         pressed = waiting.pop(0)
         return _NAMES.get(pressed, pressed[:1].decode("ascii", "replace").lower())

@@ -23,10 +23,13 @@ _MODES: Final = ("append", "update", "complete")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSettings:
-    """The arguments of a `PaimonSink`, whose docstring explains them. Attributes: location: the
-    table's folder, with the branch. token: distinguishes two sinks of one run. Copies of a sink
-    keep it. session: the Spark session that runs the query, once it is known. Its Hadoop
-    configuration completes the storage options.
+    """The arguments of a `PaimonSink`, whose docstring explains them.
+
+    Attributes:
+        location: the table's folder, with the branch.
+        token: distinguishes two sinks of one run. Copies of a sink keep it.
+        session: the Spark session that runs the query, once it is known. Its Hadoop configuration
+            completes the storage options.
     """
 
     location: str
