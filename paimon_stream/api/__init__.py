@@ -1,1 +1,1 @@
-"""What users call: tables, batch writes and the doctor."""
+"""The objects that users call: tables, batch writes, catalogs and the doctor."""

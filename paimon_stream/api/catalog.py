@@ -47,14 +47,14 @@ class PaimonCatalog(FilesystemCatalog):
         options: Any = None,
         **described: Any,
     ) -> PaimonTable:
-        """Creates a table in a database. The catalog's `table-default.*` options count where
-        `options` lack them.
+        """Creates a table in a database. The catalog's `table-default.*` options set the options
+        that `options` lacks.
 
         Args:
             identifier: the names of the database and the table.
             schema: as for `PaimonTable.create`.
-            ignore_if_exists: load a table that exists as it is.
-            options: Paimon's, such as `{"bucket": "4"}`.
+            ignore_if_exists: return an existing table as it is, whatever its schema.
+            options: Paimon's options of the table, such as `{"bucket": "4"}`.
             **described: `partition_keys`, `primary_keys` and `comment`, as for
                 `PaimonTable.create`.
 
@@ -82,17 +82,20 @@ class PaimonCatalog(FilesystemCatalog):
         identifier: Named,
         changes: Iterable[SchemaChange],
     ) -> None:
-        """Changes options, columns and comments of a table, by Java's rules: all of the changes, in
-        one new schema, or none. Streams follow with their next batch (docs/schema-changes.md).
+        """Changes options, columns and comments of a table, by Java's rules. All of the changes
+        become one new schema, or nothing changes. Streams follow with their next batch
+        (docs/schema-changes.md).
 
         Args:
             identifier: the names of the database and the table.
-            changes: are applied in their order.
+            changes: the changes, which are applied in their order.
 
         Raises:
             NotFound: if there is no such table.
             IncompatibleSchema: for a change that the columns forbid.
-            InvalidOption: for a change that an option forbids.
+            InvalidOption: for a change that an option forbids, and for an option with a wrong
+                value.
+            UnsupportedFeature: for a change after which this release could not write the table.
             CommitContended: if others keep changing the schema.
         """
         location, options = self.found(identifier)
@@ -102,11 +105,11 @@ class PaimonCatalog(FilesystemCatalog):
 
 
 class _JdbcCatalog(PaimonCatalog, JdbcCatalog):
-    """`PaimonCatalog` where a database has the tables, too."""
+    """A `PaimonCatalog` whose tables are also rows of a database."""
 
 
 class _RestCatalog(RestCatalog, PaimonCatalog):
-    """`PaimonCatalog` where a server creates and changes the tables."""
+    """A `PaimonCatalog` in which a server creates and changes the tables."""
 
     def create_table(
         self,
@@ -116,7 +119,7 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
         options: Any = None,
         **described: Any,
     ) -> PaimonTable:
-        """As in `PaimonCatalog`. The columns and options are checked here, too, before the server
+        """As in `PaimonCatalog`. The columns and options are also checked here, before the server
         is asked.
         """
         name = ".".join(names_of(identifier, main=True))
@@ -152,15 +155,17 @@ def catalog(
     options: Any,
     name: str | None = None,
 ) -> PaimonCatalog:
-    """The catalog with these options. Asks nobody.
+    """The catalog with these options. No request is sent before the first method is called.
 
     Args:
-        options: Paimon's: `warehouse`, those of its store, and, by its `metastore`, those of its
-            database or server. Or a Spark session, with a `name`.
+        options: Paimon's options of the catalog: `warehouse`, the options of its store, and,
+            depending on `metastore`, those of its database or server. With a `name`, a Spark
+            session.
         name: the name of a catalog in that session, which has `spark.sql.catalog.<name>.warehouse`.
 
     Raises:
-        InvalidOption: for an option with a wrong value.
+        InvalidOption: for an option with a wrong value, and if the session has no options for
+            `name`.
         UnsupportedFeature: for a `metastore` that is not supported.
     """
     if name is None:

@@ -1,8 +1,8 @@
 """What the doctor says of one stream: the facts, and the sentences about them.
 
 Only a restart shows which columns the query has now. But the schema under which the stream's last
-batch was committed is known, and rows with exactly its columns fitted at that time. So rows with
-those columns are checked with the sink's own code.
+batch was committed is known, and rows with exactly the columns of this schema fitted then. So rows
+with those columns are checked with the sink's own code.
 """
 
 from collections.abc import Collection, Sequence
@@ -36,7 +36,7 @@ class Diagnosis(Report):
 
     Attributes:
         user: the commit user of the sink; "-" if it is not known.
-        query_id: the id of the query in the checkpoint; None if it has none.
+        query_id: the id of the query in the checkpoint; None if the checkpoint has no id.
         checkpoint: the folder of the checkpoint; None if it is not known.
         verdict: `fresh`, `reuse` or `already committed`; or the name of the error that the sink
             would raise; or `unknown` if the checkpoint cannot be used or read.
@@ -48,15 +48,15 @@ class Diagnosis(Report):
         last_millis: the time of that snapshot, in epoch milliseconds.
         last_query_id: the query that wrote that snapshot. If the checkpoint was wiped, it is
             another query.
-        explanation: for people.
-        cure: what to do; None if there is nothing to do.
+        explanation: sentences for people about the verdict.
+        cure: a sentence that says what to do; None if there is nothing to do.
         option: the key of the option that would let the stream continue; None if there is none.
-        notes: each is a reason to look before a restart.
-        known: the other streams of the table if this one is not safe.
+        notes: texts, each of which is a reason to look before a restart.
+        known: the other streams of the table, if the restart is not safe.
         other_users: other commit users under which the query is registered in this table.
         history: which batches of the stream a rollback or fast forward has removed, which notes
-            about removals cannot be read, and which batches have left nothing. These texts have no
-            bearing on the restart.
+            about removals cannot be read, and which batches have left nothing. These texts do not
+            concern the restart.
     """
 
     user: str
@@ -290,10 +290,10 @@ def cure_of(
     """The cure for the sink's error.
 
     Args:
-        error: what the sink would raise.
+        error: the error that the sink would raise.
         checkpoint: the folder of the checkpoint that is judged.
-        known_checkpoint: where the table says that the stream's checkpoint is; None if it does not
-            say so.
+        known_checkpoint: where the stream's checkpoint is, according to the table; None if the
+            table does not say it.
         other_users: the commit users under which the query is registered in this table, if the
             commit user of the judged sink is new in it; else ().
     """
@@ -324,8 +324,8 @@ def cure_of(
 
 
 def stopped_by(diagnosis: Diagnosis, failures: Sequence[PaimonStreamError]) -> Diagnosis:
-    """The diagnosis where the sink cannot write the table, because of these failures. A restart is
-    then not safe. What is judged of the batch itself stays.
+    """The diagnosis changed to say that the sink cannot write the table, because of these failures.
+    The restart is then not safe. The judgement of the batch stays.
     """
     if not failures:
         return diagnosis

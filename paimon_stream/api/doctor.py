@@ -54,7 +54,8 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
 
 _NOT_PLANNED: Final = "not planned yet"
-"""Stands for the offsets of a batch that Spark will plan anew. No plan has this hash."""
+"""Stands for the hash of the offsets of a batch that Spark will plan anew. No plan has this hash.
+"""
 
 _NEW_QUERY: Final = "new-query"
 """Stands for the id of the query that Spark will begin if the checkpoint has no id. No query has
@@ -79,11 +80,11 @@ def examine(
 ) -> tuple[Diagnosis, ...]:
     """One diagnosis for each sink that writes to the table at the storage's root.
 
-    The sinks are those with these `names`, or the one with the commit `user`. If neither is given,
-    they are the sinks that are registered for the checkpoint's query; and, if `options` have a user
-    prefix that the query has not used here, the sink that gets its user from that prefix. Without a
-    checkpoint, all streams that are registered in the table are judged, each with its registered
-    checkpoint.
+    The sinks are those with these `names`, or the sink with the commit `user`. If neither is given,
+    they are the sinks that are registered for the checkpoint's query. If `options` have a user
+    prefix that the query has not used here, the sink that gets its user from that prefix is judged,
+    too. Without a checkpoint, all streams that are registered in the table are judged, each with
+    its registered checkpoint.
 
     Args:
         storage: the storage of the table.
@@ -92,9 +93,9 @@ def examine(
         names: the names of sinks, in the order in which the batch function calls them.
         query_name: the name of the restarted query.
         options: the options of the restarted sink.
-        storage_options: the options of the table, and of checkpoints in object stores.
+        storage_options: the storage options of the table, and of checkpoints in object stores.
         mode: the mode of the restarted sink.
-        runtime: clocks and ids; by default those of the system.
+        runtime: the clock and the ids; by default those of the system.
 
     Raises:
         NotFound: if there is no table.
@@ -124,12 +125,12 @@ def examine(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NotingReplayErrors(StreamRefusals):
-    """Refuses as the sink does. Refusals that the operator's options let pass are noted instead of
-    logged.
+    """Refuses what the sink refuses. Refusals that the operator's options let pass are noted
+    instead of logged.
 
     Attributes:
         noted: reasons to look before a restart.
-        history: facts that are shown, but say nothing of the restart.
+        history: facts that are shown, but do not concern the restart.
     """
 
     noted: list[str] = field(default_factory=list)
@@ -235,9 +236,9 @@ class _Doctor:
 
         Args:
             checkpoint: the checkpoint of the query.
-            user: the commit user of its only sink to judge; None if it is not given.
-            names: the names of its sinks, in the order in which they are called.
-            all_users: users of whom only `user` is judged.
+            user: the commit user of the only sink to judge; None if no user is given.
+            names: the names of the query's sinks, in the order in which they are called.
+            all_users: all commit users of the query, if they are known. Only `user` is judged.
         """
         kind, path = checkpoint.kind()
         if kind in _UNUSABLE:
@@ -292,7 +293,8 @@ class _Doctor:
 
     def _renamed_by_prefix(self, query_id: str, users: Sequence[str]) -> list[str]:
         """The commit user that the sink gets from a prefix in the options, if none of the query's
-        registered `users` has that prefix. The registered users are then no sinks of the new run.
+        registered `users` has that prefix. In that case the registered users are not sinks of the
+        new run.
         """
         default = self._default_user(query_id)
         is_registered = any(user == default or user.startswith(f"{default}_") for user in users)
@@ -301,8 +303,8 @@ class _Doctor:
         return [default]
 
     def _apart_from(self, user: str, others: frozenset[str]) -> frozenset[str]:
-        """The other users that have been in no run with this one, as far as is known: one of the two
-        may be an old name of the other.
+        """The other users that, as far as is known, have been in no run together with this user.
+        One of the two may be an old name of the other.
         """
         runs = {writer.user: writer.runs for writer in self._registered}
         runs_of_user = runs.get(user, frozenset())
@@ -367,8 +369,8 @@ class _Doctor:
         others: _Others,
         refusals: _NotingReplayErrors,
     ) -> Diagnosis:
-        """The diagnosis with what the sink would do, or with the error that it would raise. The
-        refusals note what the operator's options let pass.
+        """The diagnosis with what the sink would do, or with the error that it would raise.
+        `refusals` notes what the operator's options let pass.
         """
         batch = restart.batch
         try:
@@ -436,8 +438,8 @@ class _Doctor:
         return tuple(sorted(users))
 
     def _without_apart(self, restart: _Restart, others: _Others) -> str:
-        """The error that the sink would raise if the users that are `apart` were no sinks of the
-        query, as a sentence; empty if it would raise none.
+        """A sentence with the error that the sink would raise if the users in `apart` were not
+        sinks of the query. It is empty if the sink would raise no error.
         """
         if not others.apart:
             return ""
@@ -454,7 +456,7 @@ class _Doctor:
     def _judge(
         self, restart: _Restart, others: frozenset[str], refusals: StreamRefusals
     ) -> Verdict:
-        """What the sink would decide on the batch, if `others` were sinks of the same run. Raises
+        """What the sink would decide on the batch if `others` were sinks of the same run. Raises
         what the sink would raise.
         """
         check_writable(self._table, in_stream=not self._settings.overwrites)
@@ -467,8 +469,8 @@ class _Doctor:
 
     # -- checkpoints that do not belong here ------------------------------------------------------
     def _is_stranger(self, identity: WriterIdentity) -> bool:
-        """Whether the table holds nothing of this query. Where the query is not known, what was
-        left under its commit user may be its own.
+        """Whether the table holds nothing of this query. A register or snapshot that names no query
+        may be the query's own, if it has the commit user.
         """
         registered = ((writer.user, writer.query_id) for writer in self._registered)
         published = (
@@ -483,8 +485,8 @@ class _Doctor:
     def _stranger(
         self, diagnosis: Diagnosis, restart: _Restart, notes: tuple[str, ...]
     ) -> Diagnosis:
-        """The diagnosis of a query that has done batches of which this table knows none. If
-        snapshots have expired, it may have done them here.
+        """The diagnosis of a query that has done batches, none of which this table knows. If
+        snapshots have expired, the query may have written these batches here.
         """
         known = self._known(diagnosis.user)
         trace = (
@@ -527,8 +529,8 @@ class _Doctor:
         )
 
     def _two_streams(self, diagnosis: Diagnosis, restart: _Restart) -> Diagnosis:
-        """The diagnosis where the checkpoint is of one stream of this table, and the commit user of
-        another.
+        """The diagnosis if the checkpoint belongs to one stream of this table, and the commit user
+        to another stream.
         """
         users_of_query = listed(diagnosis.other_users)
         checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
@@ -547,8 +549,8 @@ class _Doctor:
         )
 
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:
-        """The diagnosis where no query can be restarted from this checkpoint, even if the sink
-        would admit a new query.
+        """The diagnosis if no query can be restarted from this checkpoint, although the sink would
+        admit a new query.
         """
         explanation, cure = obstacle_of(kind, diagnosis.checkpoint or "")
         if diagnosis.cure is not None:
@@ -560,8 +562,8 @@ class _Doctor:
     def _unusable(
         self, root: str | None, user: str | None, explanation: str, cure: str
     ) -> Diagnosis:
-        """The diagnosis where nothing can be judged. `root` is the folder of the checkpoint; None
-        if it is not known.
+        """The diagnosis if nothing can be judged. `root` is the folder of the checkpoint; None if
+        it is not known.
         """
         last = None
         for snapshot in self._walk():
@@ -573,8 +575,8 @@ class _Doctor:
 
     # -- what the table knows ---------------------------------------------------------------------
     def _owner_of(self, user: str, last: Snapshot | None) -> str | None:
-        """The query that has written as this commit user, by its register or else by its last
-        snapshot; None if none has, or it is not known.
+        """The query that has written under this commit user, according to the register, or else to
+        the user's last snapshot. None if no query has written, or if the query is not known.
         """
         for writer in self._registered:
             if writer.user == user:
@@ -584,7 +586,7 @@ class _Doctor:
         return Marks.of(own_properties(last)).query_id
 
     def _known(self, user: str | None) -> tuple[Writer, ...]:
-        """The streams of this table of which the query is known, except this user's. Writers of
+        """The streams of this table whose query is known, except this user's stream. Writers of
         other engines have no query.
         """
         try:
@@ -596,19 +598,21 @@ class _Doctor:
         )
 
     def _known_checkpoint(self, user: str, last: Snapshot | None) -> str | None:
-        """Where the stream's checkpoint is, by its register or else by its last snapshot."""
+        """Where the stream's checkpoint is, according to its register, or else to its last
+        snapshot.
+        """
         for writer in self._registered:
             if writer.user == user:
                 return writer.checkpoint
         return None if last is None else Marks.of(own_properties(last)).checkpoint
 
     def _last_of(self, identity: WriterIdentity) -> Snapshot | None:
-        """The stream's newest snapshot, whatever its query. None if there is none, or a newer one
-        cannot be read.
+        """The stream's newest snapshot, whatever its query. None if there is no such snapshot, or
+        if a newer snapshot cannot be read.
         """
         for snapshot in self._walk():
             marks = Marks.of(own_properties(snapshot))
-            # A commit user that contains the query's id differs from query to query.
+            # A commit user that contains the id of the query is another one for each query.
             is_of_earlier_query = (
                 marks.checkpoint == identity.checkpoint
                 and str(marks.query_id) in snapshot.commit_user
@@ -625,7 +629,7 @@ class _Doctor:
             latest = self._snapshots.latest()
             yield from self._snapshots.walk_down(latest or 0)
         except PaimonStreamError:
-            return  # the judgement meets it, too, and says so
+            return  # the judgement meets the same error, and reports it
 
 
 def _of_last(user: str, root: str | None, last: Snapshot | None) -> Diagnosis:
@@ -670,10 +674,10 @@ def leftovers(
     storage: Storage,
     now_millis: int,
 ) -> tuple[str, ...]:
-    """What interrupted commands have left in a table, and which command ends each. A text for each:
-    the pins of rollbacks together, the notes of expiries that are not at work now, and tags that
-    cannot be read. `now_millis` is the time since the epoch by the local clock. Raises
-    `StorageError`.
+    """Texts about what interrupted commands have left in a table, and about the command that
+    completes each. There is one text for all pins of rollbacks, one for each note of an expiry that
+    is not at work now, and one for each tag that cannot be read. `now_millis` is the time since the
+    epoch by the local clock. Raises `StorageError`.
     """
     texts = []
     pins = read_pins(storage)

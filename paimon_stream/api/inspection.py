@@ -1,6 +1,6 @@
-"""What a table holds: its data files, partitions, manifests, sizes, and who writes to it. Nothing
-is written. Everything is read from one snapshot, or from all snapshots that are left. Nothing is
-cached.
+"""Reads what a table holds: its data files, partitions, manifests, sizes, and who writes to it.
+Nothing is written. Everything is read from one snapshot, or from all snapshots that are left.
+Nothing is cached.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ class TableFile:
 
     Attributes:
         partition: the values of its partition, by column.
-        bucket: the bucket in which it lies.
+        bucket: the bucket in which the file lies.
         path: where the file is.
         meta: the metadata of the file, with sizes in bytes.
     """
@@ -42,12 +42,12 @@ class TableFile:
 
     @property
     def row_count(self) -> int:
-        """Rows in the file."""
+        """The number of rows in the file."""
         return self.meta.row_count
 
     @property
     def file_size(self) -> int:
-        """Bytes of the file."""
+        """The size of the file in bytes."""
         return self.meta.file_size
 
 
@@ -59,7 +59,7 @@ class Partition:
         values: the values of the partition, by column.
         path: its folder.
         buckets: how many buckets have files.
-        files: how many files all buckets have.
+        files: how many files all buckets have together.
         rows: the rows of these files. With a primary key, a key may have several rows, and deletes
             are rows, too.
         bytes: the bytes of these files.
@@ -159,7 +159,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryEntry:
-    """One snapshot: when, what and by whom.
+    """One snapshot: when it was made, what it changed, and who made it.
 
     Attributes:
         id: the id of the snapshot.
@@ -167,10 +167,11 @@ class HistoryEntry:
         kind: the kind of the commit, such as `APPEND`.
         user: the commit user.
         identifier: the batch id of a stream; None for a batch commit.
-        rows_added: by how many the rows in files grew; negative if they became fewer.
-        rows: the rows in all files of the snapshot.
-        marks: which query made the snapshot. The values are None if another engine made it.
-        batch: the summary of what it added. The values are None if another engine made it.
+        rows_added: by how much the number of rows in files grew; negative if it shrank.
+        rows: the number of rows in all files of the snapshot.
+        marks: which query made the snapshot. The values are None if another engine made the
+            snapshot.
+        batch: the summary of the batch. The values are None if another engine made the snapshot.
         previous: how the stream's previous commit went: `batch`, `attempts`, `conflicts` of
             compactions if there were any, and milliseconds by phase; {} if nothing is known.
     """
@@ -188,7 +189,7 @@ class HistoryEntry:
 
 
 class History(tuple[HistoryEntry, ...]):
-    """Snapshots, the newest first; a table in notebooks."""
+    """Snapshots, the newest first. Notebooks show them as a table."""
 
     __slots__ = ()
 
@@ -198,7 +199,7 @@ class History(tuple[HistoryEntry, ...]):
         return cls(_history_entry(snapshot) for snapshot in reversed(tuple(snapshots)))
 
     def __repr__(self) -> str:
-        """How many there are, and the newest."""
+        """The number of snapshots, and the newest one."""
         newest = f", the newest {self[0].id} of {self[0].time}" if self else ""
         return f"History({count(len(self), 'snapshot')}{newest})"
 
@@ -245,8 +246,9 @@ def partitions_of(
     table: Table,
     snapshot_id: int | None = None,
 ) -> tuple[Partition, ...]:
-    """The partitions of a snapshot, sorted by folder. A table without partitions has one, with the
-    path "". Raises `CorruptMetadata`, `StorageError`, and `NotFound` if there is no such snapshot.
+    """The partitions of a snapshot, sorted by folder. A table without partitions has one
+    `Partition`, with the path "". Raises `CorruptMetadata`, `StorageError`, and `NotFound` if there
+    is no such snapshot.
     """
     grouped: dict[bytes, list[ManifestEntry]] = {}
     snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
@@ -272,7 +274,7 @@ def manifests_of(
 ) -> tuple[tuple[str, ManifestFileMeta], ...]:
     """The manifests of a snapshot, in the order in which they apply, each after the base, delta or
     changelog list that names it. () for an empty table. Raises `CorruptMetadata`, `StorageError`,
-    and `NotFound` for an unknown snapshot.
+    and `NotFound` if there is no such snapshot.
     """
     snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
     if snapshot is None:
@@ -291,8 +293,8 @@ def statistics_of(
     table: Table,
     snapshot_id: int | None = None,
 ) -> Statistics:
-    """The numbers of a snapshot, by default the newest. Raises `NotFound`, `CorruptMetadata`,
-    `StorageError`.
+    """The numbers of a snapshot, by default the newest. Raises `CorruptMetadata`, `StorageError`,
+    and `NotFound` if there is no such snapshot.
     """
     snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
@@ -328,8 +330,8 @@ def statistics_of(
 
 
 def writers_of(table: Table) -> tuple[Writer, ...]:
-    """Who has written to the table. The last writer comes first; streams without a snapshot come
-    last. Reads every snapshot, and the register of every stream. Raises `CorruptMetadata`,
+    """The writers of the table, the last one first. Streams without a snapshot come at the end.
+    Reads every snapshot, and the register of every stream. Raises `CorruptMetadata`,
     `StorageError`.
     """
     store = SnapshotStore(table.storage)
@@ -368,7 +370,7 @@ def _writer(
     registered: RegisteredWriter | None,
 ) -> Writer:
     """The writer of these snapshots, which are in ascending order. `registered` is the stream that
-    is registered for the user, None if there is none.
+    is registered for the user; None if there is none.
     """
     last = snapshots[-1]
     last_with_rows = next(

@@ -1,5 +1,5 @@
 """`PaimonTable.report`: a page about a table, with plots and their numbers, that needs no network
-(docs/monitoring.md). A part that cannot be read says so, and the others are drawn.
+(docs/monitoring.md). If a part cannot be read, its section says why, and the other parts are drawn.
 """
 
 import json
@@ -32,11 +32,11 @@ from paimon_stream.verify.verifying import verify
 T = TypeVar("T")
 
 _MOST_LISTS: Final = 40
-"""About how many snapshots' manifest lists are read."""
+"""The manifest lists of about this many snapshots are read."""
 _MOST_GROUPS: Final = 40
-"""How many partitions, buckets or writers a plot shows."""
+"""The most partitions, buckets or writers that a plot shows."""
 _MOST_ROWS: Final = 100
-"""How many rows a table of numbers has."""
+"""The most rows that a table of numbers has."""
 _LINES: Final = "lines+markers"
 _TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
 
@@ -44,7 +44,7 @@ _TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSection:
     """A part of the page: a plot in Plotly's form, and a table with its numbers. `about` says what
-    they show, or why there is nothing to show.
+    the plot and the table show, or why there is nothing to show.
     """
 
     title: str
@@ -55,7 +55,9 @@ class PageSection:
     layout: Mapping[str, Any] = field(default_factory=dict)
 
     def html(self, name: str) -> str:
-        """The section. The data of its plot are in the element `name`, for the page's script."""
+        """The HTML of the section. The data of its plot are in the element `name`, for the page's
+        script.
+        """
         plot = self._plot_html(name) if self.traces else ""
         return f"<section><h3>{escape(self.title)}</h3><p>{escape(self.about)}</p>{plot}{self._numbers_html()}</section>"
 
@@ -67,7 +69,7 @@ class PageSection:
         )
 
     def _numbers_html(self) -> str:
-        """The first rows. Below a plot they are folded."""
+        """The HTML of the first rows. Below a plot, the rows are folded."""
         rows = self.rows[:_MOST_ROWS]
         if not rows:
             return ""
@@ -94,8 +96,8 @@ def _cell(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportPage:
-    """A page: an overview, and tables by their locations, each with its sections. A notebook shows
-    it.
+    """A page: an overview, and tables by their locations, each with its sections. Notebooks show
+    the page.
     """
 
     title: str
@@ -103,7 +105,9 @@ class ReportPage:
     overview: PageSection | None = None
 
     def html(self) -> str:
-        """The page, with all that it needs. Raises `MissingExtra` without plotly."""
+        """The HTML of the page, with all that it needs. Raises `MissingExtra` if plotly is not
+        installed.
+        """
         plotly = require("plotly.offline", "report", "A report").get_plotlyjs()
         now = iso(system().clock.now_millis())
         body = f"<h1>{escape(self.title)}</h1><p>Made by paimon-stream at {now}.</p>"
@@ -121,8 +125,8 @@ class ReportPage:
         )
 
     def save(self, path: str | Path) -> None:
-        """Writes the page to a file. Raises `MissingExtra` without plotly, and `InvalidOption` if
-        the file cannot be written.
+        """Writes the page to a file. Raises `MissingExtra` if plotly is not installed, and
+        `InvalidOption` if the file cannot be written.
         """
         page = self.html()
         try:
@@ -186,8 +190,8 @@ def sections_of(
 
 
 def _read_or_empty(read: Callable[[], list[T]], failures: list[str]) -> list[T]:
-    """The result of the read. If it fails, an empty result, and the message is added to the
-    failures.
+    """The result of `read`. If it fails, the result is empty, and the message is added to
+    `failures`.
     """
     try:
         return read()
@@ -197,7 +201,7 @@ def _read_or_empty(read: Callable[[], list[T]], failures: list[str]) -> list[T]:
 
 
 def _built_section(title: str, build: Callable[[], PageSection]) -> PageSection:
-    """The section. If something cannot be read, a section that says why it cannot be shown."""
+    """The section that `build` returns, or if something cannot be read, a section that says why."""
     try:
         return build()
     except errors.PaimonStreamError as error:
@@ -287,9 +291,9 @@ class _Attempts:
     Attributes:
         batch: the id of the batch.
         time: the time of its snapshot.
-        restarts: 1 if a run of the query began with it, else 0.
-        reused: how many of its files are of a run that was killed.
-        attempts: how many attempts its commit took; None if no later snapshot says so.
+        restarts: 1 if a run of the query began with the batch, else 0.
+        reused: 1 if an earlier run, which was killed, had written the files, else 0.
+        attempts: how many attempts its commit took; None if no later snapshot says it.
         conflicts: how many compactions lost to its commit; None as for `attempts`.
     """
 
@@ -465,8 +469,8 @@ def _sizes(table: Table, live: list[ManifestEntry]) -> PageSection:
 
 
 def _sizes_of_partition(partition: str, sizes: Sequence[int]) -> tuple[object, ...]:
-    """A row of the section: name, number and sum, then the smallest, the quartiles and the largest,
-    in bytes.
+    """A row of the section: the partition, the number of files, their total size, then the smallest
+    size, the quartiles and the largest size. All sizes are in bytes.
     """
     quartiles = [sizes[0]] * 3
     if len(sizes) > 1:
@@ -560,8 +564,8 @@ th, td { border-bottom: 1px solid var(--line); padding: 0.2em 0.8em 0.2em 0; tex
 td.n { text-align: right; font-variant-numeric: tabular-nums; }
 """
 
-# The plots of a table are drawn when the table is opened, because drawing those of all tables at
-# once would take long.
+# The plots of a table are drawn when the table is opened, because drawing the plots of all tables
+# at once would take long.
 _SCRIPT: Final = """
 const ink = () => getComputedStyle(document.body).color;
 const look = () => ({ "font.color": ink(), paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" });

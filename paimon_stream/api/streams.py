@@ -1,5 +1,5 @@
-"""How the stream of a table is doing. Only the stream's newest snapshots and its checkpoint are
-read, so this can be asked every few seconds, for many tables. Nothing is written.
+"""Tells how the stream of a table is doing. Only the newest snapshots and the stream's checkpoint
+are read, so this can be asked every few seconds, for many tables. Nothing is written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,20 +27,20 @@ STATES: Final[tuple[State, ...]] = (
     "well",
     "no stream",
 )
-"""What a stream can be, the worst first."""
+"""The states that a stream can have, the worst first."""
 
 _USUAL_DEPTH: Final = 12
-"""How many of the newest snapshots are read: those of a stream have compactions and other writers
-between them.
+"""How many of the newest snapshots are read. Compactions and other writers have made some of them.
 """
 _DEEP: Final = 500
-"""How many of the newest snapshots are read if a stream is registered, and none of the usual number
-is of a stream.
+"""How many of the newest snapshots are read if a stream is registered, but has made none of the
+usual number.
 """
 _LEAST_SILENCE_MILLIS: Final = 300_000
 """A stream is not called `stuck` or `silent` before this time has passed."""
 _SILENT_INTERVALS: Final = 5
-"""A stream is not called `stuck` or `silent` before this many of its usual intervals."""
+"""A stream is not called `stuck` or `silent` before this many of its usual intervals have passed.
+"""
 _STUCK: Final = (
     "Spark planned a batch long ago that is still not done: the query has stopped, or is slow."
 )
@@ -56,16 +56,16 @@ class StreamState:
     Attributes:
         location: the location of the table.
         state: the state of the stream.
-        why: explains a state that is not well.
+        why: a sentence that explains a state other than `well`; empty for `well`.
         user: its commit user.
         query_name: the name of its query.
         batch: the id of its newest batch.
-        snapshot: the id of its newest snapshot; if there is no stream, of the table's newest.
+        snapshot: the id of its newest snapshot. If there is no stream, it is the table's newest.
         last_millis: the time of that snapshot, in epoch milliseconds.
         interval: the usual time between its batches, in milliseconds.
         running: the time since Spark planned a batch that is not done, in milliseconds.
-        story: the newest batch.
-        previous: the stream's previous commit (`HistoryEntry`).
+        story: the summary of the newest batch with rows.
+        previous: how the commit before that batch's went (`HistoryEntry.previous`).
     """
 
     location: str
@@ -83,22 +83,22 @@ class StreamState:
 
     @property
     def rows_per_second(self) -> float | None:
-        """The rows of the newest batch, over the usual time between batches."""
+        """The rows of the newest batch, divided by the usual seconds between batches."""
         if self.story.rows is None or not self.interval:
             return None
         return self.story.rows * 1000 / self.interval
 
     @property
     def commit_millis(self) -> float | None:
-        """The milliseconds of the previous commit: all phases but judging the batch and writing its
-        rows.
+        """The milliseconds that the previous commit took: all phases except judging the batch and
+        writing its rows.
         """
         return commit_millis(phases_of(self.previous)) if self.previous else None
 
 
 class StreamWatch:
-    """Looks at one table again and again. A snapshot that was read is not read again while it is in
-    the history.
+    """Looks at one table again and again. A snapshot is not read again while the snapshots above it
+    stand.
     """
 
     def __init__(
@@ -110,14 +110,14 @@ class StreamWatch:
         self._options = storage_options
         self._store = SnapshotStore(storage)
         self._known: dict[int, Snapshot] = {}
-        """The newest snapshots of the look before, by id. Empty after a look that failed."""
+        """The newest snapshots of the previous look, by id. Empty after a look that failed."""
         self._depth = _USUAL_DEPTH
-        """How many snapshots a look reads. It grows when a look finds a registered stream, and no
-        batch of it.
+        """How many snapshots a look reads. The number grows when a look finds a registered stream,
+        but no batch of a stream.
         """
 
     def look(self, now_millis: int) -> StreamState:
-        """The state now. Raises no error of this package: a table that cannot be read is in the
+        """The present state. Raises no error of this package: a table that cannot be read is in the
         state `unreadable`.
         """
         try:
@@ -151,15 +151,16 @@ class StreamWatch:
         return self._stream_state(batches, now)
 
     def _state(self, state: State, why: str = "", snapshot: Snapshot | None = None) -> StreamState:
-        """The state of a table in which no stream is seen. `snapshot` is the newest one."""
+        """The state of a table in which no stream is seen. `snapshot` is the table's newest."""
         stream_state = StreamState(location=self._storage.location, state=state, why=why)
         if snapshot is None:
             return stream_state
         return replace(stream_state, snapshot=snapshot.id, last_millis=snapshot.time_millis)
 
     def _first_batch(self, now: int, latest: Snapshot | None = None) -> StreamState | None:
-        """The state of a registered stream that has committed nothing, if possible of one that is at
-        a batch; None if no stream is registered. `latest` is the newest snapshot of the table.
+        """The state of a registered stream that has committed nothing. If several are registered,
+        it is the stream that has been at a batch for the longest time. None if no stream is
+        registered. `latest` is the newest snapshot of the table.
         """
         states = []
         for register in registered_writers(self._storage):
@@ -173,7 +174,9 @@ class StreamWatch:
         return max(states, key=lambda state: state.running or -1, default=None)
 
     def _stream_state(self, snapshots: Sequence[Snapshot], now: int) -> StreamState:
-        """The state of the stream with these snapshots, the newest first. Some have rows."""
+        """The state of the stream with these snapshots, the newest first. At least one snapshot has
+        rows.
+        """
         newest = snapshots[0]
         marks = Marks.of(own_properties(newest))
         with_rows = [snapshot for snapshot in snapshots if _has_rows(snapshot)]
@@ -204,7 +207,7 @@ class StreamWatch:
         )
 
     def _recent(self, latest: Snapshot) -> list[Snapshot]:
-        """The newest snapshots, the newest first, down to the first that is missing."""
+        """The newest snapshots, in descending order, down to the first that is missing."""
         recent: dict[int, Snapshot] = {latest.id: latest}
         # Below a snapshot that still stands, nothing was rolled back, so known snapshots are not
         # read again.
@@ -234,8 +237,8 @@ class StreamWatch:
 
 
 def _newest_stream(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
-    """The snapshots of the stream that made the newest one of a stream; none if none of them has
-    rows. Both lists have the newest first.
+    """The snapshots of the stream that has made the newest snapshot of any stream. The list is
+    empty if none of its snapshots has rows. Both lists have the newest snapshot first.
     """
     marked = [(snapshot, Marks.of(own_properties(snapshot))) for snapshot in snapshots]
     streams = (
@@ -258,7 +261,8 @@ def _judged(*, running: int | None, age: int, attempts: int, limit: int) -> tupl
     """The state of a stream, and a sentence that says why; empty if it is `well`.
 
     Args:
-        running: how long Spark has been at a batch that is not done; None if it is at none.
+        running: how long Spark has been at a batch that is not done; None if there is no such
+            batch.
         age: the time since the stream's newest snapshot.
         attempts: how many attempts the stream's previous commit took.
         limit: the time after which a stream is `stuck` or `silent`. All times are milliseconds.

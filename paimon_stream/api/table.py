@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 class PaimonTable(TableReading, TableWriting, TableMaintenance):
     """A Paimon table, made by `PaimonTable.create` or `PaimonTable.load`.
 
-    The schema is the newest at the time of the call; load the table again to see a later one.
+    Each method that reads or writes rows uses the newest schema. Properties such as `schema` and
+    `options` show the schema that was last used; load the table again to see a later one.
     Snapshots, files and tags are read on each call. Before it does anything, each method raises
     `InvalidOption` for an argument of a wrong type; for columns and rows it raises
-    `IncompatibleSchema`.
+    `IncompatibleSchema`. A method that reads the newest schema also raises the errors of `load`.
 
     >>> t = PaimonTable.create(
     ...     "memory://docs/sales.db/orders",
@@ -67,14 +68,14 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         """Creates a table atomically.
 
         Args:
-            location: its folder, `<warehouse>/<database>.db/<table>`.
+            location: the table's folder, `<warehouse>/<database>.db/<table>`.
             schema: a Spark `StructType`, a `pyarrow.Schema`, or pairs of name and Paimon type such
                 as `("id", "BIGINT NOT NULL")`.
             partition_keys: the names of the partition columns.
             primary_keys: the names of the columns of the primary key.
-            options: Paimon's, such as `{"bucket": "4"}`.
-            comment: what the table is for.
-            if_not_exists: load a table that exists as it is, whatever its schema (format.md §2.2).
+            options: Paimon's options of the table, such as `{"bucket": "4"}`.
+            comment: a text that says what the table is for.
+            if_not_exists: return an existing table as it is, whatever its schema (format.md §2.2).
             storage_options: the options of the store.
 
         Raises:
@@ -136,7 +137,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
         return cls(load_table(open_beside_spark(with_branch(location, branch), storage_options)))
 
     def __repr__(self) -> str:
-        """Location, number of columns, keys; no credentials."""
+        """The location without credentials, the number of columns, and the keys."""
         parts = [repr(self.location), f"{len(self.schema.fields)} columns"]
         if self.partition_keys:
             parts.append(f"partitioned by {', '.join(self.partition_keys)}")
@@ -149,8 +150,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
 
 
 def _warn_if_not_writable(table: Table) -> None:
-    """Warns the caller of `PaimonTable.create` of a table that is for other engines, or a
-    mistake.
+    """Warns the caller of `PaimonTable.create` of a table that this release cannot write. It may be
+    for other engines, or a mistake.
     """
     try:
         check_writable(table, in_stream=True)
@@ -177,7 +178,7 @@ def described_columns(schema: Any) -> tuple[DataField, ...]:
 
 
 def _is_pair(item: Any) -> bool:
-    """Whether it is a name and a type, both texts."""
+    """Whether the item is a pair of texts: a name and a type."""
     if not isinstance(item, (list, tuple)) or len(item) != 2:
         return False
     return all(isinstance(part, str) for part in item)

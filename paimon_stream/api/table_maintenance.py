@@ -1,5 +1,5 @@
-"""The part of `PaimonTable` that maintains: expiry, tags, rollback, orphans, verification,
-manifests.
+"""The part of `PaimonTable` that maintains a table: expiry, tags, rollback, branches, lost batches,
+orphans, compaction, verification, manifests.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,7 +33,7 @@ from paimon_stream.verify.findings import VerifyReport
 from paimon_stream.verify.verifying import DEFAULT_SAMPLE, verify
 
 _SORTING: Final = ("order-strategy", "order-by", "sort-compaction.")
-"""How the names of options begin that ask for a sorting compaction."""
+"""The beginnings of the names of options that ask for a sorting compaction."""
 
 
 class TableMaintenance(LoadedTable):
@@ -57,21 +57,21 @@ class TableMaintenance(LoadedTable):
     ) -> ExpireReport:
         """Expires old snapshots and deletes the files that only they need. Tags, branches,
         consumers, and streams with a journal that were active within a day keep the snapshots and
-        files that they need. Changelogs that outlive their snapshots keep theirs, too, and expire
-        by the table's `changelog.*` options.
+        files that they need. Changelogs that outlive their snapshots keep their files, too, and
+        expire by the table's `changelog.*` options.
 
-        Unless `dry_run=True` is given it acts at once, because the table's metadata determines what
-        may be deleted (unlike `remove_orphan_files`). If the storage does not answer, the run ends
-        with `Unavailable`, and the next one continues it. Any other file that cannot be deleted
-        counts as `left`, and stays until `remove_orphan_files` removes it.
+        Unless `dry_run=True` is given, it acts at once, because the table's metadata alone
+        determines what may be deleted (unlike in `remove_orphan_files`). If the storage does not
+        answer, the run ends with `Unavailable`, and the next run continues it. Any other file that
+        cannot be deleted counts as `left`, and stays until `remove_orphan_files` removes it.
 
         Args:
             retain_max: the most snapshots to keep; by default `snapshot.num-retained.max`.
             retain_min: the fewest snapshots to keep; by default `snapshot.num-retained.min`.
             older_than: snapshots beyond `retain_max` expire at any age, others only if they are
-                older than this: an age such as `"7 d"` or a `timedelta`, or a
-                time (`datetime`, text such as `"2026-11-01T12:00Z"`, epoch milliseconds). By
-                default `snapshot.time-retained`.
+                older than this. It is an age such as `"7 d"` or a `timedelta`, or a time: a
+                `datetime`, a text such as `"2026-11-01T12:00Z"`, or epoch milliseconds. By default
+                `snapshot.time-retained`.
             max_deletes: the most snapshots that expire now; by default `snapshot.expire.limit`.
             dry_run: only report.
             protect_streams: keep the last snapshot of streams with a journal that were active within
@@ -114,14 +114,14 @@ class TableMaintenance(LoadedTable):
         Args:
             name: the name of the tag.
             snapshot_id: the id of the snapshot; by default the newest.
-            time_retained: after this age, any engine may delete the tag: a text such as `"90 d"` or
-                a `timedelta`, by default the table's `tag.default-time-retained`. If neither is
-                set, the tag stays until it is deleted.
+            time_retained: after this age, any engine may delete the tag. It is a `timedelta` or a
+                text such as `"90 d"`; by default the table's `tag.default-time-retained`. If
+                neither is set, the tag stays until it is deleted.
 
         Raises:
-            InvalidOption: for an invalid name.
+            InvalidOption: for an invalid name or age.
             AlreadyExists: if there is such a tag.
-            NotFound: if there is no such snapshot.
+            NotFound: if there is no such snapshot, or if it cannot be read or has lost files.
             StorageError: if the storage fails.
         """
         self._arguments.text("name", name, may_be_blank=True)
@@ -129,8 +129,8 @@ class TableMaintenance(LoadedTable):
         return create_tag(self._newest(), name, snapshot_id, time_retained)
 
     def create_automatic_tags(self, *, dry_run: bool = False) -> AutomaticTagsReport:
-        """Creates the tags that are due by `tag.automatic-creation`, as is done after commits, and
-        deletes the oldest automatic tags beyond `tag.num-retained-max`.
+        """Creates the tags that are due by `tag.automatic-creation`, and deletes the oldest
+        automatic tags beyond `tag.num-retained-max`. Commits do the same.
 
         Args:
             dry_run: only report.
@@ -173,27 +173,27 @@ class TableMaintenance(LoadedTable):
     ) -> RollbackReport:
         """Makes a snapshot or the snapshot of a tag the newest again, and removes later snapshots
         and tags. If a tag's snapshot has expired, it is restored from the tag. Stop the writers
-        first; expiry, orphan removal and the deletion of tags may run beside it. A stream that
-        loses batches stops with `TableRolledBack`. Unless `dry_run=True` is given it acts at once,
-        because the target alone determines what is removed.
+        first; expiry, orphan removal and the deletion of tags may run at the same time. A stream
+        that loses batches stops with `TableRolledBack`. Unless `dry_run=True` is given, it acts at
+        once, because the target alone determines what is removed.
 
-        A rollback that was interrupted is completed by another one to the same target. Until then,
+        Another call with the same target completes a rollback that was interrupted. Until then,
         nothing expires, and a rollback to another target is refused.
 
         Args:
             target: the id of a snapshot, or the name of a tag.
             dry_run: only report.
-            take_over: give up an interrupted rollback to another target. Make sure first that it
-                runs no more.
+            take_over: give up an interrupted rollback to another target. Make sure first that this
+                rollback is not running any more.
 
         Raises:
             NotFound: for a target that does not exist, is gone, cannot be read or has lost files,
                 and for a snapshot that a paused writer created again after its id had expired.
-            CommitContended: if another rollback is under way, an expiry of the target does not end
-                or a writer keeps committing.
+            CommitContended: if another rollback is under way, if an expiry of the target does not
+                end, or if a writer keeps committing.
             CorruptMetadata: if a file that refers to others is damaged.
-            StorageError: if the storage fails, also for a folder in which it deletes and that is a
-                symbolic link.
+            StorageError: if the storage fails, and if a folder with files to delete is a symbolic
+                link.
         """
         if not isinstance(target, str):
             target = self._arguments.whole("target", target)
@@ -203,7 +203,7 @@ class TableMaintenance(LoadedTable):
 
     # -- branches ---------------------------------------------------------------------------------
     def branches(self) -> dict[str, Snapshot | None]:
-        """The branches but main by name, each with its newest snapshot. Load one with
+        """The branches except main, by name, each with its newest snapshot. Load a branch with
         `PaimonTable.load(location, branch=name)`. Raises `CorruptMetadata`, `StorageError`.
         """
         return of_branches.read_branches(self._storage)
@@ -213,8 +213,8 @@ class TableMaintenance(LoadedTable):
         name: str,
         tag: str | None = None,
     ) -> of_branches.BranchReport:
-        """Creates a branch. It keeps the files that it needs. A call that was interrupted is
-        completed by the same call.
+        """Creates a branch, which keeps the files that it needs. The same call completes a call
+        that was interrupted.
 
         Args:
             name: the name of the branch.
@@ -222,9 +222,10 @@ class TableMaintenance(LoadedTable):
                 empty and has all schemas.
 
         Raises:
-            InvalidOption: for a name that no branch may have, and on a branch.
+            InvalidOption: for a name that no branch may have, and if this table is loaded as a
+                branch.
             AlreadyExists: if there is such a branch.
-            NotFound: for a tag that does not exist or lost files.
+            NotFound: for a tag that does not exist or has lost files.
             CommitContended: if another creation or a deletion of the branch was interrupted.
             CorruptMetadata: if a file that refers to others is damaged.
             StorageError: if the storage fails.
@@ -240,11 +241,11 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = False,
     ) -> of_branches.BranchReport:
         """Deletes a branch with its snapshots, tags and streams. Files that only it needed stay
-        until `remove_orphan_files` removes them. Stop its writers first. A call that was
-        interrupted is completed by the same call.
+        until `remove_orphan_files` removes them. Stop its writers first. The same call completes a
+        call that was interrupted.
 
-        A query that wrote here and is pointed to main later goes on there without the batches that
-        only the branch had: fast-forward to the branch first, if they are wanted.
+        A query that wrote to the branch and later writes to main does not repeat the batches that
+        only the branch had. If you want them, fast-forward main to the branch first.
 
         Args:
             name: the name of the branch.
@@ -272,10 +273,10 @@ class TableMaintenance(LoadedTable):
         """Makes main what a branch is. Main loses the snapshots that the branch does not have, with
         their tags, and gets the snapshots, tags and schemas that only the branch has. The branch
         stays. Stop the writers first. A stream on main that loses batches stops with
-        `TableRolledBack`. Unless `dry_run=True` is given it acts at once.
+        `TableRolledBack`. Unless `dry_run=True` is given, it acts at once.
 
-        A call that was interrupted is completed by the same call. Until then main is in a state
-        that it or the branch had.
+        The same call completes a call that was interrupted. Until then main is in a state that main
+        or the branch had.
 
         Args:
             name: the name of the branch.
@@ -284,8 +285,8 @@ class TableMaintenance(LoadedTable):
 
         Raises:
             NotFound: for a branch that does not exist or has no snapshot, and as in `rollback_to`.
-            IncompatibleSchema: if the two share no snapshot and their schemas differ, or a tag that
-                stays needs a schema that the branch does not have.
+            IncompatibleSchema: if main and the branch share no snapshot and their schemas differ,
+                or if a tag that stays needs a schema that the branch does not have.
             CommitContended: if writers or an expiry of the branch are at work, and as in
                 `rollback_to`.
             CorruptMetadata: if a file that refers to others is damaged.
@@ -306,19 +307,20 @@ class TableMaintenance(LoadedTable):
         delta_list: str | None = None,
         dry_run: bool = True,
     ) -> RecommitReport:
-        """Commits the files of a batch again whose snapshot another engine replaced (`CommitLost`),
-        if `dry_run` is False. Then start the stream again.
+        """Commits the files of a batch again if another engine replaced the snapshot of the batch
+        (`CommitLost`). Nothing is written unless `dry_run` is False. Start the stream again
+        afterwards.
 
-        The journal of the stream names the files. Where there is no journal, `commit_user`,
-        `batch`, `snapshot` and `delta_list` say which commit was lost; the message of `CommitLost`
-        names them. The call can be repeated: a batch that is in the table is left as it is.
+        The journal of the stream names the files. If there is no journal, `commit_user`, `batch`,
+        `snapshot` and `delta_list` say which commit was lost. The message of `CommitLost` names all
+        four. The call can be repeated: a batch that is in the table is left as it is.
 
         It is a dry run by default, because a rollback on purpose can look like a loss. If it
         raises an error other than `CommitUnknown`, nothing was published.
 
         Args:
             commit_user: the commit user of the stream.
-            batch: the id of the batch; by default the earliest that is not in the table.
+            batch: the id of the batch; by default the earliest batch that is not in the table.
             snapshot: the id of the lost snapshot.
             delta_list: the name of the lost snapshot's delta list.
             dry_run: only report.
@@ -327,12 +329,15 @@ class TableMaintenance(LoadedTable):
             A report. `found` says whether the batch was in the table.
 
         Raises:
-            TableRolledBack: where a rollback on purpose is certain.
-            HistoryUnknown: if snapshots are gone that would show whether the batch is in the table.
-            CheckpointRewound: if the stream of the batch went on.
+            TableRolledBack: if a rollback has removed the batch, or if no snapshot of another
+                engine stands in its place.
+            HistoryUnknown: if the snapshots are gone that would show whether the batch is in the
+                table.
+            CheckpointRewound: if the stream has published a later batch since.
             DeletedFiles: if files are gone.
-            SequenceConflict: if others have used its sequence numbers since.
+            SequenceConflict: if others have used the batch's sequence numbers since.
             NotFound: if no such batch is known.
+            InvalidOption: if several streams have lost a batch, and no `commit_user` is given.
             UnsupportedFeature: for a commit that replaced or compacted files.
             PaimonStreamError: the errors of `new_commit().commit`.
         """
@@ -361,13 +366,13 @@ class TableMaintenance(LoadedTable):
         `partition.expiration-max-num` of them. Earlier snapshots keep the rows until they expire.
 
         Args:
-            options: the options of the table that begin with `partition.expiration-` or
+            options: options of the table that begin with `partition.expiration-` or
                 `partition.timestamp-`, for this call alone.
             dry_run: write nothing.
 
         Raises:
-            InvalidOption: for an option with a wrong value, and if there are no partitions or no
-                time is set.
+            InvalidOption: for an option with a wrong value, and if the table has no partitions or
+                no `partition.expiration-time`.
             PaimonStreamError: the errors of `drop_partitions` and of `delete_tag`. Snapshots that
                 were published before stay.
         """
@@ -385,23 +390,25 @@ class TableMaintenance(LoadedTable):
         progress: Progress | None = None,
     ) -> OrphanReport:
         """Finds the files that nothing refers to, and removes them if `dry_run` is False. It is a
-        dry run by default, unlike `expire_snapshots` and `rollback_to`, because it chooses by age:
-        a file that nothing refers to may be part of a batch that is still being written. If it
-        raises an error, nothing is deleted.
+        dry run by default, unlike `expire_snapshots` and `rollback_to`, because it chooses files by
+        their age: a file that nothing refers to may belong to a batch that is still being written.
+        If it raises an error, nothing is deleted.
 
         Args:
-            older_than: an age, a `timedelta` or a text such as `"36 h"`; by default one day, and at
-                least one hour. Choose an age above the time that your longest batch takes.
+            older_than: the least age of the files, a `timedelta` or a text such as `"36 h"`; by
+                default one day, and at least one hour. Choose an age above the time that your
+                longest batch takes.
             dry_run: only report.
             max_paths: the most files that the report names.
             progress: is called with what is done.
 
         Raises:
             InvalidOption: for an age below the minimum.
-            CorruptMetadata: if anything that refers to files is damaged, or snapshots are lost.
+            CorruptMetadata: if anything that refers to files is damaged, or if snapshots are lost.
             UnknownVersion: if anything that refers to files is of a later version.
             StorageError: if anything that refers to files cannot be read.
-            CommitContended: also while a rollback is under way.
+            CommitContended: while a rollback is under way, and if snapshots come and go faster than
+                they are read.
         """
         dry_run = self._arguments.flag("dry_run", dry_run)
         max_paths = self._arguments.whole("max_paths", max_paths, least=0)
@@ -421,7 +428,8 @@ class TableMaintenance(LoadedTable):
         progress: Progress | None = None,
     ) -> VerifyReport:
         """Reads every snapshot, tag, manifest list and manifest, and checks that their content is
-        right. Nothing is written. Everything that is broken becomes a finding, with its cure.
+        right. Nothing is written. Everything that is broken becomes a finding, which says what to
+        do.
 
         Args:
             sample: how many data files, drawn at random, are read in full; 0 for none.
@@ -429,6 +437,7 @@ class TableMaintenance(LoadedTable):
 
         Raises:
             InvalidOption: for an argument with a wrong value.
+            FormatError: if the newest schema is damaged or of a later version.
             StorageError: if the storage fails.
         """
         self._arguments.function("progress", progress, optional=True)
@@ -445,17 +454,17 @@ class TableMaintenance(LoadedTable):
     ) -> CompactReport:
         """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows
         of one key onto higher levels. Rows that wait in bucket -2 get their buckets first.
-        Otherwise readers see no change, and streams go on meanwhile. What was rewritten is
-        published in snapshots of kind COMPACT, at least every ten minutes; a run after an
-        interrupted one goes on from there (docs/compaction.md). If it raises an error, the new
-        files that were not published are removed. After `CommitUnknown` they stay, which does no
-        harm.
+        Otherwise readers see no change, and streams go on meanwhile. Rewritten files are published
+        in snapshots of kind COMPACT, at least every ten minutes. A run after an interrupted run
+        goes on from there (docs/compaction.md). If it raises an error, the new files that were not
+        published are removed. After `CommitUnknown` these files stay, which does no harm.
 
         Args:
-            full: in fixed buckets, rewrite all files behind the leading large ones, instead of the
-                first few small ones. With a primary key, merge all files of a bucket onto its
-                highest level.
-            partitions: only those that match one of the specs, such as `[{"dt": "2024-02-29"}]`.
+            full: in fixed buckets, rewrite all files behind the leading large files, instead of
+                only the first few small files. With a primary key, merge all files of a bucket onto
+                its highest level.
+            partitions: specs such as `[{"dt": "2024-02-29"}]`. Only partitions that match one of
+                them are compacted.
             options: table options for this call alone. Their keys begin with `compaction.`, or are
                 `num-sorted-run.compaction-trigger`, `target-file-size`,
                 `source.split.open-file-cost` and `postpone.default-bucket-num`.
@@ -497,7 +506,7 @@ class TableMaintenance(LoadedTable):
 
     def _refuse_sorting(self, options: Mapping[str, str] | None) -> None:
         """Raises `UnsupportedFeature` for options that ask for a compaction that sorts rows, and
-        `InvalidOption` if these are no options.
+        `InvalidOption` if `options` is not a mapping.
         """
         example = "{'compaction.min.file-num': '2'}"
         for key in self._arguments.mapping("options", options, example):
@@ -523,7 +532,7 @@ class TableMaintenance(LoadedTable):
 
         Raises:
             CommitContended: if others keep committing.
-            DeletedFiles: if others delete the files meanwhile.
+            DeletedFiles: if the manifests list a file twice, because it was committed twice.
             CorruptMetadata: if a file that refers to others is damaged.
             StorageError: if the storage fails.
             CommitUnknown: if it is not known whether the snapshot was published.
@@ -538,10 +547,10 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = True,
         progress: Progress = silent,
     ) -> RebuiltIndexReport:
-        """Compares the hash index of a table with dynamic buckets with the keys of its files, and
-        writes the wrong parts again, in a new snapshot, if `dry_run` is False. No row changes. Stop
-        the writers of other engines first. It reads the key columns of all files. If it raises an
-        error other than `CommitUnknown`, nothing was published.
+        """Compares the hash index of a table with dynamic buckets to the keys of its files. With
+        `dry_run=False` it writes the wrong parts again, in a new snapshot. No row changes. Stop the
+        writers of other engines first. The key columns of all files are read. If it raises an error
+        other than `CommitUnknown`, nothing was published.
 
         Args:
             dry_run: only report.
@@ -567,21 +576,22 @@ class TableMaintenance(LoadedTable):
         progress: Progress = silent,
     ) -> LostFilesReport:
         """Looks for all data files of the newest snapshot. With `dry_run=False` it publishes a new
-        snapshot without those that do not exist, so that the table can be read again. The rows of
-        these files are lost; the report says what is known of them. Restore the files instead if
+        snapshot without the files that do not exist, so that the table can be read again. The rows
+        of these files are lost; the report says what is known of them. Restore the files instead if
         you can.
 
         With a primary key, a key whose newest row was in a lost file has its older row again, if
-        another file has one; also a key that was deleted. Earlier snapshots keep naming the files.
-        If it raises an error other than `CommitUnknown`, nothing was published.
+        another file has an older row. This is also so for a key that was deleted. Earlier snapshots
+        keep naming the files. If it raises an error other than `CommitUnknown`, nothing was
+        published.
 
         Args:
             dry_run: only report.
             progress: is called with what is done.
 
         Raises:
-            NotFound: if no file of the table, or of one of its external paths, exists, or none in a
-                folder behind a symbolic link: a disk may not be mounted.
+            NotFound: if all files of the table, of one of its external paths, or of a folder behind
+                a symbolic link are missing, because a disk may not be mounted.
             UnsupportedFeature: for a table with `data-evolution.enabled` that has lost a file.
             CorruptMetadata: if a manifest, or an index file with deletion vectors, is lost, too.
             PaimonStreamError: the errors of `truncate`.

@@ -1,5 +1,5 @@
-"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows. Also what all
-parts share: the table as it was loaded, and how it is loaded again.
+"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows. `LoadedTable` is
+what all parts share: the table as it was loaded, and how it is loaded again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ from paimon_stream.table.table import Table, load_table, table_of
 
 class LoadedTable:
     """The table as it was when it was last used: its location, schema, keys and options. Each read
-    and write looks which schema is the newest one.
+    and write of rows looks for the newest schema first.
     """
 
     __slots__ = ("_table",)
@@ -50,7 +50,9 @@ class LoadedTable:
 
     @property
     def schema(self) -> TableSchema:
-        """The schema: `fields` (each with `name`, `type`, `description`), keys, options, `id`."""
+        """The schema: its `fields` (each with `name`, `type` and `description`), keys, options and
+        `id`.
+        """
         return self._table.schema
 
     @property
@@ -69,8 +71,8 @@ class LoadedTable:
         return self._table.schema.primary_keys
 
     def _newest(self, **sink_options: str | None) -> Table:
-        """The table as it is now, with these options of a sink, under their names in Python. Those
-        that are None are left out.
+        """The table as it is now, with these options of a sink, under their names in Python.
+        Options that are None are left out.
         """
         options = {}
         for name, value in sink_options.items():
@@ -80,16 +82,14 @@ class LoadedTable:
         with naming(self.location):
             check_sink_options(options)
         table = load_table(self._storage, options)
-        # Without options of one call, which do not belong to the table.
+        # The options of one call do not belong to the table, so they are not kept.
         self._table = table_of(self._storage, table.schema) if options else table
         return table
 
     def _of_call(
         self, options: Mapping[str, str] | None, allowed: Sequence[Option[Any]]
     ) -> dict[str, str]:
-        """The options of one call. Raises `InvalidOption` for others than those that are
-        allowed.
-        """
+        """The options of one call. Raises `InvalidOption` for an option that is not allowed."""
         keys = [option.key for option in allowed]
         example = f"{{{keys[0]!r}: {allowed[0].default or '2'!r}}}"
         options_of_call = self._arguments.mapping("options", options, example, texts=True)
@@ -114,7 +114,7 @@ class LoadedTable:
 
 
 class TableReading(LoadedTable):
-    """Reads what a table holds, anew on each call."""
+    """Reads what a table holds. Each call reads it anew."""
 
     __slots__ = ()
 
@@ -131,7 +131,7 @@ class TableReading(LoadedTable):
     ) -> ReportPage:
         """A page of plots and numbers, which a notebook shows and `save` writes: commits by phase,
         batches, writers, manifests, sizes of files, levels, read amplification, and what `verify`
-        finds. What cannot be read is reported on the page.
+        finds. The page names what cannot be read.
 
         Args:
             snapshots: how many of the newest snapshots it looks at.
@@ -139,7 +139,7 @@ class TableReading(LoadedTable):
 
         Raises:
             InvalidOption: for an argument with a wrong value.
-            MissingExtra: without plotly.
+            MissingExtra: if plotly is not installed.
         """
         snapshots = self._arguments.whole("snapshots", snapshots, least=1)
         sample = self._arguments.whole("sample", sample, least=0)
@@ -148,13 +148,13 @@ class TableReading(LoadedTable):
         return ReportPage(self.location, {self.location: sections})
 
     def history(self) -> History:
-        """All snapshots, newest first, with what their batches tell. Raises `CorruptMetadata`,
-        `StorageError`.
+        """All snapshots, newest first, each with the summary of its batch. Raises
+        `CorruptMetadata`, `StorageError`.
         """
         return History.of(self.snapshots())
 
     def latest_snapshot(self) -> Snapshot | None:
-        """The newest snapshot, None in an empty table. Raises `CorruptMetadata`, `StorageError`."""
+        """The newest snapshot; None in an empty table. Raises `CorruptMetadata`, `StorageError`."""
         return SnapshotStore(self._storage).latest()
 
     def files(
@@ -166,7 +166,7 @@ class TableReading(LoadedTable):
 
         Args:
             snapshot_id: the id of the snapshot; by default the newest.
-            partition: only the files of these partitions, in a form as for `to_arrow`.
+            partition: list only the files of these partitions, in the form that `to_arrow` takes.
 
         Raises:
             NotFound: if there is no such snapshot.
@@ -190,13 +190,15 @@ class TableReading(LoadedTable):
         return tuple(table_file(table.folder, table.layout, entry) for entry in entries)
 
     def tags(self) -> dict[str, Snapshot]:
-        """The tags by name, each with its snapshot; not a rollback's pin. Raises `CorruptMetadata`,
-        `StorageError`.
+        """The tags by name, each with its snapshot. The pin of a rollback is not among them. Raises
+        `CorruptMetadata`, `UnknownVersion`, `StorageError`.
         """
         return read_tags(self._storage)
 
     def schemas(self) -> tuple[TableSchema, ...]:
-        """All schemas the table has had, oldest first. Raises `CorruptMetadata`, `StorageError`."""
+        """All schemas that the table has had, oldest first. Raises `CorruptMetadata`,
+        `UnknownVersion`, `StorageError`.
+        """
         store = SchemaStore(self._storage)
         return tuple(map(store.get, store.ids()))
 
@@ -210,32 +212,40 @@ class TableReading(LoadedTable):
         timestamp: Moment | None = None,
         filter: Any = None,
     ) -> pa.Table:
-        """Reads the rows of a snapshot into memory: of the newest, unless `snapshot_id`, `tag` or
-        `timestamp` says otherwise. In a table with a primary key, the merge engine makes one row
-        per key, sorted by key within a bucket.
+        """Reads the rows of a snapshot into memory. It is the newest snapshot, unless
+        `snapshot_id`, `tag` or `timestamp` names another. In a table with a primary key, the merge
+        engine makes one row per key, and the rows of a bucket are sorted by key.
 
         Args:
-            snapshot_id: the snapshot with this id. With it, or with `tag` or `timestamp`, the
-                columns are those of the table then.
-            columns: the names of the columns, in the order wanted.
-            partition: `{"dt": value}`, where a value is a Python object or text, or the path of a
-                partition's folder, `"dt=19782/region=x"`. Columns left out may have any value.
-            tag: the snapshot of this tag.
-            timestamp: the newest snapshot that is not younger than this time, a `datetime`, ISO
-                text or epoch milliseconds.
+            snapshot_id: read the snapshot with this id. If `snapshot_id`, `tag` or `timestamp` is
+                given, the columns are those of the snapshot's schema.
+            columns: the names of the wanted columns, in the wanted order; by default all columns.
+            partition: read only these partitions: values by column, such as `{"dt": value}`, where
+                a value is a Python object or a text, or the path of a partition's folder, such as
+                `"dt=19782/region=x"`. Columns that are left out may have any value.
+            tag: read the snapshot of this tag.
+            timestamp: read the newest snapshot that is not younger than this. It is a time (a
+                `datetime`, ISO text or epoch milliseconds) or an age (a text such as `"36 h"`, or a
+                `timedelta`).
             filter: a `pyarrow.compute.Expression`, such as `pc.field("id") > 7`. Only rows for
-                which it is true are returned, and files are left out where partitions and
-                statistics show that they have none (docs/reading.md).
+                which it is true are returned. Files without such rows are not read if partitions or
+                statistics show that (docs/reading.md).
 
         Raises:
-            UnsupportedFeature: for what this release cannot read.
+            UnsupportedFeature: for a table, an option, a type conversion or a file that this
+                release cannot read.
             NotFound: for a snapshot, tag or data file that does not exist.
-            IncompatibleSchema: for unknown columns.
-            InvalidOption: for two of `snapshot_id`, `tag` and `timestamp`.
-            InvalidData: for a partition value of another type, a value that `filter` cannot be
-                computed for, and for deletes that the merge engine does not accept. In a table with
-                a primary key, the value may be of a row that was replaced or deleted, if the
-                condition rules out its key by another column.
+            IncompatibleSchema: for a column that is unknown or named twice, for a partition that
+                the table cannot have, and for a `filter` that does not fit the columns.
+            InvalidOption: if two of `snapshot_id`, `tag` and `timestamp` are given, for a
+                `timestamp` that is neither a time nor an age, for a `filter` that is no expression
+                or names a column by its position, and for merge options of the table that
+                contradict each other.
+            InvalidData: for a partition value that its column cannot have, for a value in a file
+                that its column cannot have now, for a value for which `filter` cannot be computed,
+                and for deletes that the merge engine does not accept. In a table with a primary
+                key, `filter` may also meet the values of a row that was replaced or deleted, if it
+                rules out the row's key by another column.
             FormatError: for a broken file.
             StorageError: if the storage fails.
         """
@@ -255,7 +265,7 @@ class TableReading(LoadedTable):
             **arguments: those of `to_arrow`.
 
         Raises:
-            MissingExtra: without pandas.
+            MissingExtra: if pandas is not installed.
             PaimonStreamError: the errors of `to_arrow`.
         """
         require("pandas", None, "PaimonTable.to_pandas")
@@ -273,7 +283,7 @@ class TableReading(LoadedTable):
             **arguments: those of `to_arrow`.
 
         Raises:
-            MissingExtra: without polars.
+            MissingExtra: if polars is not installed.
             PaimonStreamError: the errors of `to_arrow`.
         """
         polars = require("polars", None, "PaimonTable.to_polars")
@@ -289,12 +299,12 @@ class TableReading(LoadedTable):
 
         Args:
             *args: those of `to_arrow`.
-            connection: a connection of DuckDB, by default its default one.
+            connection: a connection of DuckDB; by default DuckDB's default connection.
             **arguments: those of `to_arrow`.
 
         Raises:
-            MissingExtra: without DuckDB.
-            InvalidOption: for another kind of connection.
+            MissingExtra: if DuckDB is not installed.
+            InvalidOption: if `connection` is not a connection of DuckDB.
             PaimonStreamError: the errors of `to_arrow`.
         """
         duckdb = require("duckdb", None, "PaimonTable.to_duckdb")
@@ -316,7 +326,7 @@ class TableReading(LoadedTable):
         partition: Mapping[str, Any] | str | None = None,
         native: bool | None = None,
     ) -> Any:
-        """The rows as a lazy `pyspark.sql.DataFrame`, of the snapshot that is chosen now.
+        """The rows of `to_arrow` as a lazy `pyspark.sql.DataFrame`. The snapshot is chosen now.
 
         Args:
             spark: the session.
@@ -325,12 +335,13 @@ class TableReading(LoadedTable):
             tag: as for `to_arrow`.
             timestamp: as for `to_arrow`.
             partition: as for `to_arrow`.
-            native: Spark's own Parquet reader reads local files that hold rows as they are. False
-                forbids it, and True demands it.
+            native: whether Spark's own Parquet reader reads the files. By default it reads local
+                files that hold rows as they are. False forbids it, and True demands it.
 
         Raises:
-            MissingExtra: without pyspark.
-            UnsupportedFeature: for what it cannot read.
+            MissingExtra: if pyspark is not installed.
+            UnsupportedFeature: if `native=True` is given and Spark's own reader cannot read the
+                rows.
             PaimonStreamError: the errors of `to_arrow`.
         """
         if not hasattr(spark, "createDataFrame"):
@@ -353,9 +364,9 @@ class TableReading(LoadedTable):
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
         """Reads the rows of `to_arrow` as record batches, file by file, in bounded memory. For a
-        table with a primary key, the memory holds some rows of each file that overlaps with others
-        in its bucket. Errors in the arguments are raised at once, errors of a data file when that
-        file is read.
+        table with a primary key, the memory holds some rows of each file whose keys overlap with
+        those of other files in its bucket. Errors in the arguments are raised at once. Errors of a
+        data file are raised when that file is read.
 
         Args:
             snapshot_id: as for `to_arrow`.

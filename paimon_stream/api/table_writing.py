@@ -2,7 +2,7 @@
 
 Rows become data files, and the files become one snapshot or nothing. Spark's executors write the
 rows of a DataFrame. Rows from Arrow are written here, in bounded memory. If a write ends in an
-error, its files are removed. They stay only if it is not known whether they were published.
+error, its files are removed. The files stay only if it is not known whether they were published.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -54,7 +54,7 @@ Rows: TypeAlias = "SparkFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader
 
 _BATCH_ROWS: Final = 65_536
 _OF_COMMITS: Final = (COMMIT_GUARD, ON_UNKNOWN_HISTORY, PROTECT_LAST_SNAPSHOT)
-"""The sink options that a writer without a stream has, too."""
+"""The sink options that also apply to a writer without a stream."""
 
 
 def append_rows(
@@ -82,8 +82,9 @@ def append_rows(
 
 
 def _check_and_warn(table: Table) -> str:
-    """Refuses a table that cannot be written, and says what users must know about one that can.
-    Returns the digest of its first schema, by which the commit sees whether it is still this table.
+    """Refuses a table that cannot be written, and warns of what users must know about the table.
+    Returns the digest of its first schema, by which the commit sees whether it is still the same
+    table.
     """
     check_writable(table)
     warn_of_work_left(table)
@@ -108,7 +109,9 @@ def overwrite_rows(
     partition: Mapping[str, Any] | None,
     dynamic: bool | None,
 ) -> CommitReport:
-    """Overwrites with the rows as one batch commit. Raises what `PaimonTable.overwrite` raises."""
+    """Overwrites the table, or a part of it, with the rows as one batch commit. Raises what
+    `PaimonTable.overwrite` raises.
+    """
     digest = _check_and_warn(table)
     if partition is None and dynamic is None and _is_spark(rows):
         dynamic = _frames().overwrites_dynamically(rows)
@@ -128,7 +131,7 @@ def overwrite_rows(
 
 
 def batch_commit(table: Table) -> TableCommit:
-    """What commits one batch without rows, under a new user."""
+    """A `TableCommit` that commits one batch without rows, under a new user."""
     user = batch_user(table.options, system().ids)
     return TableCommit(table, user, after_commit=_after_commit())
 
@@ -226,7 +229,7 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
 
 def _of_frame(table: Table, rows: Any) -> Any:
     """A DataFrame of pandas or polars as a `pyarrow.Table`; anything else as it is. Raises
-    `InvalidData`.
+    `InvalidData` for a column that cannot be converted.
     """
     library = type(rows).__module__.partition(".")[0]
     if type(rows).__name__ != "DataFrame" or library not in ("pandas", "polars"):
@@ -249,8 +252,9 @@ def _of_frame(table: Table, rows: Any) -> Any:
 
 
 def _of_series(series: Any, type_: pa.DataType) -> pa.Array:
-    """A column of pandas. It gets the type of the table's column where pandas does not keep that
-    type: pandas has whole numbers with NULL as floats, and nested values as Python objects.
+    """A column of pandas as an array. It gets the type of the table's column if pandas does not
+    keep that type: pandas has whole numbers with NULL as floats, and nested values as Python
+    objects.
     """
     is_float_for_integer = pa.types.is_integer(type_) and series.dtype.kind == "f"
     needs_type = pa.types.is_nested(type_) or is_float_for_integer
@@ -266,14 +270,14 @@ def _completed(
     *,
     missing_are_null: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The batches with the columns that they lack: fixed ones, those with a default, and, with
-    `missing_are_null`, nullable ones.
+    """The batches with the columns that they lacked. Added are columns of `fixed`, columns with a
+    default, and, with `missing_are_null`, nullable columns.
     """
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     for batch in batches:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         if len(columns) < batch.num_columns:
-            yield batch  # a name twice: refused further on
+            yield batch  # a name comes twice, which is refused later
             continue
         for field in schema.fields:
             if field.name in columns:
@@ -302,37 +306,40 @@ class TableWriting(LoadedTable):
         operation_mapping: str | None = None,
         missing_columns: str | None = None,
     ) -> CommitReport:
-        """Appends rows in one snapshot. Without rows there is no snapshot.
+        """Appends rows in one snapshot. If there are no rows, there is no snapshot.
 
         Columns match by name. The table's newest schema and options apply. This is a batch commit:
         if you repeat it, a table without a primary key has the rows twice. In a table with a
-        primary key, each row replaces the row with its key or is merged into it. Among given rows
-        with the same key, the last one counts. If it raises an error other than `CommitUnknown`,
-        nothing is in the table, and the written files are removed. Errors in Spark's plan are
-        raised as Spark raises them.
+        primary key, each row replaces the row with its key or is merged into it. Rows of `df` with
+        the same key apply in their order. If it raises an error other than `CommitUnknown`, nothing
+        is in the table, and the written files are removed. Errors in Spark's plan are raised as
+        Spark raises them.
 
         Args:
-            df: the rows: a DataFrame of Spark (not a streaming one), a `pyarrow.Table`,
-                `RecordBatch` or `RecordBatchReader`, or a DataFrame of pandas (its index is left
-                out, NaN is NULL) or polars.
+            df: the rows. They are a DataFrame of Spark (not a streaming DataFrame), a
+                `pyarrow.Table`, `RecordBatch` or `RecordBatchReader`, or a DataFrame of pandas (its
+                index is left out, NaN is NULL) or polars.
             merge_schema: `off`, `add` or `widen`, only for a DataFrame of Spark (see
                 `paimon-stream.merge-schema`).
-            operation_column: only with a primary key: a column of the rows, not of the table, that
-                says what each row does (see `paimon-stream.operation-column`).
+            operation_column: only for tables with a primary key: a column of `df`, not of the
+                table, that says what each row does (see `paimon-stream.operation-column`).
             operation_mapping: what the values of that column mean, such as `"new=+I,gone=-D"`.
-            missing_columns: `error`, the default, refuses rows that lack one of the table's
-                columns. With `null` they may lack nullable columns (see
+            missing_columns: `error`, the default, refuses rows that lack a column of the table
+                without a default. With `null`, rows may lack nullable columns (see
                 `paimon-stream.missing-columns`).
 
         Raises:
             IncompatibleSchema: for rows with other columns or types.
             InvalidData: for values that a column cannot have.
-            UnsupportedFeature: for a table or an argument that this release does not support.
+            UnsupportedFeature: for a table or a type of `df` that this release does not support.
+            InvalidOption: for an argument with a wrong value, for a streaming DataFrame, and for
+                options of the table that contradict each other.
             StorageError: if the storage fails.
             CommitConflict: if others have changed the table in a way that forbids the commit.
             CommitContended: if others keep committing.
             SequenceConflict: if others kept writing to the same buckets of a table with a primary
                 key.
+            TableReplaced: if the table was dropped and created again meanwhile.
             CommitUnknown: if the rows may be in the table.
         """
         table = self._newest(
@@ -354,29 +361,30 @@ class TableWriting(LoadedTable):
     ) -> CommitReport:
         """Replaces rows of the table with the given rows, in one snapshot.
 
-        - With a `partition` it replaces all matching partitions. Without rows, the matching
-          partitions are cleared.
-        - With `dynamic=True` it replaces the partitions that get rows. Without rows, nothing
-          happens.
+        - With a `partition` it replaces all matching partitions. If there are no rows, it clears
+          them.
+        - With `dynamic=True` it replaces the partitions that get rows. If there are no rows,
+          nothing happens.
         - With `dynamic=False` it replaces the whole table.
         - With neither, Spark's `spark.sql.sources.partitionOverwriteMode` decides if it is set,
           else the table's option `dynamic-partition-overwrite`. A table without partitions is
           replaced as a whole.
 
-        Earlier snapshots keep their rows until they expire. The new files may have another bucket
-        count.
+        Earlier snapshots keep their rows until they expire. The new files may have a bucket count
+        other than that of the old files.
 
         Args:
             df: the rows, as for `append`.
-            partition: such as `{"dt": "2024-02-29"}`; `{}` matches the whole table. The rows may
-                leave out its columns; otherwise their values must agree with it.
+            partition: the values of partition columns, such as `{"dt": "2024-02-29"}`; `{}` matches
+                the whole table. The rows may lack these columns. If they have them, their values
+                must agree.
             dynamic: replace only the partitions that get rows.
             merge_schema: as for `append`.
             missing_columns: as for `append`.
 
         Raises:
             InvalidOption: if both `partition` and `dynamic` are given.
-            OutsidePartition: for rows of other partitions.
+            OutsidePartition: for rows outside the `partition`.
             PaimonStreamError: the errors of `append`.
         """
         table = self._newest(merge_schema=merge_schema, missing_columns=missing_columns)
@@ -405,8 +413,8 @@ class TableWriting(LoadedTable):
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> DeleteReport:
-        """Deletes the rows that fulfil a condition, in one snapshot, by deletion vectors: no data
-        file changes. For append tables with `deletion-vectors.enabled` = `true`.
+        """Deletes the rows that fulfil a condition, in one snapshot, with deletion vectors. No data
+        file changes. The table must be an append table with `deletion-vectors.enabled` = `true`.
 
         Rows that others append meanwhile stay. Only files that may have such rows are read, and
         only the columns that `where` names. Compactions leave deleted rows out. If it raises an
@@ -421,8 +429,8 @@ class TableWriting(LoadedTable):
         Raises:
             InvalidOption: for anything but an expression.
             IncompatibleSchema: for an expression that the columns do not fit.
-            UnsupportedFeature: for other tables.
-            InvalidData: for a value that `where` cannot be computed for.
+            UnsupportedFeature: for a table of another kind.
+            InvalidData: for a value for which `where` cannot be computed.
             DeletedFiles: if others kept replacing the files.
             PaimonStreamError: the errors of reading and of `append`.
         """
@@ -439,12 +447,14 @@ class TableWriting(LoadedTable):
         """A `TableCommit` under a commit user.
 
         Args:
-            commit_user: of the writer.
-            options: those of a sink that such a writer has, too: `paimon-stream.commit.guard`,
-                `paimon-stream.on-unknown-history` and `paimon-stream.protect-last-snapshot`.
+            commit_user: the commit user of the writer. It must belong to this writer alone.
+            options: the options of a sink that also apply to such a writer:
+                `paimon-stream.commit.guard`, `paimon-stream.on-unknown-history` and
+                `paimon-stream.protect-last-snapshot`.
 
         Raises:
-            InvalidOption: for a blank user and other options.
+            InvalidOption: for a blank user, for other options, and for an option with a wrong
+                value.
             UnsupportedFeature: for a table that this release cannot write.
         """
         self._arguments.text("commit_user", commit_user)

@@ -1,6 +1,6 @@
-"""Tries whether a sink could write a table from here: it creates files in the folders that a sink
-writes, as a sink creates them, and removes them again. The names of these files begin with a dot, so
-no reader and no listing shows one that a killed process leaves.
+"""Tries whether a sink could write a table from here. Files are created in the folders that a sink
+writes, as a sink creates them, and are removed again. The names of these files begin with a dot. So
+if a killed process leaves such a file, no reader and no listing shows it.
 
 Only this process, on this machine, is tried. `WriteTrial.not_tried` says what that leaves open.
 """
@@ -22,9 +22,9 @@ from paimon_stream.table.table import Table
 
 _FOLDERS: Final = (SNAPSHOT_FOLDER, MANIFEST_FOLDER, OWN_FOLDER)
 _BYTES: Final = 1 << 20
-"""How many bytes of data are written for a trial."""
+"""The size of the data file of a trial, in bytes."""
 _DATA_FOLDERS: Final = 3
-"""In how many folders of buckets or partitions files are tried."""
+"""The most folders of buckets or partitions in which files are tried, for each root."""
 _ALWAYS: Final = (
     "other machines and other users, such as those of Spark's executors",
     "the checkpoint, which Spark writes",
@@ -36,10 +36,10 @@ class WriteTrial:
     """What a trial has shown.
 
     Attributes:
-        tried: the folders in which files were created and removed; "" for the table's own.
-        failures: what a sink would raise there; none if it can write.
+        tried: the folders in which files were created and removed; "" for the table's own folder.
+        failures: the errors that a sink would raise there; empty if the sink can write.
         not_tried: what was not tried, as parts of a sentence.
-        free_bytes: the space that is left on the disk; None if it is not known.
+        free_bytes: the bytes that are left on the disk; None if that is not known.
     """
 
     tried: tuple[str, ...]
@@ -55,8 +55,8 @@ NOT_TRIED: Final = WriteTrial(
 
 
 def try_writing(table: Table, runtime: Runtime | None = None) -> WriteTrial:
-    """Tries to create and remove files of a table. `runtime` gives them their names. Raises
-    `StorageError` if the folders cannot be listed.
+    """Tries to create and remove files in a table's folders. `runtime` gives the files their names.
+    Raises `StorageError` if the folders cannot be listed.
     """
     storage = table.storage
     ids = (runtime or system()).ids
@@ -96,7 +96,9 @@ def try_writing(table: Table, runtime: Runtime | None = None) -> WriteTrial:
 
 
 def _create(storage: Storage, path: str, *, is_of_data: bool, is_atomic_needed: bool) -> None:
-    """Creates a file as a sink does: data as a stream of bytes, metadata only if it is absent."""
+    """Creates a file as a sink does: a data file as a stream of bytes, a metadata file only if it
+    is absent.
+    """
     if is_of_data:
         with storage.open_output(path) as stream:
             stream.write(b"\0" * _BYTES)
@@ -112,9 +114,9 @@ def _create(storage: Storage, path: str, *, is_of_data: bool, is_atomic_needed: 
 
 
 def _folders(table: Table) -> Iterator[str]:
-    """The folders that a sink writes: of metadata, and some of data in each root. On a disk, a folder
-    that is empty or not there is left out, because the trial must not make it; the one above is
-    tried.
+    """The folders that a sink writes: those of metadata, and some folders of data in each root. On
+    a disk, a folder that is empty or does not exist is left out, because the trial must not create
+    it. The folder above it is tried.
     """
     storage = table.storage
     there = storage.list_folders("")

@@ -149,9 +149,11 @@ def plan_scan(
     Raises:
         UnsupportedFeature: this release does not read the table or an option of it.
         NotFound: there is no such snapshot or tag.
-        IncompatibleSchema: there are no such columns.
+        IncompatibleSchema: a column is unknown or named twice, the table cannot have the partition,
+            or `filter` does not fit the columns.
         InvalidData: `partition` has values that the partition columns cannot have.
-        InvalidOption: what `find_snapshot` refuses.
+        InvalidOption: `find_snapshot` refuses the point in time, `filter` is no expression or names
+            a column by its position, or the table's merge options contradict each other.
         CorruptMetadata, StorageError: metadata cannot be read.
     """
     if hidden:
