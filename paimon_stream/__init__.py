@@ -29,8 +29,8 @@ __all__ = [
     "register",
 ]
 
-# Loaded when first used: every Python worker imports parts of this package, and needs no committer
-# and no Avro.
+# These names are loaded when they are first used, because every Python worker imports parts of this
+# package, but needs neither the committer nor Avro.
 _HOMES = {
     "CommitMessage": "paimon_stream.format.commit_message",
     "CommitReport": "paimon_stream.commit.report",

@@ -1,4 +1,4 @@
-"""`python -m paimon_stream`: the command line."""
+"""Runs the command line, as `python -m paimon_stream`."""
 
 from paimon_stream.cli import main
 

@@ -27,8 +27,8 @@ class PaimonStreamError(Exception):
     executors to the driver.
 
     Attributes:
-        message: the complete sentence for a person.
-        pattern: the message; in `InvalidData`, the text from which the message is made.
+        message: the complete message for people.
+        pattern: the same text; in `InvalidData`, the text from which the message is made.
         context: the same facts for a program (`table`, `batch`, `column`, `count`, `path`,
             `snapshot`, …, as far as they apply).
     """
@@ -46,12 +46,12 @@ class PaimonStreamError(Exception):
         return self.message
 
     def at(self: Error, table: str) -> Error:
-        """This error if its message names the table; otherwise the same error `of_table`."""
+        """This error if its message names the table; otherwise the result of `of_table`."""
         return self if table in self.message else self.of_table(table)
 
     def of_table(self: Error, table: str, *, subject: bool = False) -> Error:
-        """The same error, with the table's location in its context and in front of its text. With
-        `subject`, the location is the subject of that sentence.
+        """A copy of the error, with the table's location in its context and in front of its text.
+        With `subject`, the location is the subject of that sentence.
         """
         separator = " " if subject else ": "
         context = {"table": table, **self.context}
@@ -60,7 +60,7 @@ class PaimonStreamError(Exception):
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """A context in which errors of this package get the table's name if they do not have it."""
+    """A context in which errors of this package get the table's name if their message lacks it."""
     try:
         yield
     except PaimonStreamError as error:
@@ -74,8 +74,8 @@ def _rebuild(
 
 
 def by_name(name: str) -> "type[PaimonStreamError]":
-    """The error class with that name; `PaimonStreamError` if this release has no such class, as for
-    an error of a newer executor.
+    """The error class with that name; `PaimonStreamError` if this release has no such class, for
+    example because an executor has a newer release.
     """
     kind = globals().get(name)
     if isinstance(kind, type) and issubclass(kind, PaimonStreamError):
@@ -88,7 +88,7 @@ class ConfigError(PaimonStreamError):
 
 
 class InvalidOption(ConfigError):
-    """An option is unknown, malformed or contradicts another one."""
+    """An option or argument is unknown or malformed, or contradicts another one."""
 
 
 class UnsupportedFeature(ConfigError):
@@ -102,7 +102,7 @@ class UnsupportedTable(ConfigError):
 
 
 class MissingExtra(ConfigError):
-    """An optional dependency is not installed; the message names the extra."""
+    """An optional dependency is not installed. The message says what to install."""
 
 
 class IdentityUnknown(ConfigError):
@@ -180,11 +180,11 @@ class ReplayError(PaimonStreamError):
 
 
 class CheckpointReset(ReplayError):
-    """This checkpoint is new, but the same stream wrote here before under another one."""
+    """This checkpoint is new, but the same stream wrote here before with another checkpoint."""
 
 
 class CheckpointRewound(ReplayError):
-    """The table holds later batches of this checkpoint than the one Spark asks for."""
+    """The table holds later batches of this checkpoint than the batch that Spark asks for."""
 
 
 class HistoryUnknown(ReplayError):
@@ -212,19 +212,19 @@ class CommitConflict(PaimonStreamError):
 
 
 class DeletedFiles(CommitConflict):
-    """A file the commit builds on is gone, or a file it adds is already in the table."""
+    """A file that the commit builds on is gone, or a file that it adds is already in the table."""
 
 
 class KeyRangeOverlap(CommitConflict):
-    """Files of one level of a bucket would have overlapping keys: two jobs compacted it at once."""
+    """Files of a level would have overlapping keys, because two jobs compacted a bucket at once."""
 
 
 class BucketCountChanged(CommitConflict):
-    """The partition has another number of buckets than the files were written for."""
+    """The files were written for another number of buckets than the partition has."""
 
 
 class SchemaChanged(CommitConflict):
-    """The table's schema changed in a way the prepared files do not fit."""
+    """The prepared files do not fit the table's schema, because it has changed."""
 
 
 class SequenceConflict(CommitConflict):
@@ -258,19 +258,21 @@ class CommitVetoed(PaimonStreamError):
 
 
 class WriteInterrupted(PaimonStreamError):
-    """The batch was interrupted. Nothing half-written is visible; a restart replays the batch."""
+    """The batch or the compaction was interrupted. Nothing half-written is visible. A restart
+    replays the batch.
+    """
 
 
 class StorageError(PaimonStreamError):
-    """The storage refused or failed; `context["path"]` is the path."""
+    """The storage refused an operation or failed. `context["path"]` is the path of the file."""
 
 
 class NotFound(StorageError):
-    """The file does not exist."""
+    """The file, table, snapshot, tag or branch does not exist."""
 
 
 class AlreadyExists(StorageError):
-    """The file already exists."""
+    """The file, table, tag or branch already exists."""
 
 
 class NotAtomic(StorageError):

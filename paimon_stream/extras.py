@@ -10,8 +10,8 @@ def require(module: str, extra: str | None, needed_for: str) -> Any:
     """Imports the module now and returns it. Type checkers see `Any`.
 
     Args:
-        module: its name.
-        extra: the extra of this package that installs it; None for a module of no extra.
+        module: the name of the module.
+        extra: the extra of this package that installs the module; None if no extra does.
         needed_for: what needs the module, for the message.
 
     Raises:

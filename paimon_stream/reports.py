@@ -1,5 +1,5 @@
-"""What all reports have in common: their JSON, progress on the way, and numbers as people read
-them.
+"""The parts that all reports share: JSON, progress during the work, and numbers in a form for
+people.
 """
 
 import dataclasses
@@ -10,8 +10,8 @@ from html import escape
 from typing import Any, ClassVar, Final, TypeAlias
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
-"""Called with three arguments: a word for what is counted, the amount that is done, and the whole
-amount, or None if that is not known.
+"""Called with three arguments: a word for what is counted, the amount that is done, and the total
+amount, or None if the total is not known.
 """
 
 _MILLIS: Final = dt.timedelta(milliseconds=1)
@@ -57,7 +57,7 @@ def _json_value(value: Any) -> Any:
 
 
 def size(bytes_: int, least: str = "B") -> str:
-    """A size in readable form, such as `1.5 MiB`. `least` is the unit of sizes below 1024."""
+    """A number of bytes in readable form: `1.5 MiB`. `least` is the unit of sizes below 1024."""
     if bytes_ < 1024:
         return f"{bytes_} {least}"
     scaled = float(bytes_)
@@ -101,7 +101,7 @@ def _cell(value: object) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """`1 file`, `2,000 files`, `2 batches`."""
+    """A number with its noun: `1 file`, `2,000 files`, `2 batches`."""
     if number == 1:
         return f"{number:,} {noun}"
     return f"{number:,} {_plural(noun)}"

@@ -1,6 +1,6 @@
 """Time, randomness and ids: the only module that reads a clock or draws random numbers. Code that
 needs them takes a `Runtime`. `system()` is the real one. `simulated(seed)` has its own clock, never
-sleeps, and repeats itself by seed.
+sleeps, and gives the same values again for the same seed.
 """
 
 import random
@@ -11,7 +11,7 @@ from datetime import datetime, timezone
 
 
 class Clock:
-    """The time, and waiting, of this machine."""
+    """Tells the time of this machine, and waits."""
 
     def now_millis(self) -> int:
         """Milliseconds since the epoch, UTC."""
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Rng:
-    """Uniform random numbers of the operating system."""
+    """Uniform random numbers from the operating system."""
 
     def below(self, bound: int) -> int:
         """A whole number in [0, bound)."""
@@ -85,7 +85,7 @@ class SimulatedClock(Clock):
 
 @dataclass(slots=True)
 class _SeededChance(Rng, IdSource):
-    """Random numbers and ids that depend on the seed of their source only."""
+    """Random numbers and ids that depend only on the seed of their source."""
 
     source: random.Random
 
@@ -106,11 +106,11 @@ class Runtime:
 
 
 def system() -> Runtime:
-    """The real clock, operating-system randomness, random uuids."""
+    """The real clock, random numbers from the operating system, and random uuids."""
     return Runtime()
 
 
 def simulated(seed: int, clock: SimulatedClock | None = None) -> Runtime:
-    """A runtime that repeats itself for the same seed and never waits."""
+    """A runtime that gives the same values again for the same seed, and never waits."""
     chance = _SeededChance(random.Random(seed))
     return Runtime(clock=clock or SimulatedClock(), rng=chance, ids=chance)

@@ -55,14 +55,14 @@ _OF_PAIMON: Final = {
 """Options of a catalog that Paimon knows. Those that have no effect here change no rows."""
 _OF_STORES: Final = {option.key for option in opt.store_options()}
 _MISSPELT: Final = 0.8
-"""A name that is so like an option of a store is a misspelt one. Names of Hadoop's own options are at
-most 0.7 like one.
+"""A name with at least this similarity to an option of a store counts as a misspelling of that
+option. Names of Hadoop's own options have a similarity of at most 0.7.
 """
 _OTHER_KINDS: Final = {"hive": "give the tables' locations"}
 """Kinds of catalogs that are not supported, and what to do instead of using them."""
 
 Named = str | tuple[str, str]
-"""What names a table: `"db.t"`, with backticks around a name that has dots, or `("db", "t")`."""
+"""The name of a table: `"db.t"`, with backticks around a name that has dots, or `("db", "t")`."""
 
 
 def names_of(
@@ -77,7 +77,7 @@ def names_of(
         main: whether a branch is refused.
 
     Raises:
-        InvalidOption: nothing is named, or a branch that is refused.
+        InvalidOption: `identifier` names no table, or names a branch that is refused.
         UnsupportedFeature: a system table is named, such as `db.t$snapshots`.
     """
     parts: object = identifier
@@ -120,7 +120,7 @@ class FilesystemCatalog:
         warehouse: the folder of the databases.
         storage_options: the storage options that open the warehouse.
         table_defaults: options that each new table gets.
-        opened: opens a storage, by a location and its options.
+        opened: opens the storage at a location, with storage options.
     """
 
     warehouse: str
@@ -160,7 +160,7 @@ class FilesystemCatalog:
 
         Args:
             name: the name of the database.
-            ignore_if_exists: whether nothing is done if there is such a database.
+            ignore_if_exists: do nothing if there is such a database.
 
         Raises:
             AlreadyExists: there is such a database.
@@ -185,12 +185,12 @@ class FilesystemCatalog:
 
         Args:
             name: the name of the database.
-            ignore_if_not_exists: whether nothing is done if there is no such database.
-            cascade: whether its tables are deleted, too.
+            ignore_if_not_exists: do nothing if there is no such database.
+            cascade: delete the database's tables, too.
 
         Raises:
             NotFound: there is no such database.
-            InvalidOption: it has tables, and `cascade` is false.
+            InvalidOption: the database has tables, and `cascade` is false.
         """
         arguments = opt.Arguments(self.warehouse)
         ignored = arguments.flag("ignore_if_not_exists", ignore_if_not_exists)
@@ -235,11 +235,12 @@ class FilesystemCatalog:
         identifier: Named,
         ignore_if_not_exists: bool = False,
     ) -> None:
-        """Deletes a table with its external paths. If the call is interrupted, it can be repeated.
+        """Deletes a table, also its files on external paths. If the call is interrupted, it can be
+        repeated.
 
         Args:
             identifier: names the table.
-            ignore_if_not_exists: whether nothing is done if there is no such table.
+            ignore_if_not_exists: do nothing if there is no such table.
 
         Raises:
             NotFound: there is no such database or table.
@@ -259,8 +260,8 @@ class FilesystemCatalog:
                 location,
                 failed,
             )
-        # The schemas and snapshots are deleted last. So half a drop leaves no complete table, and
-        # no table can be created over the remains (catalogs.md §2).
+        # The schemas and snapshots are deleted last. So an interrupted drop leaves no complete
+        # table, and no table can be created over the remains (catalogs.md §2).
         delete_below(storage, folder, last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
 
     def rename_table(
@@ -272,10 +273,10 @@ class FilesystemCatalog:
 
         Args:
             source: names the table.
-            target: its new name, perhaps in another database.
+            target: the new name of the table, perhaps in another database.
 
         Raises:
-            StorageError: the table is missing, or the target exists.
+            StorageError: the table or a database is missing, or the target exists.
             UnsupportedFeature: the warehouse is in a store, where each file would be copied, and
                 others could see half a table.
         """
@@ -300,7 +301,7 @@ class FilesystemCatalog:
         return f"{self._folder(database)}/{table}"
 
     def _keep(self, identifier: Named, schema: TableSchema, *, new: bool) -> None:
-        """Records a table that was made (`new`) or altered, if this catalog has more than files."""
+        """Records a table that was created (`new`) or altered. Here the files are the record."""
 
     def _has(self, database: str) -> bool:
         """Whether there is such a database. Raises `InvalidOption` for a name that no folder can
@@ -412,8 +413,8 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
 
 
 def unknown_options(warehouse: str, options: Mapping[str, str]) -> list[str]:
-    """The keys that neither a filesystem or JDBC catalog, nor a store knows, sorted. The keys of the
-    options are in lower case.
+    """The keys that no filesystem or JDBC catalog and no store knows, sorted. The keys of `options`
+    are in lower case.
     """
     is_in_store = scheme_of(warehouse) in KIND_OF
     return [
@@ -432,7 +433,7 @@ def unknown_options(warehouse: str, options: Mapping[str, str]) -> list[str]:
 
 
 def _is_of_store(key: str) -> bool:
-    """Whether it is the name of an option of some store, with the prefix of that store."""
+    """Whether the key is the name of an option of a store, with the prefix of that store."""
     kind = _kind_of_store(key)
     if kind is None:
         return False
@@ -445,10 +446,10 @@ def _kind_of_store(key: str) -> str | None:
 
 
 def _check_names(warehouse: str, options: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` for an unknown option that looks like a misspelt one of a store, because
-    without it the store would be asked with other settings. Warns of other unknown options: Java's
-    stores have many that tune them, such as `s3.connection.maximum`. No message has a value, because
-    it may be a secret.
+    """Raises `InvalidOption` for an unknown option that looks like a misspelt option of a store,
+    because without it the store would be asked with other settings. Warns of other unknown options.
+    Java's stores have many options for tuning, such as `s3.connection.maximum`. Messages contain no
+    values, because a value may be a secret.
     """
     shown = shown_location(warehouse)
     for key in unknown_options(warehouse, options):

@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 
 _NAME: Final = "VARCHAR(255) NOT NULL"
 _ROW: Final = f"catalog_key {_NAME}, database_name {_NAME}"
-# It opens the parenthesis of the primary key. The texts that use it add the last columns.
+# This text opens the parenthesis of the primary key. The texts that use it add the last columns.
 _VALUE: Final = "property_value VARCHAR(1000), PRIMARY KEY (catalog_key, database_name"
 _TABLES: Final = {
     "paimon_tables": f"{_ROW}, table_name {_NAME}, "
@@ -53,8 +53,8 @@ class _Kind(NamedTuple):
 
     Attributes:
         driver: the module of its driver.
-        dialect: its name for SQLAlchemy.
-        age: the age of a lock in seconds by the database's own clock, in its SQL.
+        dialect: the name of its dialect in SQLAlchemy.
+        age: SQL for the age of a lock in seconds, by the database's own clock.
     """
 
     driver: str
@@ -85,14 +85,14 @@ _PUBLISHED: Final = re.compile(
     r"(?:branch/branch-([^/]+)/)?(?:snapshot/snapshot|schema/schema)-\d+"
 )
 _FOLDER: Final = re.compile(r"([^/]+)\.db/+([^/]+)/*\Z")
-# A put may take as long as this, so a lock that expires sooner is not used.
+# A put may take this long, so a lock with less time left is not used.
 _LAST_SECONDS: Final = 60
 
 
 class JdbcCatalog(FilesystemCatalog):
-    """The databases and tables of a warehouse that a database lists. Methods raise the errors of
-    `FilesystemCatalog`, `Unavailable` if the database fails, other `StorageError`s if there is no
-    connection, and `MissingExtra` without SQLAlchemy or the driver.
+    """The databases and tables of a warehouse, as rows of a JDBC database. Methods raise the errors
+    of `FilesystemCatalog`, `Unavailable` if the database fails, other `StorageError`s if there is
+    no connection, and `MissingExtra` if SQLAlchemy or the driver is not installed.
     """
 
     def list_databases(self) -> list[str]:
@@ -221,9 +221,9 @@ def open_table(
     options: Mapping[str, str],
     opened: Callable[..., Storage],
 ) -> Storage:
-    """The files of a table in a JDBC catalog, as a view that uses the catalog's lock if Java uses it,
-    which is by default on object stores. Sends no request. The warehouse itself is opened without
-    the lock.
+    """The files of a table in a JDBC catalog. If Java uses the catalog's lock, by default on object
+    stores, the result is a view that uses the lock, too. No request is sent. The warehouse itself
+    is opened without the lock.
 
     Args:
         location: the table's folder, or the warehouse.
@@ -231,7 +231,7 @@ def open_table(
         opened: opens the store, by a location and the options of a store.
 
     Raises:
-        InvalidOption: the location is no table's, or the options are wrong.
+        InvalidOption: the location is not the folder of a table, or the options are wrong.
     """
     of_catalog = {
         key.lower(): value for key, value in options.items() if OF_DATABASE.fullmatch(key.lower())
@@ -263,7 +263,7 @@ class LockedStorage(StorageView):
         wrapped: the storage of the files.
         options: the options of the catalog.
         lock_name: the name of the lock of branch main.
-        runtime: the clock by which the lock is waited for.
+        runtime: has the clock that measures the wait for the lock.
     """
 
     __slots__ = ("lock_name", "options", "runtime")
@@ -304,8 +304,8 @@ class LockedStorage(StorageView):
         try:
             return self.wrapped.put_if_absent(path, data)
         finally:
-            # Only our own row is deleted: it may have expired, and the lock may be another writer's
-            # now.
+            # Only our own row is deleted, because it may have expired, and the lock may now belong
+            # to another writer.
             release = f"DELETE FROM {_LOCKS} AND acquired_at = :at"
             try:
                 ask(self.options, release, lock=lock, at=acquired)
@@ -343,7 +343,8 @@ class LockedStorage(StorageView):
             if acquired is not None and clock.monotonic() - tried < usable_seconds:
                 return acquired
             # Another writer has the lock. Or this process acquired it and then paused for so long
-            # that too little of the lock's time is left. Then the lock is not used, and expires.
+            # that too little of the lock's time is left. In that case the lock is not used, and
+            # expires.
             if clock.monotonic() - began > seconds:
                 raise errors.CommitContended(
                     f"The lock {lock!r} of the JDBC catalog was another writer's for "
@@ -368,7 +369,8 @@ def ask(
         options: the options of the catalog.
         statements: SQL. `{age}` stands for the age of a lock in seconds.
         then: is called in the transaction, after the statements. By default, nothing is done.
-        values: what `:name` stands for in the statements, by name. `:key` is the catalog's key.
+        values: the values that `:name` stands for in the statements, by name. `:key` is the
+            catalog's key.
 
     Returns:
         The rows of the last statement; none if it is no query.
@@ -404,12 +406,13 @@ def ask(
 
 @contextmanager
 def _in_our_words(sql: Any, shown: str, kind: type[errors.StorageError]) -> Iterator[None]:
-    """Raises this package's errors for those of SQLAlchemy, without the values that these may hold.
+    """Replaces errors of SQLAlchemy by errors of this package, without the values that the former
+    may hold.
 
     Args:
         sql: the module `sqlalchemy`.
         shown: the location of the database, for messages.
-        kind: the error if the database failed.
+        kind: the class of the error if the database failed.
     """
     try:
         yield
@@ -503,7 +506,7 @@ def _engine(pid: int, utc_offset: int, options: tuple[tuple[str, str], ...]) -> 
 
 
 def _take_postgresql_arguments(properties: dict[str, str], utc_offset: int) -> dict[str, str]:
-    """The arguments of PostgreSQL's driver. Those about TLS are taken out of the properties."""
+    """The arguments of PostgreSQL's driver. Arguments about TLS are removed from the properties."""
     arguments: dict[str, str] = {
         key: properties.pop(key)
         for key in ("sslmode", "sslrootcert", "sslcert", "sslkey")

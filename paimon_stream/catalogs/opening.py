@@ -1,5 +1,5 @@
 """Opens the storage of a table in a folder, or in a catalog that publishes its snapshots or takes a
-lock. `storage/uri.py` opens folders, and knows nothing of catalogs.
+lock. `storage/uri.py` opens folders, and does not know catalogs.
 """
 
 from collections.abc import Mapping

@@ -82,17 +82,17 @@ _CHECK: Final = "Check what was asked for, and the options 'uri', 'warehouse' an
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RestClient:
-    """A server, as the options of a catalog name it.
+    """The server that the options of a catalog name.
 
-    Pickles hold its token; `repr` and messages do not. If the server has answered before, requests
-    wait for the end of an outage, as they do for a store.
+    Pickles contain its token; `repr` and messages do not. If the server has answered before,
+    requests wait for the end of an outage, as they do for a store.
 
     Attributes:
         uri: the server's address, without a slash at its end.
-        prefix: the beginning of each path; empty for none.
+        prefix: the beginning of each path; empty if there is none.
         headers: the headers of each request, with the login.
         max_outage_millis: how long an outage is waited for.
-        clock: measures and waits; None for the clock of this machine.
+        clock: the clock that measures and waits; None for the clock of this machine.
     """
 
     uri: str
@@ -148,15 +148,15 @@ class RestClient:
         seconds: float = 20,
         patient: bool = True,
     ) -> dict[str, Any]:
-        """The answer to one request, {} for an empty one. Only GET is repeated.
+        """The answer to one request; {} for an empty answer. Only GET is repeated.
 
         Args:
-            verb: the method of HTTP.
-            path: what is asked for, below the prefix.
+            verb: the HTTP method.
+            path: the path of the resource, below the prefix.
             body: the JSON that is sent; None for no body.
             seconds: how long an answer may take.
-            patient: whether the request waits for the end of an outage. If False, GET is only
-                repeated a few times.
+            patient: whether the request waits for the end of an outage. If False, GET is sent at
+                most `_TRIES` times.
 
         Raises:
             PaimonStreamError: the error of the answer's status (`_ERRORS`). Its context has the
@@ -294,13 +294,13 @@ def path_of(*names: str) -> str:
 
 class RestCatalog(FilesystemCatalog):
     """The databases and tables that a server knows. `storage_options` are all options of the
-    catalog. Nothing is asked before the first method is called. All methods raise `InvalidOption`,
-    `StorageError`, and `UnsupportedFeature` for what the server does not have.
+    catalog. No request is sent before the first method is called. All methods raise
+    `InvalidOption`, `StorageError`, and `UnsupportedFeature` for what the server does not have.
     """
 
     @property
     def _options(self) -> Mapping[str, str]:
-        """The options in force (`_negotiated`). The server is asked for its own ones."""
+        """The options in force (`_negotiated`). The server is asked for its own options."""
         return _negotiated(self.warehouse, tuple(sorted(self.storage_options.items())))
 
     @property
@@ -325,7 +325,7 @@ class RestCatalog(FilesystemCatalog):
         }
 
     def location(self, identifier: Named) -> str:
-        """The folder of a table. Asks the server."""
+        """The folder of a table. The server is asked for it."""
         location, _ = self.found(identifier)
         return location
 
@@ -338,8 +338,8 @@ class RestCatalog(FilesystemCatalog):
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database. Raises `AlreadyExists` if there is one, and that is not
-        ignored.
+        """Creates an empty database. Raises `AlreadyExists` if there is such a database and
+        `ignore_if_exists` is not set.
         """
         ignored = opt.Arguments(self.warehouse).flag("ignore_if_exists", ignore_if_exists)
         self._ask(
@@ -356,8 +356,8 @@ class RestCatalog(FilesystemCatalog):
         ignore_if_not_exists: bool = False,
         cascade: bool = False,
     ) -> None:
-        """Deletes a database and, with `cascade`, its tables. Raises `NotFound`, `InvalidOption` if
-        it has tables.
+        """Deletes a database and, with `cascade`, its tables. Raises `NotFound`, and
+        `InvalidOption` if the database has tables and `cascade` is not set.
         """
         arguments = opt.Arguments(self.warehouse)
         ignored = arguments.flag("ignore_if_not_exists", ignore_if_not_exists)
@@ -417,10 +417,10 @@ class RestCatalog(FilesystemCatalog):
         Args:
             identifier: names the table.
             schema: the JSON of its first schema.
-            ignored: whether nothing is done if there is such a table.
+            ignored: do nothing if there is such a table.
 
         Raises:
-            AlreadyExists: there is such a table, and that is not ignored.
+            AlreadyExists: there is such a table, and `ignored` is not set.
         """
         database, table = _names(identifier)
         sent = {
@@ -441,7 +441,9 @@ class RestCatalog(FilesystemCatalog):
         identifier: Named,
         changes: Sequence[SchemaChange],
     ) -> None:
-        """Lets the server change a schema. Raises `NotFound`, `InvalidOption` if it refuses."""
+        """Lets the server change a schema. Raises `NotFound`, and `InvalidOption` if the server
+        refuses.
+        """
         self._client.ask(
             "POST", path_of(*_names(identifier)), {"changes": [*map(change_json, changes)]}
         )
@@ -464,8 +466,8 @@ class RestCatalog(FilesystemCatalog):
 
 
 def change_json(change: SchemaChange) -> dict[str, Any]:
-    """A change as Paimon's REST API has it. Raises `IncompatibleSchema` for a type that does not
-    exist.
+    """A change in the form of Paimon's REST API. Raises `IncompatibleSchema` for a type that does
+    not exist.
     """
     action = change.action
     value: Any = change.value
@@ -520,7 +522,7 @@ def _key_for_storage(key: str) -> str:
 def _of_store(
     location: str, options: Mapping[str, str], token: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The options of the store of a table. A `token` replaces all of its login."""
+    """The options of the store of a table. A data `token` replaces the login among them."""
     of_store = {key: value for key, value in options.items() if not OF_SERVER.fullmatch(key)}
     kind = KIND_OF.get(scheme_of(location))
     if kind is None:
@@ -556,7 +558,7 @@ def open_table(
         opened: opens the store, by a location and the options of a store.
 
     Raises:
-        InvalidOption: the options are not of that kind.
+        InvalidOption: the options are not those of `RestCatalog.found`.
     """
     if f"{_CATALOG}table-id" not in options:
         raise errors.InvalidOption(
@@ -671,7 +673,7 @@ class RestStorage(StorageView):
                     raise next(iter(refused.values()))
                 if isinstance(target, str) and target.startswith("snapshot/"):
                     return None  # hints are the server's
-            used = self.wrapped  # another thread may open the store anew meanwhile
+            used = self.wrapped  # another thread may replace the store meanwhile
             try:
                 return call(target, *others, **named)
             except errors.PermissionDenied:
@@ -686,8 +688,8 @@ class RestStorage(StorageView):
         return PathPlace(self.wrapped)
 
     def _refusals(self, items: Sequence[Any]) -> dict[str, errors.UnsupportedFeature]:
-        """The error for each path that is not written or deleted here. Each of the items is a path,
-        or a pair of a path and its content.
+        """The error for each path that is not written or deleted here. Each item is a path, or a
+        pair of a path and its content.
         """
         paths = [item if isinstance(item, str) else item[0] for item in items]
         return {path: self._refusal(path) for path in paths if _OWNED.match(path)}
@@ -717,7 +719,7 @@ class RestStorage(StorageView):
         if refused is None and last.ends - now > _RENEWED_BEFORE_MILLIS:
             return False
         if last.ends and now - last.asked < _ASKED_EVERY_MILLIS:
-            # Another thread may have opened the store anew.
+            # Another thread may have replaced the store.
             return refused is not None and refused is not self.wrapped
         try:
             answer = self._client.ask(
@@ -741,7 +743,7 @@ class RestStorage(StorageView):
         limit: int = MOST_BYTES,
     ) -> bytes:
         """See `Storage.read`. For a snapshot that this process has sent, returns the bytes that
-        were sent, because the server writes others.
+        were sent, because the server writes other bytes.
         """
         version = _version_at(path)
         if version is None:
@@ -799,7 +801,7 @@ class RestStorage(StorageView):
 
     def _shown(self, version: str) -> dict[str, Any] | None:
         """A snapshot by its id, LATEST or EARLIEST; None if there is none. Raises `TableReplaced`
-        without a table.
+        if the server does not have the table any more.
         """
         is_latest = version == "LATEST"
         path = f"{self._path}/snapshot" if is_latest else f"{self._path}/snapshots/{version}"
@@ -847,7 +849,7 @@ class RestStorage(StorageView):
             body = self._new_commit(int(version), snapshot, path)
             _remember(self._posted, nonce, _PostedSnapshot(data, body))
             return self._commit(body)
-        # An answer was lost. Look first, because the id may be free again by now.
+        # An answer was lost. The server is asked first, because the id may be free again by now.
         if self._shown(version) is not None:
             return PutResult.EXISTS
         latest = self._shown("LATEST")
@@ -894,8 +896,8 @@ class RestStorage(StorageView):
 
 
 def _version_at(path: str) -> str | None:
-    """The version of which a path has the snapshot: an id, LATEST or EARLIEST. None for the path of
-    any other file.
+    """The version whose snapshot is at a path: an id, LATEST or EARLIEST. None for the path of any
+    other file.
     """
     version = _VERSION.fullmatch(path)
     if version is None:

@@ -1,6 +1,6 @@
 """The reporters, which are informed of each batch: functions, the log, and the metrics of commits.
 The metrics have the names of Java Paimon's group `commit`, and names of this package (semantics.md
-§14). The newest durations are held, because their distribution is shown, as in Java Paimon's
+§14). The newest durations are kept, because their distribution is a metric, as in Java Paimon's
 histograms.
 """
 
@@ -51,8 +51,8 @@ class Histogram:
 
     def distribution(self) -> Mapping[str, float]:
         """The present distribution by part (`PARTS`); all 0 if there are no values. Quantiles are
-        estimated as by Apache Commons Math, which Java's histogram uses: by position share · (n +
-        1).
+        estimated as Apache Commons Math does it, which Java's histogram uses: at the position share
+        · (n + 1).
         """
         values = np.array(self._values or [0.0])
         low, *shares, high = np.quantile(
@@ -79,7 +79,9 @@ _LAST: Final = {
     "lastCompactionInputFileSize": "compaction_input_bytes",
     "lastCompactionOutputFileSize": "compaction_output_bytes",
 }
-"""The metrics of the newest commit, each with the field of its counts that it holds."""
+"""The metrics of the newest commit, each with the field of the commit's counts that gives its
+value.
+"""
 COUNTERS: Final = (
     "skippedBatches",
     "failedBatches",
@@ -191,7 +193,7 @@ class CommitMetrics:
                     self._counters[counter] += 1
 
     def expired(self, report: ExpireReport | None) -> None:
-        """Adds an expiry after a commit; None for one that failed."""
+        """Adds an expiry after a commit. `report` is None if the expiry failed."""
         with self._lock:
             if report is None:
                 self._counters["failedExpiries"] += 1
@@ -204,7 +206,9 @@ class CommitMetrics:
         counter: str,
         count: int,
     ) -> None:
-        """Adds to a counter of the compactions behind batches, one of `COUNTERS`."""
+        """Adds `count` to a counter of the compactions behind batches. `counter` is one of
+        `COUNTERS`.
+        """
         with self._lock:
             self._counters[counter] += count
 
@@ -243,7 +247,7 @@ _EXTRA: Final = {
     "reused": "reused",
     "trips": "trips",
 }
-"""The attributes of a record, each with the field of a report that it holds."""
+"""The attributes of a log record, each with the field of the report that gives its value."""
 
 
 def report_to_all(
@@ -318,7 +322,7 @@ def _sentence(report: CommitReport) -> str:
 
 
 def _sent(report: CommitReport) -> str:
-    """The requests to an object store, in brackets; nothing for other storages."""
+    """The requests to an object store, in brackets; empty for other storages."""
     if not report.requests:
         return ""
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(report.requests.items()))

@@ -18,16 +18,16 @@ def observe_metrics(
     meter: Any = None,
 ) -> None:
     """Exports `PaimonSink.metrics()` of these sinks as observable instruments
-    `paimon_stream.<metric in snake case>`, with the attributes `table` and `name`. The meter is by
-    default the global one. Raises `MissingExtra`.
+    `paimon_stream.<metric in snake case>`, with the attributes `table` and `name`. By default, the
+    meter comes from the global provider. Raises `MissingExtra`.
     """
     metrics = require("opentelemetry.metrics", "opentelemetry", "observe_metrics")
     meter = metrics.get_meter(_SCOPE) if meter is None else meter
     readings: list[tuple[Mapping[str, float], dict[str, str]]] = []
 
     def observed(metric: str, options: Any) -> Iterable[Any]:
-        # The first metric is asked for first. It reads the values of all metrics, so that a
-        # collection shows one moment.
+        # A collection asks for the first metric first. Then the values of all metrics are read, so
+        # that the collection shows one moment.
         if metric == METRICS[0]:
             readings[:] = [
                 (sink.metrics(), {"table": sink.location, "name": sink.name or ""})
@@ -44,9 +44,9 @@ def observe_metrics(
 
 
 class BatchSpans:
-    """A span for each batch, with its phases as children, one after the other, for a sink's
-    `on_commit`. The spans end when the report is made. The tracer is by default that of the global
-    provider. Raises `MissingExtra`.
+    """Makes a span for each batch, with its phases as child spans, one after the other. Pass it to
+    a sink as `on_commit`. The span of a batch ends when the report is made. By default, the tracer
+    comes from the global provider. Raises `MissingExtra`.
 
     >>> sink = PaimonSink("/data/shop.db/orders", on_commit=BatchSpans())  # doctest: +SKIP
     """

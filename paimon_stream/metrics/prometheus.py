@@ -1,4 +1,4 @@
-"""The metrics of sinks for Prometheus, which are read when it asks (docs/monitoring.md,
+"""The metrics of sinks for Prometheus, which are read when Prometheus asks (docs/monitoring.md,
 "Prometheus").
 """
 
@@ -15,14 +15,14 @@ _Sink = TypeVar("_Sink", bound=Any)  # it has `location`, `name` and `metrics`, 
 
 
 class PrometheusCollector:
-    """Exports `PaimonSink.metrics()` of each sink that `add` was given.
+    """Exports `PaimonSink.metrics()` of each sink that was passed to `add`.
 
-    The names are `paimon_stream_` and the metric's in snake case, such as
+    A name is `paimon_stream_` followed by the metric's name in snake case, such as
     `paimon_stream_last_commit_duration`. The part of a name after a dot becomes the label `part`.
     Each metric has the labels `table` and `name` of its sink, so there is a series for each sink.
     Durations are milliseconds. The collector registers itself with a `registry` of
-    prometheus_client, by default with the one that prometheus_client has. Raises `MissingExtra`,
-    and what a registry raises if it already has such a collector.
+    prometheus_client, by default with the global registry. Raises `MissingExtra`, and what the
+    registry raises if it already has such a collector.
 
     >>> collector = PrometheusCollector()  # doctest: +SKIP
     >>> sink = collector.add(PaimonSink("/data/shop.db/orders"))  # doctest: +SKIP
@@ -42,7 +42,7 @@ class PrometheusCollector:
         address: str = "0.0.0.0",
     ) -> Any:
         """Answers Prometheus at this port, in a thread. Returns the server. Raises `InvalidOption`
-        if it cannot.
+        if the port or the address cannot be used.
         """
         try:
             client = require(_CLIENT, "prometheus", "serve")
@@ -58,7 +58,7 @@ class PrometheusCollector:
         return server
 
     def add(self, sink: _Sink) -> _Sink:
-        """Exports this sink from now on, in place of an earlier one of the same table and name.
+        """Exports this sink from now on, in place of an earlier sink of the same table and name.
         Returns the sink.
         """
         with self._lock:
@@ -67,7 +67,7 @@ class PrometheusCollector:
 
     def describe(self) -> Iterable[Any]:
         """The metrics without values. From these, a registry sees that a second collector would
-        export the same metrics, and refuses it.
+        export the same metrics, and refuses that collector.
         """
         return self._families().values()
 

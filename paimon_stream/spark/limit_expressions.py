@@ -79,7 +79,7 @@ class LimitExpressions:
 
 
 def _fields(schema: TableSchema, operation: str | None) -> list[DataField]:
-    """The columns of the table, followed by the column that says what a row does, if there is one."""
+    """The columns of the table, then the column that says what a row does, if there is one."""
     fields = [*schema.fields]
     if operation is not None:
         fields.append(DataField(id=-1, name=operation, type=_TEXT))

@@ -118,7 +118,7 @@ def _units_of_rows(scan: Scan) -> Iterable[list[ManifestEntry]]:
 
 
 def _units_of_changes(scan: Scan) -> Iterable[list[ManifestEntry]]:
-    """Lists of files that are read one after the other: the files of a bucket, if rows have a key."""
+    """Lists of files that are read one after the other: those of a bucket, if rows have a key."""
     return _units_of_rows(scan) if scan.merge is None else buckets(scan.files)
 
 
