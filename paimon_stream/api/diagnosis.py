@@ -239,8 +239,9 @@ class _Removal(NamedTuple):
 
 
 def removals_in_words(removals: Removals, user: str) -> tuple[str, ...]:
-    """Texts about the batches of a commit user that were removed, one for each run that removed
-    some, the oldest run first; then a text for each note about removals that cannot be read.
+    """Texts about the batches of a commit user that were removed. There is one text for each run
+    that removed batches, the oldest run first. A text for each note about removals that cannot be
+    read comes last.
     """
     by_removal: dict[_Removal, list[Removed]] = {}
     for removed in removals.removed:

@@ -195,7 +195,7 @@ class CompactionAdvice:
         return f"{before} ({size(total_bytes)}) into about {after:,}, in {buckets}"
 
     def parts(self) -> list[Part]:
-        """The buckets with most to gain, and the command. The list is empty if nothing is needed."""
+        """The buckets with most to gain, and the command. Empty if no compaction is needed."""
         report = self.report
         if report is None or not report.compacted:
             return []

@@ -181,7 +181,7 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> CommandA
 
 
 def _nothing_of(thing: str, user: str, users: Iterable[str]) -> str:
-    """The sentence for a commit user that has no such thing. It names the commit users that have."""
+    """The sentence for a commit user that has no `thing`. It names the commit users that have one."""
     others = sorted(set(users) - {user})
     advice = "Nobody has written here."
     if len(others) == 1:

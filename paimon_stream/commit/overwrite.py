@@ -239,7 +239,7 @@ def _without_changelog(
     table: Table, messages: tuple[CommitMessage, ...]
 ) -> tuple[CommitMessage, ...]:
     """The messages without changelog files. An overwrite has no changelog, because readers of
-    changes would see added rows but no removed ones.
+    changes would see the added rows but not the removed rows.
     """
     ignored: list[str] = []
     for message in messages:

@@ -86,10 +86,11 @@ class Stager:
         The merged manifests of an earlier attempt are used again if they still fit.
 
         Args:
-            base: the snapshot on which it is built.
+            base: the snapshot on which the new snapshot is built.
             changes: what changes.
             request: the commit.
-            attempts: its attempts. Their `before_put` is done while the files are written.
+            attempts: the attempts of the commit. The requests of their `before_put` are sent while
+                the files are written.
             schema_id: the id of the newest schema, which the snapshot names, whatever the schema of
                 the files is (semantics.md §2.3 step 10).
 

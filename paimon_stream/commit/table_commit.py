@@ -93,8 +93,8 @@ class _CommitOrder:
 class TableCommit:
     """Commits to one table under one commit user; made by `PaimonTable.new_commit`. Messages may
     come from any engine. Raises `UnsupportedFeature` for a table to which this release cannot
-    commit. Its methods raise `InvalidOption` for arguments of a wrong type. Nothing is published or
-    deleted then.
+    commit. Its methods raise `InvalidOption` for arguments of a wrong type. In that case, nothing
+    is published or deleted.
     """
 
     def __init__(

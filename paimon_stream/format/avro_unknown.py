@@ -121,8 +121,8 @@ class Schema:
                 self._collect(field["type"])
 
     def resolved(self, node: Any) -> Any:
-        """The definition of a type. A name is replaced by what it stands for, and an object that is
-        only around another type by that type.
+        """The definition of a type. A name is replaced by the type that it stands for, and an
+        object that only wraps another type is replaced by the wrapped type.
         """
         while True:
             if isinstance(node, str) and node in self.named:
@@ -466,7 +466,7 @@ class Rest(NamedTuple):
     searches: Sequence[tuple[tuple[str, ...], _Search]]
 
     def unknown(self, data: bytes) -> UnknownFields:
-        """The fields, from the bytes that `skip` has skipped."""
+        """The unknown fields in the bytes that `skip` has skipped."""
         unknown_fields: list[UnknownField] = []
         at = 0
         for path, search in self.searches:

@@ -268,7 +268,7 @@ _ADVICE_FOR_OTHERS: Final = (
 
 def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
     """The file's content: `paimon-stream <kind> <version> sha256:<digest>`, a line break, then the
-    JSON. The version is the newest of its kind.
+    JSON. The version is the newest version of the kind.
     """
     content = indented(body, 1, ": ", sorts_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()

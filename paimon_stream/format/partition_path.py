@@ -57,8 +57,8 @@ def partition_path(
     *,
     legacy: bool = True,
 ) -> str:
-    """The folder of a partition, relative to the table, without a slash at its end. It is empty
-    without keys.
+    """The folder of a partition, relative to the table, without a slash at its end. It is empty if
+    there are no keys.
 
     Args:
         keys: the names of the partition columns.

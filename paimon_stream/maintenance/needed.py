@@ -193,10 +193,11 @@ def tag_names(storage: Storage) -> list[str]:
 class OtherBranches:
     """The snapshots, tags and long-lived changelogs of all branches, main included, other than the
     branch at work. The branches share all files. No file may be deleted that a root of another
-    branch needs. What was seen once stays in the answer, even if it expires meanwhile.
+    branch needs. A snapshot, tag or changelog that was seen once stays in the answer, even if it
+    expires meanwhile.
 
     Attributes:
-        metadata: the names of files in `manifest/`, `index/` and `statistics/` that they need.
+        metadata: the names of files in `manifest/`, `index/` and `statistics/` that these need.
     """
 
     def __init__(self, storage: Storage, manifests: ManifestStore) -> None:

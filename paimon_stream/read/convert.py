@@ -427,7 +427,7 @@ def _from_timestamp(array: pa.Array, target: DataType) -> pa.Array:
     """Timestamps as days, as times of the day, or as integers, which are epoch seconds. As in Java,
     digits beyond milliseconds are dropped by rounding down, and days and seconds are then rounded
     towards zero. The TIME of a moment before 1970 is counted from the beginning of its day; Java
-    1.4 makes a negative TIME of it.
+    1.4 makes it a negative TIME.
     """
     millis = _floor_to(array, pa.timestamp("ms"))
     if target.root is TypeRoot.TIME:

@@ -246,15 +246,16 @@ def _cases(column: DataField, stats: ColumnStats, rows: int | None) -> list[pc.E
 
 def _in_bounds(column: DataField, stats: ColumnStats, rows: int | None) -> pc.Expression | None:
     """The condition that a value is within the bounds of the statistics; None if that is not
-    certain of all values.
+    certain for all values.
     """
     low = stats.min
     high = stats.max
     if low is None:
         return None
     if column.type.root is TypeRoot.CHAR:
-        # The bounds of an ORC file are padded, and its values are not. A padded text can sort after
-        # a longer text that begins with it: one that continues with a character below the blank.
+        # The bounds of an ORC file are padded, and its values are not. A padded bound can sort
+        # after a longer text that begins with the same characters, if that text continues with a
+        # character below the blank.
         low = "".join(takewhile(lambda character: character >= " ", low)).rstrip(" ")
     try:
         if not _holds_for_all(column.type, low, high, rows):

@@ -270,8 +270,8 @@ def _without_waiting(full: str, flags: int) -> int:
 
 
 def _regular(full: str, status: os.stat_result) -> os.stat_result:
-    """The same status, if it is that of a regular file. Raises `IsADirectoryError` for a folder,
-    and `NotFound` for a pipe, a socket or a device.
+    """The same status, if it is the status of a regular file. Raises `IsADirectoryError` for a
+    folder, and `NotFound` for a pipe, a socket or a device.
     """
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, "is a folder", full)

@@ -92,8 +92,8 @@ def _setup(
     *,
     allow_http: bool,
 ) -> StoreSetup:
-    """The setup that the sources ask for. Without a login, the default profile of AWS is used, if
-    there is one. Raises what `settings_of` raises.
+    """The setup that the sources ask for. If there is no login, the default profile of AWS is used,
+    if that exists. Raises what `settings_of` raises.
     """
     values = gathered(place, sources)
     web_identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in environment

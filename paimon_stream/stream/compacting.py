@@ -297,7 +297,7 @@ class _PendingTasks:
         running: list[_Task] = []
         with self._lock:
             for task in self._tasks:
-                # Each is asked once, because it may be done a moment later.
+                # Each future is asked once, because it may be done a moment later.
                 if task.future.done():
                     done.append(task)
                 else:

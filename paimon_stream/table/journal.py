@@ -226,7 +226,7 @@ class Journal:
         self._storage.together([partial(self.remove, batch) for batch in later])
 
     def remove(self, batch_id: int) -> None:
-        """Removes one entry. It is no error if the entry is missing."""
+        """Removes one entry. It is not an error if the entry is missing."""
         self._storage.delete(self._path(batch_id))
 
     def remove_other_tables(self, schema_digest: str) -> None:

@@ -264,10 +264,10 @@ class ManifestJoiner(ManifestWriter):
         self, metas: Iterable[ManifestFileMeta], names: NameSource
     ) -> tuple[ManifestFileMeta, ...]:
         """Writes the entries of these manifests again, in order, under names of `names`. A new
-        manifest takes in manifests until it reaches `manifest.target-file-size`. Manifests with
-        another schema than Java's, or which their list describes only in part, are decoded. From the
-        first one with unknown fields on, all are decoded, so that they share a schema. Raises
-        `CorruptMetadata`, `StorageError`.
+        manifest takes in manifests until it reaches `manifest.target-file-size`. A manifest is
+        decoded if its schema is not Java's, or if its list describes it only in part. From the
+        first manifest with unknown fields on, all manifests are decoded, so that they share a
+        schema. Raises `CorruptMetadata`, `StorageError`.
         """
         written: list[ManifestFileMeta] = []
         blocks = _Blocks(self._codec)

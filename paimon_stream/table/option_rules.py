@@ -435,7 +435,7 @@ def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[st
     rows of that writer would lie where no other writer or reader looks for them. `table` is for the
     message.
     """
-    if not overrides:  # as of most commands
+    if not overrides:  # most commands have none
         return
     wanted = opt.Options(overrides)
     immutable = sorted(IMMUTABLE & set(wanted))

@@ -241,7 +241,7 @@ class References:
     progress: Progress = silent
     protected: set[str] = field(default_factory=set, init=False)
     roots: int = field(default=0, init=False)
-    # The hashes of the names in use, as often as they were found.
+    # The hashes of the names in use. A name that was found several times is there several times.
     _names: "array[int]" = field(default_factory=lambda: array("q"), init=False)
     # The names of the lists and manifests that were read completely.
     _read: set[str] = field(default_factory=set, init=False)

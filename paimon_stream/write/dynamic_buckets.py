@@ -1,5 +1,5 @@
-"""Which bucket a key gets in a table with dynamic buckets, and the hash index that says so
-(table-kinds.md §2).
+"""Decides which bucket a key gets in a table with dynamic buckets, and keeps the hash index that
+records this (table-kinds.md §2).
 """
 
 from collections.abc import Callable, Iterator, Mapping

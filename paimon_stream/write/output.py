@@ -251,7 +251,7 @@ def format_option(
     Args:
         options: the options of the table.
         key: the option, such as `parquet.page.size`.
-        parse: reads its value. It raises `ValueError` or `KeyError` for a wrong one.
+        parse: reads the option's value. It raises `ValueError` or `KeyError` for a wrong value.
         author: who documents the option, for messages.
         default: the value if the option is not set.
 

@@ -192,7 +192,7 @@ class _ColumnRule:
     removers: tuple[tuple[str, ...], ...]
 
     def refuses(self, kinds: Kinds, rows: pa.RecordBatch | pa.Table) -> Flags:
-        """Which rows no reader could merge."""
+        """Says which rows no reader could merge."""
         is_removed = np.full(len(kinds), self.deletes_remove)
         for ordering in self.removers:
             is_removed |= _any_valid(rows, ordering)
