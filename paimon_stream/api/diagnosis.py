@@ -273,7 +273,7 @@ def _removal_in_words(removal: _Removal, removed: Sequence[Removed]) -> str:
 
 
 def _span(singular: str, plural: str, numbers: Collection[int | None]) -> str:
-    """The smallest and the largest number, after the word for one or for several."""
+    """The smallest and the largest number, after the singular or the plural of a word."""
     known_numbers = [number for number in numbers if number is not None]
     first = min(known_numbers)
     last = max(known_numbers)

@@ -185,7 +185,7 @@ class _Restart:
         done: the newest batch that the query has done; None if it has done none.
         last: the stream's newest snapshot; None if none is left.
         owner: the query that has written as the sink's commit user; None if none is known.
-        is_stranger: whether the query has done batches, and the table holds nothing of it.
+        is_stranger: whether the query has done batches, but the table holds nothing of the query.
     """
 
     checkpoint: Checkpoint

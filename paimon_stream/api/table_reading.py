@@ -238,9 +238,9 @@ class TableReading(LoadedTable):
             IncompatibleSchema: for a column that is unknown or named twice, for a partition that
                 the table cannot have, and for a `filter` that does not fit the columns.
             InvalidOption: if two of `snapshot_id`, `tag` and `timestamp` are given, for a
-                `timestamp` that is neither a time nor an age, for a `filter` that is no expression
-                or names a column by its position, and for merge options of the table that
-                contradict each other.
+                `timestamp` that is neither a time nor an age, for a `filter` that is not an
+                expression or names a column by its position, and for merge options of the table
+                that contradict each other.
             InvalidData: for a partition value that its column cannot have, for a value in a file
                 that its column cannot have now, for a value for which `filter` cannot be computed,
                 and for deletes that the merge engine does not accept. In a table with a primary
@@ -261,8 +261,8 @@ class TableReading(LoadedTable):
         """The rows of `to_arrow` as a `pandas.DataFrame`.
 
         Args:
-            *args: those of `to_arrow`.
-            **arguments: those of `to_arrow`.
+            *args: the arguments of `to_arrow`.
+            **arguments: the arguments of `to_arrow`.
 
         Raises:
             MissingExtra: if pandas is not installed.
@@ -279,8 +279,8 @@ class TableReading(LoadedTable):
         """The rows of `to_arrow` as a `polars.DataFrame`.
 
         Args:
-            *args: those of `to_arrow`.
-            **arguments: those of `to_arrow`.
+            *args: the arguments of `to_arrow`.
+            **arguments: the arguments of `to_arrow`.
 
         Raises:
             MissingExtra: if polars is not installed.
@@ -298,9 +298,9 @@ class TableReading(LoadedTable):
         """The rows of `to_arrow` as a relation of DuckDB.
 
         Args:
-            *args: those of `to_arrow`.
+            *args: the arguments of `to_arrow`.
             connection: a connection of DuckDB; by default DuckDB's default connection.
-            **arguments: those of `to_arrow`.
+            **arguments: the arguments of `to_arrow`.
 
         Raises:
             MissingExtra: if DuckDB is not installed.

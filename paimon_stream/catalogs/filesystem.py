@@ -52,7 +52,9 @@ _OF_PAIMON: Final = {
     *("io-cache.enabled", "io-cache.whitelist-path", "io-cache.policy", "default-database"),
     *("type", "fs.allow-hadoop-fallback", opt.UNSAFE_SINGLE_WRITER.key),
 }
-"""Options of a catalog that Paimon knows. Those that have no effect here change no rows."""
+"""Options of a catalog that Paimon knows. Options among them that have no effect here would change
+no rows.
+"""
 _OF_STORES: Final = {option.key for option in opt.store_options()}
 _MISSPELT: Final = 0.8
 """A name with at least this similarity to an option of a store counts as a misspelling of that

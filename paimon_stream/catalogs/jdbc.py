@@ -373,7 +373,7 @@ def ask(
             catalog's key.
 
     Returns:
-        The rows of the last statement; none if it is no query.
+        The rows of the last statement; empty if it is not a query.
 
     Raises:
         AlreadyExists: a row to be inserted is already there.

@@ -255,8 +255,8 @@ class RestClient:
         Args:
             request: the verb and the path.
             status: the status of the answer; 0 if there was none.
-            answer: the JSON of the answer, or its text if it is no JSON. If there was no answer, the
-                reason.
+            answer: the JSON of the answer, or its text if it is not JSON. If there was no answer,
+                the reason.
             retry_after: the header of that name; empty if there is none.
         """
         message = answer
@@ -906,7 +906,9 @@ def _version_at(path: str) -> str | None:
 
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
-    """Adds a value in place, because other threads also add values. Forgets the oldest ones."""
+    """Adds a value in place, because other threads also add values. The oldest values are
+    forgotten.
+    """
     known[key] = value
     for old in list(known)[:-_REMEMBERED]:
         known.pop(old, None)

@@ -269,7 +269,7 @@ def _moment(typed: str) -> dt.timedelta | dt.datetime:
         ) from None
 
 
-# -- those who made the snapshots ------------------------------------------------------------------
+# -- the writers ----------------------------------------------------------------------------------
 def _bytes(writer: Writer) -> str | None:
     return None if writer.last_story.bytes is None else size(writer.last_story.bytes)
 

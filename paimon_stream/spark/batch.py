@@ -387,7 +387,7 @@ def _checked_batch_id(batch_id: int) -> int:
 
 
 def batch_of(query: ObservedQuery, batch_id: int) -> Batch:
-    """The batch, with what the checkpoint says of it."""
+    """The batch, with what the checkpoint says about it."""
     checkpoint = query.checkpoint
     if checkpoint is None:
         return Batch(batch_id=batch_id)

@@ -36,8 +36,8 @@ NAME: Final = "paimon_stream"
 def register(spark: SparkSession) -> None:
     """Makes `format("paimon_stream")` known to the session, classic or Connect.
 
-    A classic session also becomes the active one of the calling thread. Spark looks for the data
-    source of a stream in the active session, and a thread that Python starts has none.
+    A classic session also becomes the active session of the calling thread. Spark looks for the
+    data source of a stream in the active session, and a thread that Python starts has none.
     """
     spark.dataSource.register(PaimonDataSource)
     if hasattr(spark, "_jsparkSession"):

@@ -1,4 +1,4 @@
-"""Spark's expressions that leave rows out: those beyond a partition's share of a small batch, and
+"""Spark's expressions that leave rows out: rows beyond a partition's share of a small batch, and
 rows that are too wide for the driver or for an Arrow batch.
 """
 

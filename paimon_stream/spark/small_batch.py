@@ -1,6 +1,6 @@
-"""Writes small batches in the driver. An action without Python workers takes half the time of one
-with them. The rows come as Arrow and go through the functions of tasks, so files, messages and
-errors are those of `write_job`. The plan (write_plan.py) chooses these batches.
+"""Writes small batches in the driver. An action without Python workers takes half the time of an
+action with them. The rows come as Arrow and go through the functions of tasks, so files, messages
+and errors are those of `write_job`. The plan (write_plan.py) chooses these batches.
 
 The size of the next batch is not known before it is read, and it must not overload the driver. So
 each partition returns only a share: at most one row more than the whole batch may have, and rows of

@@ -152,7 +152,7 @@ def written_type(type_: DataType, source: st.DataType) -> st.DataType:
     return spark_type(type_)
 
 
-# Spark's up-casts between numbers, without those that silently round large numbers.
+# Spark's up-casts between numbers, except up-casts that silently round large numbers.
 _WIDER: Final[Mapping[type[st.DataType], tuple[type[st.DataType], ...]]] = {
     st.ByteType: (st.ShortType, st.IntegerType, st.LongType, st.FloatType, st.DoubleType),
     st.ShortType: (st.IntegerType, st.LongType, st.FloatType, st.DoubleType),

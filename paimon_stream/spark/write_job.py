@@ -85,8 +85,8 @@ class WriteOrder:
     Attributes:
         plan: the plan of the stream's run, or of this write. The plan learns from the write.
         user: the commit user.
-        numbering: the numbering of the rows; None for a table without a primary key, and for one
-            whose rows wait for their numbers.
+        numbering: the numbering of the rows; None for a table without a primary key, and for a
+            table whose rows wait for their numbers.
         operations: a column, in addition to the table's, that says what each row does; None if
             there is none.
         limit_expressions: Spark's expressions that earlier batches of the run have used. None if

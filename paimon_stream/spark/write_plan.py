@@ -159,7 +159,7 @@ class _Learned:
     """What a plan knows of the batches so far.
 
     Attributes:
-        rows: the rows of the newest batches; None for one that was not small.
+        rows: the number of rows of each of the newest batches; None for a batch that was not small.
         row_bytes: the largest mean size of a row of the last batch, in bytes; None if it is not
             known.
         widest_rows: the size of the widest row of each of the newest batches, in bytes; None for a
@@ -186,16 +186,16 @@ class _Learned:
 
     @property
     def largest(self) -> int | None:
-        """The rows of the largest of the newest batches. None if one was not small, or if there was
-        none.
+        """The number of rows of the largest of the newest batches. None if one of them was not
+        small, or if there was no batch yet.
         """
         small = [rows for rows in self.rows if rows is not None]
         return max(small) if small and len(small) == len(self.rows) else None
 
     @property
     def guarded_rows(self) -> int:
-        """The rows of an Arrow batch if all batches are like the last ones and no row is much
-        wider; 0 if too little is known of the last ones.
+        """How many rows an Arrow batch may have if the next batch is like the last batches and no
+        row is much wider; 0 if too little is known of the last batches.
         """
         widest_rows = [size for size in self.widest_rows if size]
         if self.row_bytes is None or not widest_rows:
