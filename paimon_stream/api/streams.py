@@ -265,7 +265,8 @@ def _judged(*, running: int | None, age: int, attempts: int, limit: int) -> tupl
             batch.
         age: the time since the stream's newest snapshot.
         attempts: how many attempts the stream's previous commit took.
-        limit: the time after which a stream is `stuck` or `silent`. All times are milliseconds.
+        limit: the time after which a stream is `stuck` or `silent`; in milliseconds, like the other
+            times.
     """
     if running is not None and running > limit:
         return "stuck", _STUCK

@@ -91,7 +91,7 @@ class RestClient:
         uri: the server's address, without a slash at its end.
         prefix: the beginning of each path; empty if there is none.
         headers: the headers of each request, with the login.
-        max_outage_millis: how long an outage is waited for.
+        max_outage_millis: how many milliseconds a request waits for the end of an outage.
         clock: the clock that measures and waits; None for the clock of this machine.
     """
 

@@ -1,5 +1,5 @@
-"""The arguments of a `PaimonSink` as one value, which travels with it and is checked before anything is
-read.
+"""The arguments of a `PaimonSink` as one value. It travels with the sink, and is checked before
+anything is read.
 """
 
 from collections.abc import Callable, Mapping

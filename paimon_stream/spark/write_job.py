@@ -69,7 +69,7 @@ _NARROW: Final = frozenset({"Project", "Filter"})
 
 _NUMBERS_OF_FEW: Final = 2**34
 """The sequence numbers that all tasks of a batch have together, if there are at most 256 tasks. No
-batch of that few tasks has as many rows.
+batch with at most 256 tasks has as many rows.
 """
 
 _TASK_FAILURES: Final = "spark.task.maxFailures"

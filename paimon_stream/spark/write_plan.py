@@ -402,21 +402,22 @@ def _row_limit(table: Table) -> int:
 
 
 def is_grouped(table: Table) -> bool:
-    """Whether each way of writing makes several files of a batch: for partitions, buckets or a
-    primary key.
+    """Whether every way of writing makes several files from a batch, because the table has
+    partitions, buckets or a primary key.
     """
     return bool(table.schema.partition_keys) or not table.is_bucket_unaware
 
 
 def _power_of_two(above: int) -> int:
-    """The smallest power of two that is larger than `above`. Powers of two are few numbers. That
-    saves compilations, because Spark compiles the limit of rows for each number.
+    """The smallest power of two that is larger than `above`. With powers of two, few different
+    limits occur. That saves compilations, because Spark compiles each limit of rows.
     """
     return 1 << above.bit_length()
 
 
 def _power_of_two_within(most: int) -> int:
-    """The largest power of two that is not above `most`, at least 1. Powers of two are few numbers.
-    That saves expressions of guarded rows, which Spark must build and compile for each number.
+    """The largest power of two that is not above `most`, at least 1. With powers of two, few
+    different numbers occur. That saves expressions of guarded rows, which Spark must build and
+    compile for each number.
     """
     return 1 << max(0, most.bit_length() - 1)
