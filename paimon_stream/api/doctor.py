@@ -99,8 +99,9 @@ def examine(
 
     Raises:
         NotFound: if there is no table.
-        InvalidOption: for arguments that contradict each other.
-        CorruptMetadata: if the table cannot be loaded.
+        InvalidOption: for arguments that contradict each other, and for options that a sink must
+            not change.
+        CorruptMetadata, UnknownVersion: if the table cannot be loaded.
         StorageError: if the storage fails.
     """
     settings = SinkSettings(

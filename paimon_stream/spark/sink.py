@@ -48,7 +48,7 @@ class PaimonSink:
             primary key, `append` and `update` mean that each row replaces the earlier row with its
             key, or is merged into it. Within one batch, the order of the rows decides.
         checkpoint: the query's `checkpointLocation`. It is needed on Spark Connect, where the query
-            may otherwise be unknown, and by `start`.
+            may otherwise be unknown. `start` uses it by default.
         before_commit: is called with a tuple of `CommitMessage` before each commit. If it raises an
             error, the batch fails with `CommitVetoed`.
         on_commit: is called with the `CommitReport` after each batch. An error that it raises is
