@@ -38,7 +38,7 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.branch import is_served
 from paimon_stream.storage.together import Request
-from paimon_stream.table.lineage import has_file
+from paimon_stream.table.lineage import has_file, in_lineage
 from paimon_stream.table.live import live_files
 from paimon_stream.table.table import Table
 
@@ -256,23 +256,27 @@ class Publisher:
     def _look_above(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
         """Decides by the snapshots above K: `Landed` if they were built on K, `Lost` if they were
         not. None if they show nothing. `doubted` is as in `Placed`.
+
+        K may have expired since, and then a writer that does not confirm may have created K and K+1
+        again, one built on the other. So a K+1 that was not built on ours proves the loss only if
+        it is part of the table, or while K still holds our bytes.
         """
         K = staged.snapshot.id
         following = self._snapshots.find(K + 1)
-        if following is not None:
-            if self._in_base_of(following, staged):
-                try:
-                    self._manifests.base_and_delta(staged.snapshot)  # raises if they are gone
-                except (NotFound, CorruptMetadata):  # expiry has removed its lists
-                    self._remove(staged)
-                return Landed()
-            return self._void(staged, proven=True)
-        # Nothing links K to the ids above it. If K still holds our bytes after K+1 was found
-        # missing, then K was created after K+1 had expired.
-        if self._is_ours(self._snapshots.raw(K), staged) and not doubted:
+        if following is not None and self._in_base_of(following, staged):
+            try:
+                self._manifests.base_and_delta(staged.snapshot)  # raises if they are gone
+            except (NotFound, CorruptMetadata):  # expiry has removed its lists
+                self._remove(staged)
+            return Landed()
+        stands = self._is_ours(self._snapshots.raw(K), staged)
+        # If K holds our bytes after K+1 was found missing, K was created after K+1 had expired.
+        if stands and (following is not None or not doubted):
             return self._void(staged, proven=True)
         latest = self._snapshots.latest()
-        if latest is not None and latest.id > K and self._all_live(latest, staged):
+        if following is not None and self._is_part_of_table(following, latest):
+            return self._void(staged, proven=True)
+        if latest is not None and latest.id > K and self._shows(latest, staged):
             self._remove(staged)
             return Landed()
         return None
@@ -320,11 +324,14 @@ class Publisher:
                 return True
             return None
         following = latest if latest.id == K + 1 else self._snapshots.find(K + 1)
-        if following is None:
-            if self._all_live(latest, staged):
+        if following is not None:
+            if self._in_base_of(following, staged):
                 return True
-            raise self._unknown(staged, None)
-        return self._in_base_of(following, staged)
+            if self._is_part_of_table(following, latest):
+                return False
+        if self._shows(latest, staged):
+            return True
+        raise self._unknown(staged, None)
 
     def _unknown(self, staged: Staged, reason: BaseException | str | None) -> CommitUnknown:
         """The error for a snapshot that may or may not be part of the table. Without a `reason`,
@@ -376,13 +383,21 @@ class Publisher:
             return present.isdisjoint(removed)
         return has_file(self._manifests, metas, in_our_lists, next(iter(staged.added)))
 
-    def _all_live(self, latest: Snapshot, staged: Staged) -> bool:
-        """Whether our snapshot added files and all of them are live in a later snapshot. Nobody
-        else can have added them. Raises `CorruptMetadata`.
+    def _is_part_of_table(self, snapshot: Snapshot, latest: Snapshot | None) -> bool:
+        """Whether all snapshots from this one to the latest were built on one another."""
+        return latest is not None and in_lineage(self._snapshots, snapshot, latest) is True
+
+    def _shows(self, latest: Snapshot, staged: Staged) -> bool:
+        """Whether a later snapshot has a manifest that this commit has written, or all files that
+        it added. Nobody else can have added these. Raises `CorruptMetadata`.
         """
+        metas = self._manifests.base_and_delta(latest)
+        inherited = {meta.file_name for meta in staged.base.metas}
+        written = {meta.file_name for meta in staged.metas} - inherited
+        if any(meta.file_name in written for meta in metas):
+            return True
         if not staged.added:
             return False
-        metas = self._manifests.base_and_delta(latest)
         return self._live(metas, {file.partition for file in staged.added}).issuperset(staged.added)
 
     def _live(

@@ -72,7 +72,7 @@ from paimon_stream.table.layout import (
     manifest_path,
     statistics_path,
 )
-from paimon_stream.table.lineage import in_lineage
+from paimon_stream.table.lineage import carries_on
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import NameSet
 from paimon_stream.table.snapshots import SnapshotStore
@@ -261,7 +261,7 @@ class Cleaner:
             linked = [
                 changelog
                 for changelog, after in pairwise([*gone, following])
-                if in_lineage(self.changelogs, changelog, after) is not False
+                if carries_on(self.changelogs, changelog, after) is not False
             ]
             replaced = self._replaced_files(linked, gone, NameSet(), appended_stay=False)
             self._remove_rows(guarded, replaced, gone)

@@ -18,7 +18,7 @@ from paimon_stream.storage.base import FileStat, PutResult, Storage, read_if_the
 from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.read_ahead import ReadAhead
 from paimon_stream.table.layout import CHANGELOG_FOLDER, TAG_FOLDER, manifest_path
-from paimon_stream.table.lineage import in_lineage
+from paimon_stream.table.lineage import carries_on
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import NameSet, list_roots
 from paimon_stream.table.snapshots import SnapshotStore
@@ -120,7 +120,7 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
         # The next one may have been published since it was looked for.
         is_stray = is_oldest and ids[-1] > wanted.id and wanted.id + 1 not in ids
     else:
-        is_stray = in_lineage(snapshots, wanted, following) is False
+        is_stray = carries_on(snapshots, wanted, following) is False
     if is_stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
         raise NotFound(
@@ -157,7 +157,7 @@ class ChangelogStore(SnapshotStore):
         `StorageError`.
         """
         differs = self.publish(snapshot) is PutResult.EXISTS and not self.stands(snapshot)
-        if differs and in_lineage(SnapshotStore(self.storage), snapshot, following):
+        if differs and carries_on(SnapshotStore(self.storage), snapshot, following):
             self.storage.write(self.path(snapshot.id), encode_snapshot(snapshot))
 
 
@@ -263,7 +263,7 @@ class OtherBranches:
         """Entries of a snapshot. They include the ADD of each live file that is not live in the
         snapshot below it.
         """
-        if below is None or not in_lineage(store, below, snapshot):
+        if below is None or not carries_on(store, below, snapshot):
             yield from live_entries(self._manifests, snapshot)
             return
         for meta in self._manifests.delta(snapshot):

@@ -53,7 +53,7 @@ def given_up_as(evidence: Evidence, user: str, old: Collection[RegisteredWriter]
         old: the names that this stream may have had.
     """
     if user == evidence.identity.user:
-        registers = _names_of_this_sink(evidence, old)
+        registers = names_of_this_sink(evidence, old)
     else:
         registers = _names_of(user, old)
     return (
@@ -62,7 +62,7 @@ def given_up_as(evidence: Evidence, user: str, old: Collection[RegisteredWriter]
     )
 
 
-def _names_of_this_sink(
+def names_of_this_sink(
     evidence: Evidence, old: Collection[RegisteredWriter]
 ) -> list[RegisteredWriter]:
     """The old names that count as names of this sink. Where the query has other sinks, a name

@@ -4,11 +4,17 @@ A put that was on its way for a long time may create a snapshot's file again aft
 expired. Such a file lies beside the lineage: no later snapshot was built on it, so its rows are not
 in the table. Yet it looks like the oldest snapshot, because the ids have no gap.
 
+A writer of this package takes such a snapshot back. Java does not look, and points LATEST to it. So
+its next commits follow that snapshot, until they reach an id that exists. All of these snapshots
+lie beside the lineage, although each was built on the one below. Only the last of them shows it:
+the snapshot above was not built on that one.
+
 Invariant: a conclusion may be drawn from an old snapshot only if it lies in the lineage
 (exactly-once.md §2).
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from itertools import pairwise
 
 from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
@@ -17,7 +23,7 @@ from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 
 
-def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
+def carries_on(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
     """Whether a snapshot that exists is the latest, or the next one was built on it. None if that
     cannot be told.
 
@@ -32,11 +38,39 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
     following = latest if latest.id == snapshot.id + 1 else snapshots.find(snapshot.id + 1)
     if following is None:
         return False  # expiry deletes upwards, so no snapshot outlives the next one
-    try:
-        return _built_on(ManifestStore(snapshots.storage), following, snapshot)
-    except CorruptMetadata:
-        # A list is gone. An id is created again only where all below has expired.
-        return snapshots.exists(snapshot.id - 1) or None
+    return _is_link(snapshots, snapshot, following)
+
+
+def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
+    """Whether a snapshot that exists lies in the lineage: each snapshot above it was built on the
+    one below. None if that cannot be told. Reads all snapshots above it, and two manifest lists of
+    each, so it is for what was published during one commit. Raises `StorageError`.
+    """
+    above = snapshots.window(snapshot.id, latest)
+    if not above.complete:
+        return False  # expiry deletes upwards, and has taken one above
+    for below, following in pairwise((snapshot, *above.snapshots)):
+        linked = _is_link(snapshots, below, following)
+        if not linked:
+            return linked
+    return True
+
+
+def walk_lineage(snapshots: SnapshotStore, latest: Snapshot) -> Iterator[Snapshot]:
+    """The snapshots of the lineage, from the latest downwards.
+
+    A step down is checked by manifests where the snapshots raise a doubt: their times go back, or
+    their counts of rows do not add up. Several snapshots beside the lineage raise one at the last
+    of them, because it was made after the snapshot above had been published and others had
+    expired. A single one raises none. So a caller that draws a conclusion from the last snapshot
+    of the walk asks `carries_on`.
+    """
+    following: Snapshot | None = None
+    for snapshot in snapshots.walk_down(latest):
+        if following is not None and not _seems_link(snapshots, snapshot, following):
+            return
+        yield snapshot
+        following = snapshot
 
 
 def newest_of(
@@ -47,11 +81,11 @@ def newest_of(
     `StorageError`, `CorruptMetadata`.
     """
     lowest = latest
-    for lowest in snapshots.walk_down(latest):
+    for lowest in walk_lineage(snapshots, latest):
         if wanted(lowest):
             break
     is_wanted = wanted(lowest)
-    if (is_wanted or lowest.id == 1) and not in_lineage(snapshots, lowest, latest):
+    if (is_wanted or lowest.id == 1) and not carries_on(snapshots, lowest, latest):
         return None, lowest.id + 1
     return lowest if is_wanted else None, lowest.id
 
@@ -65,22 +99,29 @@ def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | N
     kept = snapshots.find(ref.id)
     if kept is None or kept.nonce == ref.nonce:
         return False
-    return latest is None or in_lineage(snapshots, kept, latest)
+    if latest is None:
+        return True
+    is_reached = any(snapshot.id <= kept.id for snapshot in walk_lineage(snapshots, latest))
+    return carries_on(snapshots, kept, latest) if is_reached else False
 
 
 def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot) -> Window:
     """The snapshots of the lineage after `seen`, which is None for the empty table. If `seen` has
-    expired, the next one may also have expired, and been created again. Then the window is not
-    complete. If the lists that would show this are missing, `complete` is None. Raises
-    `StorageError`.
+    expired, those that follow it may also have expired, and been created again. Then the window is
+    not complete, and begins above them. If the lists that would show this are missing, `complete`
+    is None. Raises `StorageError`.
     """
     seen_id = 0 if seen is None else seen.id
     window = snapshots.window(seen_id, latest)
-    if not window.complete or not window.snapshots:
+    if not window.snapshots or (seen is not None and window.complete and snapshots.stands(seen)):
         return window
-    if seen is not None and snapshots.stands(seen):
+    for below, following in reversed(list(pairwise(window.snapshots))):
+        if not _seems_link(snapshots, below, following):
+            above = [snapshot for snapshot in window.snapshots if snapshot.id > below.id]
+            return Window(snapshots=tuple(above), complete=False)
+    if not window.complete:
         return window
-    begins_in_lineage = in_lineage(snapshots, window.snapshots[0], latest)
+    begins_in_lineage = carries_on(snapshots, window.snapshots[0], latest)
     if begins_in_lineage:
         return window
     return Window(snapshots=window.snapshots[1:], complete=begins_in_lineage)
@@ -97,6 +138,25 @@ def has_file(
     """
     unknown = (meta for meta in metas if meta.file_name not in known)
     return any(entry.identity == file for meta in unknown for entry in manifests.read(meta))
+
+
+def _is_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapshot) -> bool | None:
+    """Whether the next snapshot was built on this one. None if that cannot be told."""
+    try:
+        return _built_on(ManifestStore(snapshots.storage), following, snapshot)
+    except CorruptMetadata:
+        # A list is gone. An id is created again only where all below has expired.
+        return snapshots.exists(snapshot.id - 1) or None
+
+
+def _seems_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapshot) -> bool:
+    """Whether nothing shows that the next snapshot was not built on this one. Manifests are read
+    only if the times or the counts of rows raise a doubt.
+    """
+    times_go_back = following.time_millis < snapshot.time_millis
+    if not times_go_back and _counts_on(following, snapshot):
+        return True
+    return bool(_is_link(snapshots, snapshot, following))
 
 
 def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot) -> bool:

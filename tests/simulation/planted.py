@@ -304,6 +304,19 @@ def the_first_snapshot_has_no_lineage(patch: Patch) -> None:
 
 
 @bug(
+    "A snapshot that was not built on ours voids ours, also where it is no part of the table.",
+    "hasty keeper",
+    "Java writer without a lock",
+    "manifest compactor",
+    rule=rules.WHOLE,
+    why="Java published it below what an expiry left, so the manifests of a live snapshot are deleted.",
+    seed=343,
+)
+def any_snapshot_above_voids_ours(patch: Patch) -> None:
+    patch.setattr(Publisher, "_is_part_of_table", lambda *given: True)
+
+
+@bug(
     "A checkpoint behind its journal is not refused.",
     "keeper of checkpoints",
     "hasty keeper",

@@ -148,6 +148,25 @@ NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
             *([0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0]),
         ],
     ),
+    "a sleeper of Java's publishes twice below what an expiry left, and a slow commit looks there": (
+        15386,
+        (),
+        [
+            [*([0] * 12), 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 11, *([0] * 7)],
+            *([0], [2, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0], [3, 0, 0, 0], [3, 0, 13], [2, 0, 14]),
+            *([3, 0, 0, 12], [2, 15, 0, 22], [4, 0, 0, 0, 0], [3, 0, 0, 0], [3, 0, 0]),
+        ],
+    ),
+    "the third name of a sink is asked about what one rollback took of the first two": (
+        20359,
+        (),
+        [
+            [0, 0, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0],
+            *([], [0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [10, 0, 0, 0]),
+            *([0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0], [9, 0, 0, 0], [0, 0, 0, 0]),
+            *([0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0], [10, 0, 0], [0, 0, 0, 0, 0, 0, 0]),
+        ],
+    ),
 }
 """Seeds, and shrunk schedules of theirs, that found something since all take part who do now, and
 what it was.

@@ -30,11 +30,19 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import EMPTY_ROW
-from paimon_stream.format.snapshot_json import Snapshot, encode_snapshot
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, encode_snapshot
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.storage.base import PutResult
-from paimon_stream.table.snapshots import SnapshotStore
+from paimon_stream.table.lineage import (
+    carries_on,
+    in_lineage,
+    is_replaced,
+    newest_of,
+    published_after,
+    walk_lineage,
+)
+from paimon_stream.table.snapshots import SnapshotStore, Window
 from paimon_stream.table.table import create_table, load_table
 from tests.kits.commits import FIELDS, Bench
 from tests.kits.faults import Fault, FaultyStorage, Moment
@@ -122,6 +130,50 @@ def test_a_commit_that_took_its_time_is_no_part_of_a_table_whose_snapshots_lie_e
     with pytest.raises(CommitContended):
         paused(bench, Phase.STAGED, meanwhile)
     assert bench.snapshots.ids() == [1, 4]
+
+
+def created_again_below(bench: Bench) -> None:
+    """Others publish snapshots 3 and 4, and all below 4 expires. A writer that slept since snapshot
+    1 was the newest, and does not look, publishes 2 and 3.
+    """
+    others(bench, 2, start=1)
+    newest = bench.storage.read("snapshot/snapshot-4")
+    rollback(bench, 1)
+    bench.clock.sleep(1)
+    others(bench, 2, start=10)
+    bench.storage.write("snapshot/snapshot-4", newest)
+    bench.storage.delete("snapshot/snapshot-1")
+
+
+def test_a_slow_commit_is_not_lost_because_a_sleeper_published_its_id_and_the_next_again() -> None:
+    bench = Bench()
+    others(bench, 1)
+    outcome, _, _ = paused(bench, Phase.PUBLISHED, lambda: created_again_below(bench))
+    assert isinstance(outcome, Published)
+    assert (outcome.snapshot.id, outcome.attempts) == (2, 1)
+    bench.audit(["other-0", "mine", "other-1", "other-2"])
+
+
+def test_what_a_sleeper_published_below_an_expiry_is_no_part_of_the_lineage() -> None:
+    bench = Bench()
+    others(bench, 1)
+    first = bench.latest()
+    others(bench, 1, start=1)
+    second = bench.latest()
+    created_again_below(bench)
+    snapshots = bench.snapshots
+    latest = snapshots.get(4)
+    again = [snapshots.get(snapshot_id) for snapshot_id in (2, 3)]
+    assert [in_lineage(snapshots, snapshot, latest) for snapshot in (*again, latest)] == [
+        *(False, False, True),
+    ]
+    assert carries_on(snapshots, again[0], latest), "the next one was built on it"
+    assert list(walk_lineage(snapshots, latest)) == [latest]
+    assert is_replaced(snapshots, SnapshotRef.of(second), latest) is False
+    seen = SnapshotRef.of(first)
+    assert published_after(snapshots, seen, latest) == Window(snapshots=(latest,), complete=False)
+    found, since = newest_of(snapshots, latest, lambda snapshot: snapshot.nonce == again[0].nonce)
+    assert (found, since) == (None, 4)
 
 
 # -- lost races
