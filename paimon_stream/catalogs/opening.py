@@ -14,6 +14,17 @@ from paimon_stream.storage.store_sources import SparkOptions
 from paimon_stream.storage.uri import Location, checked_options, open_folder, path_of_file_uri
 
 
+def metastore_of(options: Mapping[str, str]) -> str:
+    """The kind of the catalog that these options describe, in lower case: `filesystem` if they do
+    not say it. Keys and values may be typed in any case.
+    """
+    kind = "filesystem"
+    for key, value in options.items():
+        if str(key).strip().lower() == "metastore":
+            kind = str(value).strip().lower()
+    return kind
+
+
 def open_storage(
     location: Location,
     storage_options: Mapping[str, str] | None = None,
@@ -45,7 +56,7 @@ def open_table_folder(
     `InvalidOption` for a table that such a catalog cannot have.
     """
     place, options = checked_options(location, storage_options)
-    kind = options.get("metastore")
+    kind = metastore_of(options)
     if kind in ("rest", "jdbc"):
         catalog = require(
             f"paimon_stream.catalogs.{kind}", kind, f"A catalog with metastore = {kind!r}"
