@@ -11,7 +11,7 @@ from paimon_stream import options as opt
 from paimon_stream.api.table import PaimonTable, described_columns
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, Named, catalog_arguments, names_of
 from paimon_stream.catalogs.jdbc import JdbcCatalog
-from paimon_stream.catalogs.opening import metastore_of
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.catalogs.rest import RestCatalog
 from paimon_stream.format.schema_json import encode_schema
 from paimon_stream.spark.active_session import open_beside_spark, options_of_catalog

@@ -11,7 +11,7 @@ from typing import Final, TypedDict
 
 from paimon_stream import errors
 from paimon_stream import options as opt
-from paimon_stream.catalogs.opening import metastore_of
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options.store_names import (
     is_of_another,

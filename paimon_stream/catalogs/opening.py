@@ -6,23 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 from os import PathLike, fspath
 
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.extras import require
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import branch_storage, split_location
 from paimon_stream.storage.location import scheme_of
 from paimon_stream.storage.store_sources import SparkOptions
 from paimon_stream.storage.uri import Location, checked_options, open_folder, path_of_file_uri
-
-
-def metastore_of(options: Mapping[str, str]) -> str:
-    """The kind of the catalog that these options describe, in lower case: `filesystem` if they do
-    not say it. Keys and values may be typed in any case.
-    """
-    kind = "filesystem"
-    for key, value in options.items():
-        if str(key).strip().lower() == "metastore":
-            kind = str(value).strip().lower()
-    return kind
 
 
 def open_storage(

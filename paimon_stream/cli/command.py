@@ -27,7 +27,8 @@ from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.catalogs.filesystem import names_of, unknown_options
-from paimon_stream.catalogs.opening import metastore_of, open_storage
+from paimon_stream.catalogs.metastore import metastore_of
+from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import (
     Column,

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import click
 
-from paimon_stream.catalogs.opening import metastore_of
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.cli.command import (
     OPTION,
     YES,

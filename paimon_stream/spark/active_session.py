@@ -9,7 +9,8 @@ from typing import Any
 
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, catalog_arguments
 from paimon_stream.catalogs.jdbc import JdbcCatalog
-from paimon_stream.catalogs.opening import metastore_of, open_storage, open_table_folder
+from paimon_stream.catalogs.metastore import metastore_of
+from paimon_stream.catalogs.opening import open_storage, open_table_folder
 from paimon_stream.catalogs.rest import RestCatalog
 from paimon_stream.compact.remote import Elsewhere
 from paimon_stream.options import Arguments
