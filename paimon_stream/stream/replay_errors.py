@@ -5,7 +5,6 @@ refusal only logs a warning.
 import datetime as dt
 import logging
 from collections.abc import Sequence
-from typing import Final
 
 from paimon_stream import errors
 from paimon_stream.commit.lost_facts import LostFacts, lost_facts
@@ -17,7 +16,6 @@ from paimon_stream.table.fate import Answer, Fate
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 _LOG = logging.getLogger(__name__)
-_SHOWN: Final = 5
 
 
 class StreamRefusals(CommitRefusals):
@@ -190,10 +188,9 @@ class StreamRefusals(CommitRefusals):
         batch. Nothing recorded says that they were removed, so the stream goes on.
         """
         files = [file.file_name for message in entry.messages for file in message.new_files]
-        more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
         self.warn(
             f"no snapshot of this stream is left, and the table's manifests mention none of the files of batch "
-            f"{entry.batch_id}, the last one that was journalled: {', '.join(files[:_SHOWN])}{more}. They may have been "
+            f"{entry.batch_id}, the last one that was journalled: {errors.first_few(files)}. They may have been "
             "compacted; or another engine has rolled the table back, whose ids were used again and have expired. "
             "Look for the batch's rows. A longer snapshot.time-retained keeps what would show it."
         )

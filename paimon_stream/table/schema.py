@@ -12,6 +12,7 @@ from paimon_stream.errors import (
     IncompatibleSchema,
     NotFound,
     UnsupportedFeature,
+    first_few,
 )
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
@@ -20,7 +21,6 @@ from paimon_stream.storage.branch import BranchStorage, branch_names
 from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, id_in_name, schema_path
 
 _PREFIX = "schema-"
-_SHOWN = 5
 
 
 def no_such_table(storage: Storage) -> NotFound:
@@ -30,11 +30,10 @@ def no_such_table(storage: Storage) -> NotFound:
     location = storage.location
     below = tuple(_tables_below(storage))
     if below:
-        shown = ", ".join(f"{location}/{table}" for table in below[:_SHOWN])
-        more = f" and {len(below) - _SHOWN:,} more" if len(below) > _SHOWN else ""
+        tables = [f"{location}/{table}" for table in below]
         message = (
             f"There is no Paimon table at {location}: it has no file {schema_path(0)}. "
-            f"It is a folder of tables: {shown}{more}. Give the folder of one table."
+            f"It is a folder of tables: {first_few(tables)}. Give the folder of one table."
         )
     elif storage.list_names(SNAPSHOT_FOLDER):
         message = (

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
+from paimon_stream.errors import first_few
 from paimon_stream.reports import Report
 from paimon_stream.table.layout import PIN_PREFIX
 
@@ -18,8 +19,6 @@ Severity: TypeAlias = Literal["error", "warning", "info"]
 _ORDER: Final = {"error": 0, "warning": 1, "info": 2}
 _MOST_OF_A_KIND: Final = 100
 """How many findings of one code are kept."""
-_SHOWN: Final = 5
-"""How many snapshots or tags a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,19 +78,11 @@ class _Needs:
         if ids:
             several = len(ids) > 1 or any(first != last for first, last in self.snapshots)
             noun = "snapshots" if several else "snapshot"
-            named.append(f"{noun} {_listed(ids)}")
+            named.append(f"{noun} {first_few(ids)}")
         if self.tags:
             noun = "tags" if len(self.tags) > 1 else "tag"
-            named.append(f"{noun} {_listed([repr(tag) for tag in self.tags])}")
+            named.append(f"{noun} {first_few(list(map(repr, self.tags)))}")
         return f" Needed by {' and '.join(named)}."
-
-
-def _listed(texts: list[str]) -> str:
-    """The first of these texts, and how many others there are."""
-    shown = ", ".join(texts[:_SHOWN])
-    if len(texts) > _SHOWN:
-        return f"{shown} and {len(texts) - _SHOWN} more"
-    return shown
 
 
 @dataclass(slots=True)
