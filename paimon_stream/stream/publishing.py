@@ -15,6 +15,7 @@ from paimon_stream.commit.sequence import Numbering
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import CommitKind, SnapshotRef
 from paimon_stream.options import JOURNAL
+from paimon_stream.storage.together import Request
 from paimon_stream.stream.batch_summary import BatchSummary, previous_commit
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.memory import superseded
@@ -134,10 +135,9 @@ def _commit(
     except errors.CommitUnknown:
         raise  # it may be published, so no file may be removed
     except errors.PaimonStreamError as error:
+        is_conflict = isinstance(error, errors.CommitConflict)
         # After CommitLost the files still fit, and the entry shows what was lost.
-        never_fits = isinstance(error, errors.CommitConflict) and not isinstance(
-            error, errors.CommitLost
-        )
+        never_fits = is_conflict and not isinstance(error, errors.CommitLost)
         _give_up(written, journalled=_may_be_journalled(writes), never_fits=never_fits)
         raise
     if isinstance(outcome, Superseded):
@@ -177,7 +177,10 @@ def _request(
     summary = BatchSummary.of_messages(
         written.messages, millis=written.phases.get("write"), reused=reused
     )
-    buffered_files = () if written.buffered is None else (written.buffered.flush,)
+    before_put: list[Request] = []
+    if written.buffered is not None:
+        before_put.append(written.buffered.flush)
+    before_put.append(partial(prepared.write, writes))
     request = CommitRequest(
         user=run.identity.user,
         identifier=batch.batch_id,
@@ -193,13 +196,15 @@ def _request(
         checked=reused,
         seen=written.verdict.seen,
         sight=judged.sight,
-        before_put=(*buffered_files, partial(prepared.write, writes)),
+        before_put=tuple(before_put),
         after_put=(prepared.trim,),
         stage_uuid=prepared.entry.stage_uuids[0],
         fence=fence,
         is_newest=run.claims.holds,
     )
-    return _as_overwrite(written, request) if run.overwrites else request
+    if run.overwrites:
+        return _as_overwrite(written, request)
+    return request
 
 
 def _as_overwrite(written: WrittenBatch, request: CommitRequest) -> CommitRequest:

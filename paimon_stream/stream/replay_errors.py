@@ -25,7 +25,9 @@ class StreamRefusals(CommitRefusals):
 
     def checkpoint_reset(self, other_query: str | None, where: str) -> None:
         """Another checkpoint of this stream wrote here."""
-        writer = "a writer that left no query id" if other_query is None else f"query {other_query}"
+        writer = "a writer that left no query id"
+        if other_query is not None:
+            writer = f"query {other_query}"
         self.decide(
             ON_CHECKPOINT_RESET,
             errors.CheckpointReset,
@@ -150,8 +152,11 @@ class StreamRefusals(CommitRefusals):
         """
         first = own.commit_identifier + 1
         last = self.batch_id - 1
-        between = f"batch {first} is" if first == last else f"batches {first} to {last} are"
-        pronoun = "it" if first == last else "them"
+        between = f"batches {first} to {last} are"
+        pronoun = "them"
+        if first == last:
+            between = f"batch {first} is"
+            pronoun = "it"
         self.decide(
             ON_UNKNOWN_HISTORY,
             errors.HistoryUnknown,
@@ -223,10 +228,13 @@ class StreamRefusals(CommitRefusals):
         """A batch that was committed above the base of its entry is gone, and snapshots of other
         engines stand there: `foreign`, ascending.
         """
-        above = "the table's first ones" if entry.base is None else f"those above {entry.base.id}"
+        above = "the table's first ones"
+        if entry.base is not None:
+            above = f"those above {entry.base.id}"
         users = ", ".join(sorted({repr(snapshot.commit_user) for snapshot in foreign}))
-        first_id = foreign[0].id
-        ids = str(first_id) if len(foreign) == 1 else f"{first_id} to {foreign[-1].id}"
+        ids = f"{foreign[0].id} to {foreign[-1].id}"
+        if len(foreign) == 1:
+            ids = str(foreign[0].id)
         files = [file for message in entry.messages for file in message.new_files]
         self._lost(
             f"batch {entry.batch_id} of this stream was committed, but its snapshot is gone, and of the "
@@ -255,7 +263,9 @@ class StreamRefusals(CommitRefusals):
             by: the commit user of the other commit.
             snapshot: the id that both snapshots have, if that is known.
         """
-        known_snapshot = {} if snapshot is None else {"snapshot": snapshot}
+        known_snapshot = {}
+        if snapshot is not None:
+            known_snapshot = {"snapshot": snapshot}
         self.decide(
             ON_TABLE_CHANGE,
             errors.CommitLost,
@@ -299,7 +309,9 @@ class StreamRefusals(CommitRefusals):
 
 def gap_in_words(first: int, last: int) -> str:
     """What a gap in the batches of a stream may mean."""
-    batches = f"batch {first}" if first == last else f"batches {first} to {last}"
+    batches = f"batches {first} to {last}"
+    if first == last:
+        batches = f"batch {first}"
     return (
         f"the checkpoint has done {batches}, which left no snapshot and no journal here: no rows came, or the table's "
         "folder was put back from an older copy, which nothing in it shows. If it was, write their rows again."
