@@ -105,13 +105,17 @@ class SchemaStore:
         """As `latest`, but without a listing while `known` is still the newest schema."""
         looks = (partial(self.exists, known.id + 1), partial(self._if_readable, known.id))
         follows, stored = self._storage.together(looks)
-        return known if not follows and stored == known else self.latest()
+        if not follows and stored == known:
+            return known
+        return self.latest()
 
     def newest_id(self, known_id: int) -> int | None:
         """As `latest_id`, but without a listing while `known_id` is still the newest."""
         looks = (partial(self.exists, known_id + 1), partial(self.exists, known_id))
         follows, exists = self._storage.together(looks)
-        return known_id if exists and not follows else self.latest_id()
+        if exists and not follows:
+            return known_id
+        return self.latest_id()
 
     def exists(self, schema_id: int) -> bool:
         """Whether there is a schema with that id."""

@@ -71,18 +71,25 @@ class _Needs:
             self.snapshots.append((first, last))
 
     def sentence(self) -> str:
-        ids = [
-            str(first) if first == last else f"{first} to {last}" for first, last in self.snapshots
-        ]
+        ranges = list(map(_range_in_words, self.snapshots))
+        tags = first_few(list(map(repr, self.tags)))
         named = []
-        if ids:
-            several = len(ids) > 1 or any(first != last for first, last in self.snapshots)
-            noun = "snapshots" if several else "snapshot"
-            named.append(f"{noun} {first_few(ids)}")
-        if self.tags:
-            noun = "tags" if len(self.tags) > 1 else "tag"
-            named.append(f"{noun} {first_few(list(map(repr, self.tags)))}")
+        if len(ranges) == 1 and self.snapshots[0][0] == self.snapshots[0][1]:
+            named.append(f"snapshot {ranges[0]}")
+        elif ranges:
+            named.append(f"snapshots {first_few(ranges)}")
+        if len(self.tags) == 1:
+            named.append(f"tag {tags}")
+        elif self.tags:
+            named.append(f"tags {tags}")
         return f" Needed by {' and '.join(named)}."
+
+
+def _range_in_words(ids: tuple[int, int]) -> str:
+    first, last = ids
+    if first == last:
+        return str(first)
+    return f"{first} to {last}"
 
 
 @dataclass(slots=True)
