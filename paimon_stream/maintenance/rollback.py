@@ -158,7 +158,8 @@ def rollback_to(
     else:
         pinned = pin_target(table, snapshots, chosen, running, take_over=take_over)
         rollback = _rollback_of(snapshots, running, chosen, loss, pinned)
-        rollback.execute(None if forwarding is None else forwarding.begin)
+        begin = None if forwarding is None else forwarding.begin
+        rollback.execute(begin)
         _warn_of_streams(storage, chosen.snapshot.id, rollback.streams)
     report = RollbackReport(
         location=storage.location,

@@ -129,7 +129,10 @@ class ManifestStore:
             for partition, bucket, kind in manifest_avro.read_manifest(
                 data, path, ("_PARTITION", "_BUCKET", "_KIND")
             ):
-                files[partition, bucket] += 1 if kind == FileKind.ADD else -1
+                if kind == FileKind.ADD:
+                    files[partition, bucket] += 1
+                else:
+                    files[partition, bucket] -= 1
         entries = self.index_entries(snapshot.index_manifest)
         indexed = {
             (entry.partition, entry.bucket) for entry in entries if entry.file.index_type == HASH
