@@ -7,7 +7,7 @@ Every message says what happened, where (table, snapshot, batch, column, file), 
 it. Programs read `context`, a mapping of those names to values; the texts are not API.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -65,6 +65,14 @@ def naming(table: str) -> Iterator[None]:
         yield
     except PaimonStreamError as error:
         raise error.at(table) from error.__cause__
+
+
+def first_few(names: Sequence[str], most: int = 5) -> str:
+    """The first `most` of these names as part of a message, and how many others there are."""
+    shown = ", ".join(names[:most])
+    if len(names) > most:
+        return f"{shown} and {len(names) - most:,} more"
+    return shown
 
 
 def _rebuild(

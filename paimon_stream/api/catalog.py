@@ -11,6 +11,7 @@ from paimon_stream import options as opt
 from paimon_stream.api.table import PaimonTable, described_columns
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, Named, catalog_arguments, names_of
 from paimon_stream.catalogs.jdbc import JdbcCatalog
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.catalogs.rest import RestCatalog
 from paimon_stream.format.schema_json import encode_schema
 from paimon_stream.spark.active_session import open_beside_spark, options_of_catalog
@@ -174,5 +175,5 @@ def catalog(
         catalog_options = options_of_catalog(name, options)
     arguments = catalog_arguments(catalog_options)
     kinds: dict[str, type[PaimonCatalog]] = {"jdbc": _JdbcCatalog, "rest": _RestCatalog}
-    kind = kinds.get(arguments["storage_options"].get("metastore", ""), PaimonCatalog)
+    kind = kinds.get(metastore_of(arguments["storage_options"]), PaimonCatalog)
     return kind(**arguments, opened=open_beside_spark)

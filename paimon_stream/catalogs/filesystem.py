@@ -11,6 +11,7 @@ from typing import Final, TypedDict
 
 from paimon_stream import errors
 from paimon_stream import options as opt
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options.store_names import (
     is_of_another,
@@ -374,7 +375,7 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
     `InvalidOption`, and `UnsupportedFeature` for a `metastore` that is not supported.
     """
     cleaned = {str(key).strip().lower(): str(value).strip() for key, value in options.items()}
-    kind = cleaned.get("metastore", "filesystem").lower()
+    kind = metastore_of(options)
     warehouse = cleaned.get("warehouse", "")
     if kind in _OTHER_KINDS:
         raise errors.UnsupportedFeature(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from os import PathLike, fspath
 
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.extras import require
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import branch_storage, split_location
@@ -45,7 +46,7 @@ def open_table_folder(
     `InvalidOption` for a table that such a catalog cannot have.
     """
     place, options = checked_options(location, storage_options)
-    kind = options.get("metastore")
+    kind = metastore_of(options)
     if kind in ("rest", "jdbc"):
         catalog = require(
             f"paimon_stream.catalogs.{kind}", kind, f"A catalog with metastore = {kind!r}"

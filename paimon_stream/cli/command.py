@@ -27,6 +27,7 @@ from paimon_stream.api.catalog import PaimonCatalog, catalog
 from paimon_stream.api.inspection import writers_of
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.catalogs.filesystem import names_of, unknown_options
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.cli.exits import DEFECT, DRY_RUN, OK, code_of
 from paimon_stream.cli.output import (
@@ -158,8 +159,7 @@ class Session:
         also for a storage option that the catalog does not use.
         """
         options = {**self.catalog_options, **self.storage_options}
-        is_rest = options.get("metastore", "").strip().lower() == "rest"
-        if not is_rest:  # a server may have options of its own
+        if metastore_of(options) != "rest":  # a server may have options of its own
             warehouse = options.get("warehouse", "")
             typed = {key.lower(): value for key, value in self.storage_options.items()}
             unknown = {key: typed[key] for key in unknown_options(warehouse, typed)}

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import click
 
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.cli.command import (
     OPTION,
     YES,
@@ -134,7 +135,7 @@ def _words_for(session: Session) -> list[str]:
     params = {} if context is None else context.params
     if session.catalog_options and params.get("location") == session.location:
         return [session.location]
-    if session.catalog_options.get("metastore", "filesystem") == "filesystem":
+    if metastore_of(session.catalog_options) == "filesystem":
         return [session.raw.location]
     name = params.get("catalog_name")
     database, table = session.identifier

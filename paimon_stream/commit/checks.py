@@ -116,19 +116,19 @@ class Checker:
         # Check 1 applies to tables with deletion vectors, but neither buckets nor a key.
         self._has_vectors = table.is_bucket_unaware and options.value(opt.DELETION_VECTORS)
         self._key_order = _key_order(table)
-        watched = bool(table.schema.primary_keys) and not (
-            compacts or options.value(opt.WRITE_ONLY)
-        )
-        self._most_runs = stop_trigger(options) if watched else None
+        self._most_runs: int | None = None
         """How many files of level 0 a bucket may have before a warning names it. None after the
         warning, and where nobody is warned.
         """
-        self._last_safe = (
-            options.value(opt.STRICT_MODE) if options.is_set(opt.STRICT_MODE) else None
-        )
+        somebody_compacts = compacts or options.value(opt.WRITE_ONLY)
+        if table.schema.primary_keys and not somebody_compacts:
+            self._most_runs = stop_trigger(options)
+        self._last_safe: int | None = None
         """The id of the snapshot above which the strict mode looks at what others did; None without
         that mode. −1 stands for the latest until the first check.
         """
+        if options.is_set(opt.STRICT_MODE):
+            self._last_safe = options.value(opt.STRICT_MODE)
         self._schemas = SchemaStore(table.storage)
         self._known_schemas = {table.schema.id}
         """The ids of schemas that were seen to exist."""
@@ -157,9 +157,7 @@ class Checker:
         """
         context = self._context(request, base)
         self._check_strict(context, base)
-        now = None if request.checked else self._clock.local_millis()
-        missing = missing_files(self._table.storage, self._table.layout, changes, now=now)
-        conflicts.check_files_exist(context, missing)
+        self._check_files_exist(context, request, changes)
         self._check_schemas(context, changes.entries)
         discards = self._discards_duplicates and request.kind is CommitKind.APPEND
         is_compared = self._is_compared(request, changes)
@@ -167,10 +165,7 @@ class Checker:
         if is_compared or discards:
             files = self._files_at(request, changes, base)
         if discards:
-            new_entries = tuple(
-                entry for entry in changes.entries if entry.identity not in files.live
-            )
-            changes = replace(changes, entries=new_entries)  # semantics.md §2.3 step 5
+            changes = _without_duplicates(changes, files)
         if is_compared and self._has_vectors and not _looks_itself(request):
             self._check_vectors(context, changes, base, files)
         self._check_buckets(context, request, changes, base)
@@ -195,6 +190,18 @@ class Checker:
             kind=request.kind,
             base=base.snapshot,
         )
+
+    def _check_files_exist(
+        self, context: CommitContext, request: CommitRequest, changes: Changes
+    ) -> None:
+        """Looks for all added files of a commit that asks to be checked, and for the old ones of any
+        other. Raises `DeletedFiles`.
+        """
+        only_old_at = None
+        if not request.checked:
+            only_old_at = self._clock.local_millis()
+        missing = missing_files(self._table.storage, self._table.layout, changes, now=only_old_at)
+        conflicts.check_files_exist(context, missing)
 
     def _check_entries(
         self, context: CommitContext, files: KnownFiles, entries: Sequence[ManifestEntry]
@@ -287,8 +294,7 @@ class Checker:
     def _check_vectors(
         self, context: CommitContext, changes: Changes, base: Base, files: KnownFiles
     ) -> None:
-        index_manifest = None if base.snapshot is None else base.snapshot.index_manifest
-        vectors = conflicts.vectors_of(self._cache.manifests.index_entries(index_manifest))
+        vectors = conflicts.vectors_of(self._cache.manifests.index_entries(base.index_manifest))
         conflicts.check_deletion_vectors(context, files.live, vectors, changes)
 
     def _check_schemas(self, context: CommitContext, entries: Iterable[ManifestEntry]) -> None:
@@ -384,6 +390,12 @@ class Checker:
                 )
                 self._most_runs = None
                 return
+
+
+def _without_duplicates(changes: Changes, files: KnownFiles) -> Changes:
+    """The changes without files that the table has already (semantics.md §2.3 step 5)."""
+    entries = tuple(entry for entry in changes.entries if entry.identity not in files.live)
+    return replace(changes, entries=entries)
 
 
 def _looks_itself(request: CommitRequest) -> bool:

@@ -162,8 +162,10 @@ class Committer:
         self._stager = Stager(table, self._cache.manifests, self._runtime.clock)
         self._publisher = Publisher(table, self._cache, self._same_table)
         self._settings = _CommitSettings.of(table.options, self._runtime)
-        self._sequences = Sequences(table, self._cache) if table.schema.primary_keys else None
+        self._sequences: Sequences | None = None
         """Numbers rows with a primary key; None in a table without."""
+        if table.schema.primary_keys:
+            self._sequences = Sequences(table, self._cache)
         self._digest = digest or self._schemas.first_digest()
         """The digest of the first schema of the table that this committer is for."""
         self._schema_id = table.schema.id
@@ -363,34 +365,16 @@ class Committer:
             with attempts.timed("check"):
                 base = self._cache.base(sight.latest)
                 self._snapshots.read_samples()
-                changes = attempts.source.at(base)
-                if attempts.before_put and adds_old_files(
-                    self._layout, self._runtime.clock, changes
-                ):
-                    # These requests may send files that the check looks for.
-                    self._storage.together(attempts.before_put)
-                    attempts.before_put = ()
-                needs_snapshot = attempts.may_be_published or self._is_wanted(
-                    attempts.request, changes
-                )
-                if not needs_snapshot:
+                wanted = attempts.source.at(base)
+                self._send_old_files(attempts, wanted)
+                is_wanted = self._is_wanted(attempts.request, wanted)
+                if not (is_wanted or attempts.may_be_published):
                     return Nothing()
-                request = attempts.request
-                changes = self._checker.check(request, changes, base)
-                if self._sequences is not None:
-                    if request.kind is not CommitKind.OVERWRITE:
-                        self._sequences.check(request.numbering, changes, base.snapshot)
-                    recorded = self._sequences.properties(changes, base)
-                    request = replace(request, properties={**request.properties, **recorded})
+                changes = self._checker.check(attempts.request, wanted, base)
+                request = self._with_sequence_numbers(attempts.request, changes, base)
             self._observer.reached(Phase.CHECKED, attempts.request.identifier)
             with attempts.timed("stage"):
-                now = self._runtime.clock.now_millis()
-                merge = attempts.merge
-                if merge is not None:
-                    age_millis = now - merge.since_millis
-                    is_usable = 0 <= age_millis <= self._settings.usable_millis
-                    if not is_usable:
-                        attempts.merge = None  # an orphan cleaner may have taken its manifests
+                self._drop_aged_merge(attempts)
                 staged = self._stager.stage(base, changes, request, attempts, sight.schema_id)
                 attempts.before_put = ()
         except (NotFound, CorruptMetadata):
@@ -405,6 +389,34 @@ class Committer:
         attempts.nonces.add(staged.snapshot.nonce)
         self._observer.reached(Phase.STAGED, attempts.request.identifier)
         return staged
+
+    def _send_old_files(self, attempts: Attempts, changes: Changes) -> None:
+        """Sends the requests of `before_put` now if they may send files that the check looks for."""
+        if attempts.before_put and adds_old_files(self._layout, self._runtime.clock, changes):
+            self._storage.together(attempts.before_put)
+            attempts.before_put = ()
+
+    def _with_sequence_numbers(
+        self, request: CommitRequest, changes: Changes, base: Base
+    ) -> CommitRequest:
+        """The request with the properties that keep the table's largest sequence number, after the
+        check of the batch's own numbers. Raises as `Sequences.check`.
+        """
+        if self._sequences is None:
+            return request
+        if request.kind is not CommitKind.OVERWRITE:
+            self._sequences.check(request.numbering, changes, base.snapshot)
+        recorded = self._sequences.properties(changes, base)
+        return replace(request, properties={**request.properties, **recorded})
+
+    def _drop_aged_merge(self, attempts: Attempts) -> None:
+        """Forgets a merge that is so old that an orphan cleaner may have taken its manifests."""
+        if attempts.merge is None:
+            return
+        age_millis = self._runtime.clock.now_millis() - attempts.merge.since_millis
+        is_usable = 0 <= age_millis <= self._settings.usable_millis
+        if not is_usable:
+            attempts.merge = None
 
     # -- put, confirm, hint -----------------------------------------------------------------------
     def _publish(self, attempts: Attempts, sight: Sight, staged: Staged) -> Landed | Lost:
@@ -428,8 +440,9 @@ class Committer:
             """
             return age_millis() <= self._settings.usable_millis
 
-        attempts.aged_millis = None if still_usable() else age_millis()
-        if attempts.aged_millis is not None:
+        attempts.aged_millis = None
+        if not still_usable():
+            attempts.aged_millis = age_millis()
             attempts.retry_budget.restart()
             return Lost(proven=True)  # it was never put
         with attempts.timed("publish"):
@@ -549,7 +562,9 @@ class Committer:
         """Removes the metadata of an attempt, except the merged manifests, which the next attempt
         may use.
         """
-        reusable = frozenset() if attempts.merge is None else attempts.merge.merged.written
+        reusable: frozenset[str] = frozenset()
+        if attempts.merge is not None:
+            reusable = attempts.merge.merged.written
         self._discard([name for name in attempts.names.drawn if name not in reusable])
         attempts.names.drawn[:] = [name for name in attempts.names.drawn if name in reusable]
 

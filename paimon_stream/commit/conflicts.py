@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from paimon_stream.commit.plan import Changes
 from paimon_stream.commit.watched_files import KnownFiles, LiveFile
@@ -20,12 +20,16 @@ from paimon_stream.errors import (
     KeyRangeOverlap,
     SchemaChanged,
     StrictModeViolated,
+    first_few,
 )
 from paimon_stream.format.entries import FileIdentity, FileKind, IndexManifestEntry, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot
 from paimon_stream.format.stats import RowOrder
 
 _SHOWN = 5
+
+_Level = tuple[bytes, int, int]
+"""A partition, a bucket, and a level of the bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +54,15 @@ class CommitContext:
 
     def facts(self) -> dict[str, object]:
         """The context of an error."""
+        base_id = None
+        if self.base is not None:
+            base_id = self.base.id
         return {
             "table": self.location,
             "user": self.user,
             "batch": self.identifier,
             "commit_kind": self.kind.value,
-            "base_snapshot": None if self.base is None else self.base.id,
+            "base_snapshot": base_id,
         }
 
     @property
@@ -70,17 +77,21 @@ class CommitContext:
     def place(self, partition: bytes) -> str:
         """The partition, or the table if it has no partitions."""
         name = self.partition_name(partition)
-        return f"partition {name!r}" if name else "the table"
+        if not name:
+            return "the table"
+        return f"partition {name!r}"
 
     def __str__(self) -> str:
-        which = f"commit {self.identifier}"
+        commit = f"commit {self.identifier}"
         if self.identifier == BATCH_IDENTIFIER:
-            which = "batch commit"
-        onto = ""
-        if self.base is not None:
-            base = self.base
-            onto = f" on snapshot {base.id}, {base.commit_kind.value} of user {base.commit_user!r}"
-        return f"{self.location}, {which} of user {self.user!r} ({self.kind.value}{onto})"
+            commit = "batch commit"
+        base = self.base
+        if base is None:
+            return f"{self.location}, {commit} of user {self.user!r} ({self.kind.value})"
+        return (
+            f"{self.location}, {commit} of user {self.user!r} ({self.kind.value} on snapshot {base.id}, "
+            f"{base.commit_kind.value} of user {base.commit_user!r})"
+        )
 
 
 def check_bucket_counts(
@@ -232,6 +243,14 @@ def check_removed_files_are_there(
     )
 
 
+class _KeyRange(NamedTuple):
+    """The lowest and the highest key of a file, in the order of keys."""
+
+    lowest: Any
+    highest: Any
+    file_name: str
+
+
 def check_key_ranges(
     context: CommitContext,
     live: Mapping[FileIdentity, LiveFile],
@@ -243,9 +262,7 @@ def check_key_ranges(
     are the files of the touched partitions, and `order` is that of the table's keys. Raises
     `KeyRangeOverlap`, and `FormatError` for keys that are not of the table's types.
     """
-    levels: defaultdict[tuple[bytes, int, int], dict[FileIdentity, tuple[bytes, bytes]]] = (
-        defaultdict(dict)
-    )
+    levels: defaultdict[_Level, dict[FileIdentity, tuple[bytes, bytes]]] = defaultdict(dict)
     for entry in entries:
         if entry.kind is FileKind.ADD and entry.file.level > 0:
             place = (entry.partition, entry.bucket, entry.file.level)
@@ -258,13 +275,14 @@ def check_key_ranges(
         if place in levels and identity not in removed:
             levels[place][identity] = (file.min_key, file.max_key)
     for (partition, bucket, level), files in levels.items():
-        key_ranges = (
-            (order(low), order(high), identity) for identity, (low, high) in files.items()
-        )
-        ranges = sorted(key_ranges, key=lambda key_range: key_range[:2])
-        for lower, upper in pairwise(ranges):
-            if lower[1] >= upper[0]:
-                both = lower[2].file_name, upper[2].file_name
+        key_ranges = [
+            _KeyRange(order(min_key), order(max_key), identity.file_name)
+            for identity, (min_key, max_key) in files.items()
+        ]
+        key_ranges.sort(key=lambda key_range: (key_range.lowest, key_range.highest))
+        for lower, upper in pairwise(key_ranges):
+            if lower.highest >= upper.lowest:
+                both = (lower.file_name, upper.file_name)
                 raise KeyRangeOverlap(
                     f"{context}: the files {both[0]} and {both[1]} would both be in level {level} of bucket {bucket} "
                     f"of {context.place(partition)}, and their keys overlap. Readers would take old rows for new ones. "
@@ -380,8 +398,7 @@ def check_strict_mode(
 
 def _listed(names: Collection[str]) -> str:
     """The first few names, and how many more there are."""
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(sorted(names)[:_SHOWN]) + more
+    return first_few(sorted(names), _SHOWN)
 
 
 def _file_facts(context: CommitContext, names: Collection[str]) -> dict[str, Any]:

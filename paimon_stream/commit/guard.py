@@ -42,9 +42,8 @@ def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clo
         return
     ids = range(newest, max(0, newest - _LOOKED_AT), -1)
     newest_snapshots = snapshots.storage.together([partial(snapshots.find, id_) for id_ in ids])
-    _warn_of_others(
-        table, (snapshot for snapshot in newest_snapshots if snapshot is not None), clock
-    )
+    present = [snapshot for snapshot in newest_snapshots if snapshot is not None]
+    _warn_of_others(table, present, clock)
 
 
 def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
@@ -78,7 +77,9 @@ def _warn_of_others(table: Table, snapshots: Iterable[Snapshot], clock: Clock) -
     if foreign is None:
         return
     minutes = max(0, clock.now_millis() - foreign.time_millis) // 60_000
-    ago = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
+    ago = f"{minutes} min"
+    if minutes >= 120:
+        ago = f"{minutes // 60} h"
     facts = (
         f"{table.location}: another engine writes this table: user {foreign.commit_user!r} made snapshot {foreign.id}, "
         f"{ago} ago. In {_STORE_NAMES[KIND_OF[scheme_of(table.location)]]} other engines publish without a condition, so "

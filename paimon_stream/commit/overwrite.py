@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from paimon_stream import options as opt
 from paimon_stream.commit.plan import Base, Changes, IndexChange, collect, renumber
-from paimon_stream.errors import InvalidOption, OutsidePartition
+from paimon_stream.errors import InvalidOption, OutsidePartition, first_few
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.stats import RowOrder, row_order
@@ -129,10 +129,9 @@ class OverwriteSource:
 
     def _indexes(self, base: Base) -> list[IndexChange]:
         """A DELETE for each index file of the cleared partitions."""
-        manifest = None if base.snapshot is None else base.snapshot.index_manifest
         return [
             IndexChange(kind=FileKind.DELETE, entry=entry)
-            for entry in self._manifests.index_entries(manifest)
+            for entry in self._manifests.index_entries(base.index_manifest)
             if self._cleared.holds(entry.partition)
         ]
 
@@ -171,7 +170,9 @@ def plan_overwrite(
     if only_written:
         cleared = PartitionFilter(table.partition_types, rows=written.partitions)
     else:
-        specs = [static_spec(table, partition)] if partition else None
+        specs = None
+        if partition:
+            specs = [static_spec(table, partition)]
         cleared = PartitionFilter(table.partition_types, specs=specs)
         _check_inside(
             table, cleared, partition or {}, (*written.entries, *collected.compact.entries)
@@ -196,12 +197,10 @@ def plan_drop(
             f"[{PARTITION_EXAMPLE}]; truncate() empties the whole table.",
             option="partitions",
         ).of_table(table.location)
-    cleared = PartitionFilter(
-        table.partition_types, specs=[static_spec(table, spec) for spec in specs]
-    )
-    return Overwrite(
-        source=OverwriteSource(table, manifests, cleared, Changes()), messages=(), always=True
-    )
+    typed_specs = [static_spec(table, spec) for spec in specs]
+    cleared = PartitionFilter(table.partition_types, specs=typed_specs)
+    source = OverwriteSource(table, manifests, cleared, Changes())
+    return Overwrite(source=source, messages=(), always=True)
 
 
 def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool | None) -> bool:
@@ -221,7 +220,9 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
         return False
     if not table.partition_types:
         return False
-    return table.options.value(opt.DYNAMIC_OVERWRITE) if dynamic is None else dynamic
+    if dynamic is None:
+        return table.options.value(opt.DYNAMIC_OVERWRITE)
+    return dynamic
 
 
 def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
@@ -229,7 +230,10 @@ def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
     NULL, also in string columns, as in Java. Raises `IncompatibleSchema`, `InvalidData`.
     """
     default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
-    values = {name: None if value == default_name else value for name, value in partition.items()}
+    values = dict(partition)
+    for name, value in partition.items():
+        if value == default_name:
+            values[name] = None
     return parse_partition(
         table.schema.partition_fields, values, default_name, table=table.location
     )
@@ -247,13 +251,11 @@ def _without_changelog(
         ignored += (file.file_name for file in message.compact_changelog_files)
     if not ignored:
         return messages
-    more = f" and {len(ignored) - _NAMED} more" if len(ignored) > _NAMED else ""
     _LOG.warning(
-        "%s: an overwrite has no changelog; %d changelog files are left out and become orphans: %s%s.",
+        "%s: an overwrite has no changelog; %d changelog files are left out and become orphans: %s.",
         table.location,
         len(ignored),
-        ", ".join(ignored[:_NAMED]),
-        more,
+        first_few(ignored, _NAMED),
     )
     return tuple(
         replace(message, changelog_files=(), compact_changelog_files=()) for message in messages
@@ -273,11 +275,9 @@ def _check_inside(
     if not outside:
         return
     named = sorted({table.layout.partition(entry.partition) for entry in outside})
-    shown = ", ".join(named[:_SHOWN])
-    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     raise OutsidePartition(
         f"partition {dict(partition)!r} is to be overwritten, but {len(outside)} of the new files lie outside of it, "
-        f"in {shown}{more}. Nothing was published. Leave those rows out, or overwrite without a partition "
+        f"in {first_few(named, _SHOWN)}. Nothing was published. Leave those rows out, or overwrite without a partition "
         "(dynamic=True replaces the partitions that get rows).",
         partition=dict(partition),
         found=tuple(named[:_SHOWN]),
@@ -300,7 +300,9 @@ def _numbered(table: Table, written: Changes) -> Changes:
     in_order = all(
         lower[1] < upper[0] for spans in ranges.values() for lower, upper in pairwise(spans)
     )
-    return written if in_order else renumber(written, {})
+    if in_order:
+        return written
+    return renumber(written, {})
 
 
 def upgraded(table: Table, written: Changes) -> Changes:
@@ -310,24 +312,27 @@ def upgraded(table: Table, written: Changes) -> Changes:
     any file already has a level, is in no real bucket, or is removed. Raises `FormatError` for keys
     that are not of the table's types.
     """
-    keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
-    clustered = table.options.value(opt.PK_CLUSTERING_OVERRIDE)
-    if not table.schema.primary_keys or clustered or not table.options.value(opt.OVERWRITE_UPGRADE):
+    if not table.schema.primary_keys or not table.options.value(opt.OVERWRITE_UPGRADE):
         return written
-    if any(
-        entry.file.level > 0 or entry.bucket < 0 or entry.kind is not FileKind.ADD
-        for entry in written.entries
-    ):
+    if table.options.value(opt.PK_CLUSTERING_OVERRIDE):
+        return written  # its levels are not sorted by key
+    if not all(map(_is_new_in_a_bucket, written.entries)):
         return written
     top = top_level(table.options)
     if top < 1:
         return written
+    keys = [table.schema.field(name).type for name in table.schema.trimmed_primary_keys]
     buckets: defaultdict[tuple[bytes, int], list[ManifestEntry]] = defaultdict(list)
     for entry in written.entries:
         buckets[entry.partition, entry.bucket].append(entry)
     order = row_order(keys)
     entries = [entry for bucket in buckets.values() for entry in _on_top(bucket, order, top)]
     return replace(written, entries=tuple(entries))
+
+
+def _is_new_in_a_bucket(entry: ManifestEntry) -> bool:
+    """Whether it adds a file to level 0 of a real bucket."""
+    return entry.kind is FileKind.ADD and entry.bucket >= 0 and entry.file.level <= 0
 
 
 def top_level(options: opt.Options) -> int:

@@ -39,7 +39,16 @@ class Base:
     @property
     def id(self) -> int:
         """The snapshot's id; 0 in an empty table."""
-        return 0 if self.snapshot is None else self.snapshot.id
+        if self.snapshot is None:
+            return 0
+        return self.snapshot.id
+
+    @property
+    def index_manifest(self) -> str | None:
+        """The name of the snapshot's index manifest. None if it has none."""
+        if self.snapshot is None:
+            return None
+        return self.snapshot.index_manifest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,40 +108,46 @@ class Publisher:
             CommitUnknown: the outcome stays open.
             StorageError, CommitContended, TableReplaced: nothing was published.
         """
-        snapshot = staged.snapshot
         problem: errors.PaimonStreamError
         doubted = False
         while True:
             try:
-                created = self._snapshots.publish(snapshot, staged.content) is PutResult.CREATED
+                result = self._snapshots.publish(staged.snapshot, staged.content)
             except Unavailable as lost_answer:
                 problem = lost_answer
-                doubted = True
             # `CommitContended`: the lock of a catalog is held.
             except (StorageError, CommitContended, errors.TableReplaced) as refused:
                 if not doubted:
                     raise
                 raise self._unknown(staged, refused) from refused
             else:
-                if created:
+                if result is PutResult.CREATED:
                     return Placed(doubted=doubted)
-                try:
-                    holder = self._snapshots.raw(snapshot.id)
-                except (StorageError, errors.TableReplaced) as unreadable:
-                    # An earlier put may have created it.
-                    problem = unreadable
-                    doubted = True
-                else:
-                    if self._is_ours(holder, staged):
-                        # An earlier put succeeded, but its answer got lost.
-                        return Placed(doubted=False)
-                    if holder is not None:
-                        return Lost(proven=not doubted)
-                    problem = NotFound(f"snapshot {snapshot.id} was there, and is gone")
-                    doubted = True
+                answer = self._read_holder(staged, doubted=doubted)
+                if isinstance(answer, Placed | Lost):
+                    return answer
+                problem = answer
+            doubted = True  # this put or an earlier one may have created the file
             if retry_budget.exhausted or not usable():
                 raise self._unknown(staged, problem) from problem
             retry_budget.wait()
+
+    def _read_holder(
+        self, staged: Staged, *, doubted: bool
+    ) -> Placed | Lost | errors.PaimonStreamError:
+        """How a put ended that found a file of the snapshot's id. An error, which is not raised,
+        says why that is not known. `doubted` says whether an earlier put may have created the file.
+        """
+        snapshot_id = staged.snapshot.id
+        try:
+            holder = self._snapshots.raw(snapshot_id)
+        except (StorageError, errors.TableReplaced) as unreadable:
+            return unreadable
+        if holder is None:
+            return NotFound(f"snapshot {snapshot_id} was there, and is gone")
+        if self._is_ours(holder, staged):
+            return Placed(doubted=False)  # an earlier put succeeded, but its answer got lost
+        return Lost(proven=not doubted)
 
     # -- the check after it -----------------------------------------------------------------------
     def confirm(
@@ -208,7 +214,8 @@ class Publisher:
             partial(snapshots.stands, base),
             partial(snapshots.exists, K + 1),
         )
-        same_table, content, stands, follows = snapshots.storage.together([*along, *looks])[-4:]
+        answers = snapshots.storage.together([*along, *looks])
+        same_table, content, stands, follows = answers[len(along) :]
         return same_table and self._is_ours(content, staged) and stands and not follows
 
     def _look(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
@@ -379,8 +386,8 @@ class Publisher:
             return True
         if not staged.added:
             removed = staged.removed
-            present = self._live(metas, {file.partition for file in removed})
-            return present.isdisjoint(removed)
+            touched = {file.partition for file in removed}
+            return self._live(metas, touched).isdisjoint(removed)
         return has_file(self._manifests, metas, in_our_lists, next(iter(staged.added)))
 
     def _is_part_of_table(self, snapshot: Snapshot, latest: Snapshot | None) -> bool:
@@ -398,7 +405,8 @@ class Publisher:
             return True
         if not staged.added:
             return False
-        return self._live(metas, {file.partition for file in staged.added}).issuperset(staged.added)
+        touched = {file.partition for file in staged.added}
+        return self._live(metas, touched).issuperset(staged.added)
 
     def _live(
         self, metas: Iterable[ManifestFileMeta], partitions: Collection[bytes]
@@ -425,9 +433,8 @@ class Publisher:
         if has_some_that_we_added:
             return True
         base = staged.base.snapshot
-        index_of_base = None if base is None else base.index_manifest
         has_some_that_we_removed = not removed.isdisjoint(names_now)
-        if name == index_of_base or has_some_that_we_removed:
+        if name == staged.base.index_manifest or has_some_that_we_removed:
             return False
         if not added:
             return True

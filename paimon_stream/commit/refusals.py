@@ -50,7 +50,9 @@ class CommitRefusals:
         has this batch or a later one.
         """
         run_id = Marks.of(own_properties(published)).run_id
-        who = f"run {run_id}" if run_id else "another writer"
+        who = "another writer"
+        if run_id:
+            who = f"run {run_id}"
         return errors.SharedCheckpoint(
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, {who} published batch "
             f"{published.commit_identifier} under the same user (snapshot {published.id}). That batch stays and this "

@@ -213,38 +213,42 @@ class CommitReport:
             reused: whether an earlier run, which was killed, had prepared the files.
             removed_files: how many files of dead attempts were removed.
         """
-        spent = dict(phases or {})
-        compact_failed = None
-        if outcome.compact_failed is not None:
-            compact_failed = str(outcome.compact_failed)
         empty = cls(
             location=location,
             user=user,
             identifier=identifier,
             outcome="empty",
-            phases=spent,
-            compact_failed=compact_failed,
+            phases=dict(phases or {}),
         )
+        if outcome.compact_failed is not None:
+            empty = replace(empty, compact_failed=str(outcome.compact_failed))
         if isinstance(outcome, Nothing):
             return empty
-        compact_snapshot_id = None
-        if outcome.compact is not None:
-            compact_snapshot_id = outcome.compact.id
         files = [file for message in messages for file in message.new_files]
-        return replace(
+        with_files = replace(
             empty,
-            outcome="committed",
-            snapshot_id=outcome.snapshot.id,
-            attempts=outcome.attempts,
             rows=sum(file.row_count for file in files),
             files=len(files),
             bytes=sum(file.file_size for file in files),
-            phases={**spent, **outcome.phases},
             reused=reused,
+            removed_files=removed_files,
+        )
+        return with_files._committed(outcome)
+
+    def _committed(self, outcome: Published) -> "CommitReport":
+        """The report with what is known of the snapshots that the commit has made."""
+        compact_snapshot_id = None
+        if outcome.compact is not None:
+            compact_snapshot_id = outcome.compact.id
+        return replace(
+            self,
+            outcome="committed",
+            snapshot_id=outcome.snapshot.id,
+            attempts=outcome.attempts,
+            phases={**self.phases, **outcome.phases},
             counts=Counts.of(outcome.changes, outcome.compact_changes),
             compact_snapshot_id=compact_snapshot_id,
             manifests_merged=outcome.manifests_merged,
-            removed_files=removed_files,
         )
 
     def measured(self, meter: Meter) -> "CommitReport":
@@ -276,30 +280,50 @@ class CommitReport:
         return self.compact_snapshot_id or self.snapshot_id
 
     def __repr__(self) -> str:
-        as_snapshot = "" if self.snapshot_id is None else f" as snapshot {self.snapshot_id}"
-        what = f", {self.rows} rows in {self.files} files, {self.bytes} bytes" if self.files else ""
-        which = "batch write" if self.identifier == BATCH_IDENTIFIER else self.identifier
-        return f"<CommitReport {which} {self.outcome}{as_snapshot}{what}, {self.millis:.0f} ms>"
+        commit = str(self.identifier)
+        if self.identifier == BATCH_IDENTIFIER:
+            commit = "batch write"
+        snapshot = ""
+        if self.snapshot_id is not None:
+            snapshot = f" as snapshot {self.snapshot_id}"
+        rows = ""
+        if self.files:
+            rows = f", {self.rows} rows in {self.files} files, {self.bytes} bytes"
+        return f"<CommitReport {commit} {self.outcome}{snapshot}{rows}, {self.millis:.0f} ms>"
 
     def _repr_html_(self) -> str:
         """The report as a table, for notebooks."""
-        requests = ", ".join(f"{count} {kind}" for kind, count in sorted(self.requests.items()))
+        snapshot: object = self.snapshot_id
+        if snapshot is None:
+            snapshot = "none"
+        left_out = None
+        if self.compact_failed:
+            left_out = f"left out: {self.compact_failed}"
+        reused = "no"
+        if self.reused:
+            reused = "yes"
+        requests = None
+        trips = None
+        if self.requests:
+            counts = sorted(self.requests.items())
+            requests = ", ".join(f"{count} {kind}" for kind, count in counts)
+            trips = self.trips
         rows: list[tuple[str, object]] = [
             ("table", self.location),
             ("commit user", self.user),
             ("identifier", self.identifier),
             ("outcome", self.outcome),
-            ("snapshot", "none" if self.snapshot_id is None else self.snapshot_id),
+            ("snapshot", snapshot),
             ("attempts", self.attempts),
             ("compaction", self.compact_snapshot_id),
-            ("compaction", self.compact_failed and f"left out: {self.compact_failed}"),
+            ("compaction", left_out),
             ("rows", f"{self.rows:,}"),
             ("files", f"{self.files:,}"),
             ("bytes", f"{self.bytes:,}"),
-            ("prepared files reused", "yes" if self.reused else "no"),
+            ("prepared files reused", reused),
             *((f"{name}, ms", f"{millis:.1f}") for name, millis in self.phases.items()),
-            ("requests", requests or None),
-            ("round trips", self.trips if self.requests else None),
+            ("requests", requests),
+            ("round trips", trips),
         ]
         shown = "".join(
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(str(value))}</td></tr>"

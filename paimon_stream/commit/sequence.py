@@ -9,7 +9,7 @@ Rows of a key are merged in the order of their numbers, so the batch might lose 
 were committed before it. The same holds for the files that a killed run has prepared.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from paimon_stream.commit.plan import Base, Changes
@@ -51,7 +51,9 @@ def first_number(numbering: Numbering | None) -> int:
     """The first number of rows with this numbering. 0 for rows without a numbering, which get no
     numbers, or get them later.
     """
-    return 0 if numbering is None else numbering.first
+    if numbering is None:
+        return 0
+    return numbering.first
 
 
 class Sequences:
@@ -102,8 +104,10 @@ class Sequences:
                 continue
             if latest is None:
                 return Numbering(numbered_on=None, first=highest + 1)
-            index = None if replaces else latest.index_manifest
-            return Numbering(numbered_on=SnapshotRef.of(latest), first=highest + 1, index=index)
+            numbering = Numbering(numbered_on=SnapshotRef.of(latest), first=highest + 1)
+            if replaces:
+                return numbering
+            return replace(numbering, index=latest.index_manifest)
 
     def _check_indexed(self, latest: Snapshot) -> None:
         """Raises `CorruptMetadata` if a bucket has files and no hash index. The keys of such a
@@ -179,33 +183,30 @@ class Sequences:
         changes since keys got their buckets (table-kinds.md K1.4). A key could be in two buckets
         then.
         """
-        base_ref = SnapshotRef.of_optional(base)
-        if base_ref == numbering.numbered_on:
+        numbered_on = numbering.numbered_on
+        if SnapshotRef.of_optional(base) == numbered_on:
             return
         if not changes.entries:
             # The index was made anew. A batch with older keys does not change the index.
             raise self._assigned_anew("others have committed since")
-        then = (
-            None
-            if numbering.numbered_on is None
-            else self._snapshots.find(numbering.numbered_on.id)
-        )
-        if numbering.numbered_on is not None and (
-            then is None or SnapshotRef.of(then) != numbering.numbered_on
-        ):
-            raise self._assigned_anew(
-                f"snapshot {numbering.numbered_on.id}, by which it did so, is gone: keep snapshots longer"
-            )
-        manifest_then = None if then is None else then.index_manifest
-        manifest_now = None if base is None else base.index_manifest
+        then = None
+        if numbered_on is not None:
+            then = self._snapshots.find(numbered_on.id)
+            if SnapshotRef.of_optional(then) != numbered_on:
+                raise self._assigned_anew(
+                    f"snapshot {numbered_on.id}, by which it did so, is gone: keep snapshots longer"
+                )
+        manifest_then = _index_manifest(then)
+        manifest_now = _index_manifest(base)
         if manifest_then == manifest_now:
             return
         try:
-            index_then = self._index_files(then)
+            index_then = self._index_files(manifest_then)
         except (NotFound, CorruptMetadata):
-            expired = None if numbering.numbered_on is None else numbering.numbered_on.id
-            raise self._assigned_anew(f"snapshot {expired} has expired") from None
-        index_now = self._index_files(base)
+            if then is None:
+                raise
+            raise self._assigned_anew(f"snapshot {then.id} has expired") from None
+        index_now = self._index_files(manifest_now)
         touched = {entry.partition for entry in changes.entries if entry.kind is FileKind.ADD}
         touched |= {change.entry.partition for change in changes.index}
         for place in index_then.keys() | index_now.keys():
@@ -214,9 +215,8 @@ class Sequences:
                     f"another writer has changed the index of bucket {place[1]} since"
                 )
 
-    def _index_files(self, snapshot: Snapshot | None) -> dict[_Bucket, str]:
-        """The hash index file of each bucket."""
-        index_manifest = None if snapshot is None else snapshot.index_manifest
+    def _index_files(self, index_manifest: str | None) -> dict[_Bucket, str]:
+        """The hash index file of each bucket that an index manifest names."""
         entries = self._cache.manifests.index_entries(index_manifest)
         return {
             (entry.partition, entry.bucket): entry.file.file_name
@@ -269,4 +269,13 @@ class Sequences:
             if numbered_now is not None and numbered_now.nonce != numbered.nonce:
                 return None
         window = published_after(self._snapshots, numbered, latest)
-        return window.snapshots if window.complete else None
+        if not window.complete:
+            return None
+        return window.snapshots
+
+
+def _index_manifest(snapshot: Snapshot | None) -> str | None:
+    """The name of a snapshot's index manifest. None if it has none."""
+    if snapshot is None:
+        return None
+    return snapshot.index_manifest

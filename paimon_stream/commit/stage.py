@@ -42,9 +42,10 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _WrittenLists:
-    """The manifest lists of a new snapshot: the name and the bytes of each, and the manifests that
-    are new in them. The changelog's list is None if there is no changelog.
+class _WrittenMetadata:
+    """What was written for a new snapshot: the name and the bytes of each manifest list, the
+    manifests that are new in the lists, and the name of the index manifest. The changelog's list is
+    None if there is no changelog, and the index manifest is None if there is no index.
     """
 
     base: str
@@ -55,6 +56,7 @@ class _WrittenLists:
     changelog: str | None
     changelog_size: int | None
     changelog_metas: tuple[ManifestFileMeta, ...]
+    index_manifest: str | None
 
 
 class Stager:
@@ -83,8 +85,6 @@ class Stager:
     ) -> Staged | None:
         """Writes manifests and lists, and makes the snapshot that follows `base`.
 
-        The merged manifests of an earlier attempt are used again if they still fit.
-
         Args:
             base: the snapshot on which the new snapshot is built.
             changes: what changes.
@@ -103,8 +103,7 @@ class Stager:
                 so far are among `names.drawn`.
             PaimonStreamError: what `before_put` raises.
         """
-        names = attempts.names
-        since = self._clock.now_millis()
+        since_millis = self._clock.now_millis()
         files = Bundle(self._storage)
         writer = ManifestWriter(files, self._options, self._partition_types, schema_id)
         merged = self._merged(base, request, attempts, writer)
@@ -112,16 +111,8 @@ class Stager:
         if request.merge is not None and not changes and base_metas == base.metas:
             return None
         changes, next_row_id = self._with_row_ids(base, changes)
-        lists = _write_lists(writer, names, base_metas, changes)
-        snapshot = self._following(
-            base,
-            changes,
-            request,
-            lists,
-            schema_id=schema_id,
-            index_manifest=self._index_manifest(base.snapshot, changes, writer, names),
-            next_row_id=next_row_id,
-        )
+        written = self._write(base, base_metas, changes, writer, attempts.names)
+        snapshot = self._following(base, changes, request, written, schema_id, next_row_id)
         self._storage.together([*attempts.before_put, files.flush])
         # From here on the snapshot may be published.
         return Staged(
@@ -129,11 +120,11 @@ class Stager:
             content=encode_snapshot(snapshot),
             base=base,
             changes=changes,
-            metas=(*base_metas, *lists.delta_metas),
-            delta_names=frozenset(meta.file_name for meta in lists.delta_metas),
-            changelog_metas=lists.changelog_metas,
+            metas=(*base_metas, *written.delta_metas),
+            delta_names=frozenset(meta.file_name for meta in written.delta_metas),
+            changelog_metas=written.changelog_metas,
             merged=merged,
-            since_millis=since,
+            since_millis=since_millis,
         )
 
     def _merged(
@@ -152,17 +143,17 @@ class Stager:
         base: Base,
         changes: Changes,
         request: CommitRequest,
-        lists: _WrittenLists,
-        *,
+        written: _WrittenMetadata,
         schema_id: int,
-        index_manifest: str | None,
         next_row_id: int,
     ) -> Snapshot:
-        """The snapshot that follows the base. `index_manifest` is the name of the new snapshot's
-        index manifest. `next_row_id` is the first row id that is free after the changes.
+        """The snapshot that follows the base. `next_row_id` is the first row id that is free after
+        the changes.
         """
         previous = base.snapshot
-        total_before = 0 if previous is None else previous.total_record_count
+        total_before = 0
+        if previous is not None:
+            total_before = previous.total_record_count
         added = changes.record_count
         changelog_record_count = None
         if changes.changelog:
@@ -170,13 +161,13 @@ class Stager:
         return Snapshot(
             id=SnapshotId(base.id + 1),
             schema_id=schema_id,
-            base_manifest_list=lists.base,
-            base_manifest_list_size=lists.base_size,
-            delta_manifest_list=lists.delta,
-            delta_manifest_list_size=lists.delta_size,
-            changelog_manifest_list=lists.changelog,
-            changelog_manifest_list_size=lists.changelog_size,
-            index_manifest=index_manifest,
+            base_manifest_list=written.base,
+            base_manifest_list_size=written.base_size,
+            delta_manifest_list=written.delta,
+            delta_manifest_list_size=written.delta_size,
+            changelog_manifest_list=written.changelog,
+            changelog_manifest_list_size=written.changelog_size,
+            index_manifest=written.index_manifest,
             commit_user=request.user,
             commit_identifier=request.identifier,
             commit_kind=request.kind,
@@ -186,7 +177,7 @@ class Stager:
             changelog_record_count=changelog_record_count,
             watermark=_watermark(request, previous),
             statistics=request.statistics or self._statistics(previous, schema_id),
-            properties=MappingProxyType(marked(request.properties, lists.delta)),
+            properties=MappingProxyType(marked(request.properties, written.delta)),
             next_row_id=next_row_id,
         )
 
@@ -201,14 +192,47 @@ class Stager:
             return changes, next_row_id
         return with_row_ids(changes, next_row_id, base.id + 1)
 
+    def _write(
+        self,
+        base: Base,
+        base_metas: Sequence[ManifestFileMeta],
+        changes: Changes,
+        writer: ManifestWriter,
+        names: NameSource,
+    ) -> _WrittenMetadata:
+        """Writes the manifests of these changes, the base list (`base_metas`), the delta list and, if
+        needed, the changelog list and the index manifest.
+        """
+        delta_metas = writer.write(changes.entries, names)
+        base_list = names.next("manifest-list")
+        delta_list = names.next("manifest-list")
+        base_size = writer.write_list(base_list, base_metas)
+        delta_size = writer.write_list(delta_list, delta_metas)
+        changelog_metas = writer.write(changes.changelog, names)
+        changelog_list = None
+        changelog_size = None
+        if changes.changelog:
+            changelog_list = names.next("manifest-list")
+            changelog_size = writer.write_list(changelog_list, changelog_metas)
+        return _WrittenMetadata(
+            base=base_list,
+            base_size=base_size,
+            delta=delta_list,
+            delta_size=delta_size,
+            delta_metas=delta_metas,
+            changelog=changelog_list,
+            changelog_size=changelog_size,
+            changelog_metas=changelog_metas,
+            index_manifest=self._index_manifest(base, changes, writer, names),
+        )
+
     def _index_manifest(
-        self, previous: Snapshot | None, changes: Changes, writer: ManifestWriter, names: NameSource
+        self, base: Base, changes: Changes, writer: ManifestWriter, names: NameSource
     ) -> str | None:
         """The base's index manifest, or a new one if index files change."""
-        index_manifest = None if previous is None else previous.index_manifest
         if not changes.index:
-            return index_manifest
-        present = self._manifests.index_entries(index_manifest)
+            return base.index_manifest
+        present = self._manifests.index_entries(base.index_manifest)
         live = apply_index_changes(
             present, changes.index, bucketed=self._bucketed, location=self._storage.location
         )
@@ -226,39 +250,9 @@ class Stager:
         except (NotFound, CorruptMetadata) as error:
             _LOG.warning("%s: dropped the statistics %s: %s", self._storage.location, path, error)
             return None
-        return previous.statistics if schema_of_file == schema_id else None
-
-
-def _write_lists(
-    writer: ManifestWriter,
-    names: NameSource,
-    base_metas: Sequence[ManifestFileMeta],
-    changes: Changes,
-) -> _WrittenLists:
-    """Writes the manifests of these changes, the base list (`base_metas`), the delta list and, if
-    needed, the changelog list.
-    """
-    delta_metas = writer.write(changes.entries, names)
-    base = names.next("manifest-list")
-    delta = names.next("manifest-list")
-    base_size = writer.write_list(base, base_metas)
-    delta_size = writer.write_list(delta, delta_metas)
-    changelog_metas = writer.write(changes.changelog, names)
-    changelog = None
-    changelog_size = None
-    if changes.changelog:
-        changelog = names.next("manifest-list")
-        changelog_size = writer.write_list(changelog, changelog_metas)
-    return _WrittenLists(
-        base=base,
-        base_size=base_size,
-        delta=delta,
-        delta_size=delta_size,
-        delta_metas=delta_metas,
-        changelog=changelog,
-        changelog_size=changelog_size,
-        changelog_metas=changelog_metas,
-    )
+        if schema_of_file != schema_id:
+            return None
+        return previous.statistics
 
 
 def _watermark(request: CommitRequest, previous: Snapshot | None) -> int | None:

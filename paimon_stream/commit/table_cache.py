@@ -132,20 +132,18 @@ class TableCache:
         cached = self._cached_at
         if cached is not None and (latest.id <= cached.id or not self.snapshots.stands(cached)):
             return False
-        window = self.snapshots.window(0 if cached is None else cached.id, latest)
+        cached_id = 0
+        if cached is not None:
+            cached_id = cached.id
+        window = self.snapshots.window(cached_id, latest)
         if not window.complete:
             return False
         since = window.snapshots
-        recorded = recorded_number(latest)
-        replaced = any(snapshot.commit_kind is CommitKind.OVERWRITE for snapshot in since)
-        if replaced:
+        if any(snapshot.commit_kind is CommitKind.OVERWRITE for snapshot in since):
             self.buckets.forget()
             self._checked.forget()
             self._watched.forget()
-        highest = self._highest
-        if highest is not None and recorded is None:
-            for snapshot in since:
-                highest = max([highest, *self.added(snapshot).values()])
+        highest = self._highest_after(since, latest)
         partitions = {
             *self._checked.partitions,
             *self.buckets.partitions,
@@ -155,10 +153,25 @@ class TableCache:
             metas = (meta for snapshot in since for meta in self.manifests.delta(snapshot))
             wanted = PartitionFilter(self._types, rows=partitions)
             self._take(list(self.manifests.entries_of(metas, wanted)))
-        if highest is not None and recorded is not None:
-            highest = recorded
         self._highest = highest
         return True
+
+    def _highest_after(self, since: Iterable[Snapshot], latest: Snapshot) -> int | None:
+        """The largest sequence number at `latest`, which the snapshots in `since` have led to. None
+        if the number at the cached snapshot is not known. Raises as `added`.
+        """
+        if self._highest is None:
+            return None
+        recorded = recorded_number(latest)
+        if recorded is not None:
+            return recorded
+        return self._with_added(self._highest, since)
+
+    def _with_added(self, highest: int, snapshots: Iterable[Snapshot]) -> int:
+        """The largest of a sequence number and those that the snapshots have added."""
+        for snapshot in snapshots:
+            highest = max([highest, *self.added(snapshot).values()])
+        return highest
 
     def _take(self, entries: Collection[ManifestEntry]) -> None:
         """Takes in the entries of commits, in their order."""
@@ -175,7 +188,9 @@ class TableCache:
     @property
     def last(self) -> Snapshot | None:
         """Our own last snapshot. None if it was forgotten."""
-        return None if self._own_last is None else self._own_last.snapshot
+        if self._own_last is None:
+            return None
+        return self._own_last.snapshot
 
     def base(self, latest: Snapshot | None) -> Base:
         """The snapshot with its manifests. The manifests of our own last snapshot are known and
@@ -289,14 +304,12 @@ class TableCache:
             if highest is None:
                 above.append(snapshot)
                 if snapshot.id == 1:
-                    highest = -1
+                    highest = -1  # nothing was there before
             if highest is not None:
                 try:
-                    for later in above:
-                        highest = max([highest, *self.added(later).values()])
+                    return self._with_added(highest, above)
                 except (NotFound, CorruptMetadata):
                     break  # one of them has expired meanwhile
-                return highest
             if len(above) == _MOST_WALKED:
                 break
         entries = (

@@ -21,6 +21,7 @@ from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.commit.request import (
     ChangeSource,
     CommitRequest,
+    Nothing,
     Outcome,
     Published,
     Superseded,
@@ -88,6 +89,13 @@ class _CommitOrder:
     numbering: Numbering | None = None
     checked: bool = False
     force_snapshot: bool = False
+
+    @property
+    def snapshot_identifier(self) -> int:
+        """The identifier in the snapshot, which all batch commits share."""
+        if self.identifier is None:
+            return BATCH_IDENTIFIER
+        return self.identifier
 
 
 class TableCommit:
@@ -176,13 +184,7 @@ class TableCommit:
         outcome = self._publish(order, latest)
         if isinstance(outcome, Superseded):
             raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
-        return CommitReport.of(
-            location=self._storage.location,
-            user=self._user,
-            identifier=identifier,
-            messages=all_messages,
-            outcome=outcome,
-        )
+        return self._report(order, outcome)
 
     def numbers(self, *, replaces: bool = False) -> Numbering | None:
         """The sequence numbers for a batch that is about to be written. None for a table without a
@@ -368,7 +370,7 @@ class TableCommit:
         publishes a later identifier meanwhile.
         """
         latest = self._latest()
-        number = BATCH_IDENTIFIER if order.identifier is None else order.identifier
+        number = order.snapshot_identifier
         already = CommitReport(
             location=self._storage.location,
             user=order.user,
@@ -381,16 +383,19 @@ class TableCommit:
                 return already
         outcome = self._publish(replace(order, checked=order.identifier is not None), latest)
         if not isinstance(outcome, Superseded):
-            return CommitReport.of(
-                location=self._storage.location,
-                user=order.user,
-                identifier=number,
-                messages=order.messages,
-                outcome=outcome,
-            )
+            return self._report(order, outcome)
         if outcome.snapshot.commit_identifier == number:
             return replace(already, snapshot_id=outcome.snapshot.id)
         raise self._refusals(number).shared_checkpoint(outcome.snapshot)
+
+    def _report(self, order: _CommitOrder, outcome: Published | Nothing) -> CommitReport:
+        return CommitReport.of(
+            location=self._storage.location,
+            user=order.user,
+            identifier=order.snapshot_identifier,
+            messages=order.messages,
+            outcome=outcome,
+        )
 
     def abort(self, messages: Iterable[CommitMessage]) -> int:
         """Deletes the files of messages that were not committed and never will be. Returns how many
@@ -483,8 +488,9 @@ class TableCommit:
     def _check_committable_here(self, messages: Iterable[CommitMessage]) -> None:
         """Raises `UnsupportedFeature` for messages that this package cannot commit safely."""
         schema = self._table.schema
-        evolves = self._table.options.value(DATA_EVOLUTION)
-        columns = frozenset(schema.field_names) if evolves else None
+        columns = None
+        if self._table.options.value(DATA_EVOLUTION):
+            columns = frozenset(schema.field_names)
         check_committable_here(messages, self._storage.location, columns)
 
     def _check_files_exist(
@@ -508,10 +514,9 @@ class TableCommit:
         newest snapshot that was searched for this commit.
         """
         self._check_committable_here(order.messages)
-        identifier = BATCH_IDENTIFIER if order.identifier is None else order.identifier
         request = CommitRequest(
             user=order.user,
-            identifier=identifier,
+            identifier=order.snapshot_identifier,
             messages=order.messages,
             source=order.source,
             kind=order.kind,
@@ -561,7 +566,9 @@ class TableCommit:
             self._refusals(smallest).history_unknown(
                 f"no snapshot of this user is left, and those before {since} have expired"
             )
-        return None if newest is None else newest.commit_identifier
+        if newest is None:
+            return None
+        return newest.commit_identifier
 
     def _refusals(self, identifier: int) -> CommitRefusals:
         return CommitRefusals(

@@ -212,7 +212,8 @@ class WatchedFiles:
         """Takes in the entries of a commit. Entries of other partitions are skipped."""
         for entry in entries:
             buckets = self._files.get(entry.partition)
-            if buckets is None or not (self.below is None or entry.file.file_size < self.below):
+            is_small = self.below is None or entry.file.file_size < self.below
+            if buckets is None or not is_small:
                 continue
             files = buckets.setdefault(entry.bucket, {})
             identity = entry.identity

@@ -67,7 +67,9 @@ def create_automatic_tags(
         names = TagNames.of(table.options)
     created: dict[str, int] = {}
     for _ in range(_LOOKS):
-        tags = {} if names.mode == "none" else read_tags(table.storage)
+        tags: dict[str, Snapshot] = {}
+        if names.mode != "none":
+            tags = read_tags(table.storage)
         due = [
             (name, snapshot)
             for name, snapshot in names.due(snapshots, tags)
@@ -76,7 +78,9 @@ def create_automatic_tags(
         counted = {(snapshot.id, name) for name, snapshot in tags.items() if names.counts(name)}
         counted.update((snapshot.id, name) for name, snapshot in due)
         by_age = [name for _, name in sorted(counted)]
-        too_many = set(by_age[: -names.most]) if due and names.most else set()
+        too_many: set[str] = set()
+        if due and names.most:
+            too_many = set(by_age[: -names.most])
         wanted = [(name, snapshot) for name, snapshot in due if name not in too_many]
         if dry_run or _create_tags(table, snapshots, wanted, tags, created, runtime):
             break
@@ -207,12 +211,16 @@ class TagNames:
 
     def time_of(self, name: str) -> dt.datetime | None:
         """The beginning of the period that an automatic tag is named after; None for other tags."""
-        written = name.partition(" ")[0] if self.format in _DAY.values() else name
+        written = name
+        if self.format in _DAY.values():
+            written = name.partition(" ")[0]
         try:
             time = dt.datetime.strptime(written, self.format).replace(tzinfo=dt.timezone.utc)
         except ValueError:
             return None
-        return time if time.strftime(self.format) == written else None
+        if time.strftime(self.format) != written:
+            return None
+        return time
 
     def moment(self, snapshot: Snapshot) -> dt.datetime | None:
         """The time of a snapshot that decides which tags are due. In the mode `watermark` it is the
@@ -236,7 +244,9 @@ class TagNames:
         if no tag is automatic: the next snapshot gets a tag then.
         """
         last = self._last(tags)
-        return None if last is None or self.mode == "batch" else self._after(last[1])
+        if last is None or self.mode == "batch":
+            return None
+        return self._after(last[1])
 
     def _last(self, tags: Mapping[str, Snapshot]) -> tuple[int, dt.datetime] | None:
         """The id and the time of the last automatic tag, which is that of the newest snapshot."""
@@ -270,8 +280,10 @@ class TagNames:
             if last is not None and snapshot_id <= last[0]:
                 continue
             snapshot = snapshots.find(snapshot_id)
-            moment = None if snapshot is None else self.moment(snapshot)
-            if snapshot is None or moment is None or (due_at is not None and moment < due_at):
+            if snapshot is None:
+                continue
+            moment = self.moment(snapshot)
+            if moment is None or (due_at is not None and moment < due_at):
                 continue
             time = moment - (moment - _EPOCH) % self.period - self.period
             if self.complete and due_at is not None:
@@ -282,6 +294,8 @@ class TagNames:
     def _of_batch(self, snapshots: SnapshotStore) -> Iterator[tuple[str, Snapshot]]:
         """The tag of a batch job that has committed the newest snapshot."""
         latest = snapshots.latest()
-        moment = None if latest is None else self.moment(latest)
-        if latest is not None and moment is not None:
+        if latest is None:
+            return
+        moment = self.moment(latest)
+        if moment is not None:
             yield self.batch or f"batch-write-{moment:%Y-%m-%d}", latest

@@ -199,8 +199,12 @@ def _note_creation(storage: Storage, name: str, tag: str | None) -> None:
     """Notes that the branch is being made. An interrupted creation may be continued."""
     older = of_branch.older_branch_note(name)
     was_begun_before = older in of_branch.notes_of_branch(storage, name)
-    path = older if was_begun_before else of_branch.branch_note(name)
-    content = b"create" if tag is None else f"create from {tag}".encode()
+    path = of_branch.branch_note(name)
+    if was_begun_before:
+        path = older
+    content = b"create"
+    if tag is not None:
+        content = f"create from {tag}".encode()
     if name not in of_branch.branch_names(storage) or storage.exists(path):
         if storage.put_if_absent(path, content) is PutResult.EXISTS:
             if storage.read(path) == content:
@@ -449,7 +453,9 @@ class _Forward:
         if held is None:
             return 0, point.id
         cut = cut_below(self.main_snapshots, read_removals(self.main), point, latest)
-        return (0, point.id) if cut is None else (cut.id, cut.id)
+        if cut is None:
+            return 0, point.id
+        return cut.id, cut.id
 
     def _readable(self) -> list[Snapshot]:
         """Main's snapshots that can be read. Those that cannot be read are removed all the same."""

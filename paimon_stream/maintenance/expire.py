@@ -21,7 +21,7 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.reports import Progress, Report, silent
-from paimon_stream.runtime import Runtime, system
+from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import is_served
 from paimon_stream.storage.read_ahead import in_groups
@@ -188,14 +188,7 @@ def expire_snapshots(
     cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
     if end > ids[0]:
         cleaner.kept.refresh_tags()  # a tag that cannot be read is named before anything expires
-    expired = _Expired(earliest=ids[0])
-    try:
-        _expire_below(cleaner, ids, end, newest, expired, progress)
-        if expired.complete:
-            expired.changelogs = _expire_changelogs(cleaner, newest, clock.now_millis())
-    finally:
-        if not dry_run:
-            expired.earliest = _write_earliest(snapshots, moved=bool(expired.snapshots))
+    expired = _expire(cleaner, ids, end, newest, clock, progress)
     return _report(cleaner, expired, newest, (clock.monotonic() - started) * 1000)
 
 
@@ -214,6 +207,29 @@ class _Expired:
     snapshots: list[int] = field(default_factory=list)
     changelogs: tuple[int, ...] = ()
     complete: bool = True
+
+
+def _expire(
+    cleaner: Cleaner,
+    ids: Sequence[int],
+    end: int,
+    newest: Snapshot,
+    clock: Clock,
+    progress: Progress,
+) -> _Expired:
+    """Expires the snapshots below the id `end`, then long-lived changelogs, and writes EARLIEST.
+    `ids` are those of all snapshots.
+    """
+    expired = _Expired(earliest=ids[0])
+    try:
+        _expire_below(cleaner, ids, end, newest, expired, progress)
+        if expired.complete:
+            expired.changelogs = _expire_changelogs(cleaner, newest, clock.now_millis())
+    finally:
+        if not cleaner.remover.dry_run:
+            has_moved = bool(expired.snapshots)
+            expired.earliest = _write_earliest(cleaner.snapshots, moved=has_moved)
+    return expired
 
 
 def _report(cleaner: Cleaner, expired: _Expired, newest: Snapshot, millis: float) -> ExpireReport:

@@ -120,7 +120,9 @@ def expire_partitions(
         base = Base(snapshot=latest, metas=manifests.base_and_delta(latest))
     cutoff = (runtime or system()).clock.local_millis() - options.value(_TIME)
     old = _old_partitions(table, _newest_files(table, manifests, base), cutoff)
-    size = options.value(_BATCH) if options.is_set(_BATCH) else 0
+    size = 0
+    if options.is_set(_BATCH):
+        size = options.value(_BATCH)
     if size <= 0:
         size = len(old.rows) + 1  # all in one snapshot
     gone: list[ManifestEntry] = []
@@ -177,9 +179,15 @@ def _old_partitions(table: Table, newest: Mapping[bytes, int], cutoff: int) -> _
 
 def _java_order(table: Table, row: bytes) -> bytes:
     """A partition as a key to sort by. Java sorts texts by their UTF-16."""
-    null = table.layout.default_name
-    texts = [null if text is None else text for text in _texts(table, row)]
-    return ",".join(texts).encode("utf-16-be", "surrogatepass")
+    names = [_name_of(table, value) for value in _texts(table, row)]
+    return ",".join(names).encode("utf-16-be", "surrogatepass")
+
+
+def _name_of(table: Table, value: str | None) -> str:
+    """A partition's value as its folder has it; NULL has the default name."""
+    if value is None:
+        return table.layout.default_name
+    return value
 
 
 def _newest_files(table: Table, manifests: ManifestStore, base: Base) -> dict[bytes, int]:
@@ -189,7 +197,8 @@ def _newest_files(table: Table, manifests: ManifestStore, base: Base) -> dict[by
     for meta in base.metas:
         for entry in manifests.read(meta):
             if entry.bucket >= table.least_bucket:
-                files[entry.partition] += 1 if entry.kind is FileKind.ADD else -1
+                change = 1 if entry.kind is FileKind.ADD else -1
+                files[entry.partition] += change
             millis = entry.file.creation_time or _NEVER
             newest[entry.partition] = max(newest.get(entry.partition, 0), millis)
     return {row: millis for row, millis in newest.items() if files[row] > 0}
@@ -201,11 +210,15 @@ def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
     """
     options = table.options
     keys = table.schema.partition_keys
-    pattern = options.value(_PATTERN) if options.is_set(_PATTERN) else f"${keys[0]}"
+    pattern = f"${keys[0]}"
+    values_in_pattern = 1
+    if options.is_set(_PATTERN):
+        pattern = options.value(_PATTERN)
+        values_in_pattern = len(keys)
     before = []
     unread = []
     for row in rows:
-        texts = _texts(table, row)[: None if options.is_set(_PATTERN) else 1]
+        texts = _texts(table, row)[:values_in_pattern]
         written = pattern
         for key, value in zip(keys, texts, strict=False):
             written = written.replace(f"${key}", value or "")
@@ -243,14 +256,10 @@ def nanos_of(written: str, options: Options) -> int | None:
     `InvalidOption`.
     """
     strict = options.is_set(_FORM)
-    form = options.value(_FORM) if strict else _DEFAULT
-    match = form.fullmatch(written)
-    values: dict[str, int] = {}
-    for letter, digits in match.groupdict().items() if match else ():
-        if digits:
-            if letter == "S":
-                digits = digits.ljust(9, "0")  # a fraction, in nanoseconds
-            values[letter] = int(digits)
+    form = _DEFAULT
+    if strict:
+        form = options.value(_FORM)
+    values = _numbers_in(written, form)
     year = values.get("u", values.get("y", -1))
     if "Y" in values:
         year = 2000 + values["Y"]
@@ -259,19 +268,46 @@ def nanos_of(written: str, options: Options) -> int | None:
     clock = [name in values for name in "HmsS"]
     # Without a time of day, Java assumes midnight.
     has_time = clock[0] and clock == sorted(clock, reverse=True)
-    hour, minute, second, fraction = (values.get(name, 0) if has_time else 0 for name in "HmsS")
+    time_of_day = [0, 0, 0, 0]
+    if has_time:
+        time_of_day = [values.get(name, 0) for name in "HmsS"]
+    hour, minute, second, fraction = time_of_day
     outside = any(not low <= values.get(name, low) <= high for name, (low, high) in _BOUNDS.items())
     if strict and (outside or (hour == 24 and (minute or second or fraction))):
         return None
     months = (year - 1970) * 12 + values["M"] - 1
     first_days = np.array([months, months + 1]).astype("M8[M]").astype("M8[D]").astype(np.int64)
     first, following = map(int, first_days)
-    day_of_month = min(values["d"], following - first) if strict else values["d"]
+    day_of_month = values["d"]
+    if strict:
+        day_of_month = min(day_of_month, following - first)
     days = first - 1 + day_of_month
     return ((days * 24 + hour) * 3600 + minute * 60 + second) * 1_000_000_000 + fraction
+
+
+def _numbers_in(written: str, form: re.Pattern[str]) -> dict[str, int]:
+    """The numbers that a text of this form has, by the letters that name the groups of the form. A
+    fraction of a second is in nanoseconds. Empty if the text is not of this form.
+    """
+    match = form.fullmatch(written)
+    if match is None:
+        return {}
+    numbers: dict[str, int] = {}
+    for letter, digits in match.groupdict().items():
+        if digits and letter == "S":
+            numbers[letter] = int(digits.ljust(9, "0"))
+        elif digits:
+            numbers[letter] = int(digits)
+    return numbers
 
 
 def _texts(table: Table, row: bytes) -> list[str | None]:
     """The partition's values as Java's `toString` writes them."""
     values = zip(table.partition_types, table.layout.partition_values(row), strict=True)
-    return [None if value is None else value_text(type_, value) for type_, value in values]
+    texts: list[str | None] = []
+    for type_, value in values:
+        if value is None:
+            texts.append(None)
+        else:
+            texts.append(value_text(type_, value))
+    return texts

@@ -377,27 +377,26 @@ class Cleaner:
         self._ahead.expect(
             [(manifest_path(snapshot.delta_manifest_list), 0) for snapshot in followings]
         )
-        deltas = [
-            (snapshot, self._delta(snapshot, may_be_gone=snapshot in gone))
-            for snapshot in followings
-        ]
-        changed = [metas for _, metas in deltas if any(meta.num_deleted_files for meta in metas)]
+        deltas: list[tuple[Snapshot, tuple[ManifestFileMeta, ...]]] = []
+        for snapshot in followings:
+            metas = self._delta(snapshot, may_be_gone=snapshot in gone)
+            if any(meta.num_deleted_files for meta in metas):
+                deltas.append((snapshot, metas))
         self._ahead.expect(
-            (manifest_path(meta.file_name), meta.file_size) for metas in changed for meta in metas
+            (manifest_path(meta.file_name), meta.file_size) for _, metas in deltas for meta in metas
         )
         for snapshot, metas in deltas:
-            if any(meta.num_deleted_files for meta in metas):
-                try:
-                    protected = self.kept.protected(snapshot.id - 1, of_changelogs)
-                    for entry in self._deleted_entries(metas):
-                        is_appended = entry.file.file_source != FileSource.COMPACT
-                        if appended_stay and is_appended:
-                            continue
-                        if not protected(entry.file.file_name):
-                            yield from self._paths(entry)
-                except CorruptMetadata as error:
-                    names = [meta.file_name for meta in metas]
-                    self._left(snapshot, error, names, may_be_gone=snapshot in gone)
+            try:
+                protected = self.kept.protected(snapshot.id - 1, of_changelogs)
+                for entry in self._deleted_entries(metas):
+                    is_appended = entry.file.file_source != FileSource.COMPACT
+                    if appended_stay and is_appended:
+                        continue
+                    if not protected(entry.file.file_name):
+                        yield from self._paths(entry)
+            except CorruptMetadata as error:
+                names = [meta.file_name for meta in metas]
+                self._left(snapshot, error, names, may_be_gone=snapshot in gone)
 
     def _delta(self, following: Snapshot, *, may_be_gone: bool) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a snapshot's changes; none if they cannot be read. `may_be_gone` says

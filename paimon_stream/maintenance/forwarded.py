@@ -43,8 +43,10 @@ def ask_notes(
     path = register_path(folder)
     in_branch = read_if_there(branch.read, path, MOST_JSON)
     in_main = read_if_there(main.read, path, MOST_JSON)
-    of_branch = None if in_branch is None else _readable(in_branch, path)
-    of_main = None if in_main is None else _readable(in_main, path)
+    if in_branch is None or in_main is None:
+        return
+    of_branch = _readable(in_branch, path)
+    of_main = _readable(in_main, path)
     if of_branch is None or of_main is None or of_branch.query_id != of_main.query_id:
         return
     if not of_main.asks_notes and not _notes_of(of_branch, losses) <= set(of_main.asked_notes):
@@ -160,4 +162,6 @@ def _notes_of(
 def _later_since(*since: int | None) -> int | None:
     """The batch from which on all of these journals vouch; None if one of them vouches for none."""
     known = [batch for batch in since if batch is not None]
-    return max(known) if len(known) == len(since) else None
+    if len(known) < len(since):
+        return None
+    return max(known)

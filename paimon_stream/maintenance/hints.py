@@ -56,12 +56,15 @@ def repair_hints(
     snapshots = SnapshotStore(storage, runtime)
     ids = snapshots.ids()
     before = {path: read_hint(storage, path) for path in (LATEST_HINT, EARLIEST_HINT)}
-    right = {LATEST_HINT: ids[-1] if ids else None, EARLIEST_HINT: ids[0] if ids else None}
+    right: dict[str, int | None] = {LATEST_HINT: None, EARLIEST_HINT: None}
+    if ids:
+        right = {LATEST_HINT: ids[-1], EARLIEST_HINT: ids[0]}
     repaired = []
     for path, snapshot_id in right.items():
         if path == EARLIEST_HINT and before[path] is None:
             continue  # readers list the snapshots instead
-        if before[path] != (None if snapshot_id is None else str(snapshot_id)):
+        right_text = None if snapshot_id is None else str(snapshot_id)
+        if before[path] != right_text:
             repaired.append(path)
     if not dry_run:
         for path in repaired:

@@ -210,6 +210,8 @@ def _described(table: Table, lost: Sequence[ManifestEntry]) -> tuple[LostFile, .
         path = table.layout.file_of(entry)
         file = entry.file
         created = iso(file.creation_time)
+        if created is not None:
+            created = created.removesuffix("Z")
         files.append(
             LostFile(
                 path=external_path(path) or path,
@@ -218,7 +220,7 @@ def _described(table: Table, lost: Sequence[ManifestEntry]) -> tuple[LostFile, .
                 level=file.level,
                 rows=file.row_count,
                 bytes=file.file_size,
-                created=None if created is None else created.removesuffix("Z"),
+                created=created,
                 bounds=_bounds(file, schema_of[file.schema_id]),
             )
         )

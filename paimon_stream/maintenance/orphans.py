@@ -168,7 +168,9 @@ def remove_orphan_files(
 
 def _age(older_than: Age | None, location: str) -> int:
     """The least age of the files to remove, in milliseconds."""
-    age = DEFAULT_AGE if older_than is None else age_of(older_than, "older_than", location)
+    age = DEFAULT_AGE
+    if older_than is not None:
+        age = age_of(older_than, "older_than", location)
     if age < LEAST_AGE:
         raise InvalidOption(
             f"older_than is {older_than!s}, less than an hour: files that a writer is about to "
@@ -454,9 +456,12 @@ class _OrphanRemoval:
             old = [stat for stat in page if stat.modified_millis < self.cutoff]
             hashes_of_old = np.fromiter((name_hash(stat.name) for stat in old), np.int64, len(old))
             unused = compress(old, np.isin(hashes_of_old, orphans))
-            self.deletion.remove(
-                kind,
-                [stat for stat in unused if not any(uuid in stat.name for uuid in protected)],
-            )
+            removable = [stat for stat in unused if not _has_uuid(stat.name, protected)]
+            self.deletion.remove(kind, removable)
             if kind == "data":
                 self.deletion.remove_empty(folder)
+
+
+def _has_uuid(name: str, uuids: Iterable[str]) -> bool:
+    """Whether the name of a file contains one of these uuids."""
+    return any(uuid in name for uuid in uuids)

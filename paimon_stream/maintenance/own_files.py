@@ -133,9 +133,7 @@ class OwnFiles:
         removal_ended, *_ = self._storage.together([removal, *[reading] * _READERS])
         gone, removed = removal_ended
         last = removed[-1] if removed else None
-        if last is group[gone - 1] and not (
-            self._snapshots.stands(group[gone]) or self._snapshots.stands(newest)
-        ):
+        if last is group[gone - 1] and not self._any_stands(group[gone], newest):
             gone -= 1
             removed.pop()
             if self._was_newest(last):
@@ -143,6 +141,9 @@ class OwnFiles:
         noted = gone if removed else self._left_to_others(group)
         self._notes.drop(*(snapshot.id for snapshot in group[noted:-1]))
         return Begun(gone, removed, gone < len(group) - 1 and not self._overtaken(newest))
+
+    def _any_stands(self, following: Snapshot, newest: Snapshot) -> bool:
+        return self._snapshots.stands(following) or self._snapshots.stands(newest)
 
     def _left_to_others(self, group: Sequence[Snapshot]) -> int:
         """How many snapshots of a group have notes that the next run needs, in case the other
@@ -156,7 +157,9 @@ class OwnFiles:
         )
         following = group[gone]
         leads_on = self._snapshots.stands(following) or self._notes.has(following.id)
-        return gone if leads_on else 0
+        if not leads_on:
+            return 0
+        return gone
 
     def _keep_changelogs(self, changelogs: ChangelogStore, group: Sequence[Snapshot]) -> None:
         """Writes the changelogs of a group that expires, except those below a gap."""

@@ -115,8 +115,11 @@ def under_way(
     """
     present = list(pins)
     last = present[-1]
-    target = None if last.snapshot is None else last.snapshot.id
-    shown = f"whose pin {last.path} cannot be read" if target is None else f"to snapshot {target}"
+    target = None
+    shown = f"whose pin {last.path} cannot be read"
+    if last.snapshot is not None:
+        target = last.snapshot.id
+        shown = f"to snapshot {target}"
     since = dt.datetime.fromtimestamp(last.millis // 1000, dt.timezone.utc)
     return CommitContended(
         f"a rollback {shown} is under way or was interrupted, so {doing}. It began at "

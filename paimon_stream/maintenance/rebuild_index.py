@@ -192,7 +192,7 @@ class _Rebuild:
         """
         name = self.latest.index_manifest
         try:
-            return () if name is None else ManifestStore(self.table.storage).index_entries(name)
+            return ManifestStore(self.table.storage).index_entries(name)
         except errors.CorruptMetadata as error:
             schemas = SchemaStore(self.table.storage)
             if any(
@@ -287,14 +287,20 @@ class _Rebuild:
             data = read_index_file(self.table.storage, self.table.layout, partition, bucket, file)
         except errors.CorruptMetadata:
             return None
-        return None if others else hashes_of(data)
+        if others:
+            return None
+        return hashes_of(data)
 
     def _write(self, partition: bytes, bucket: int, hashes: Hashes, name: str) -> None:
         """Writes a bucket's new index file. If there are no keys, removes the bucket's entry."""
         content = hashes.astype(">i4").tobytes()
         file = index_file(name, content)
-        gone = () if len(hashes) else self.listed.get(partition, {}).get(bucket, ())
-        new_files = () if gone else (file,)
+        gone: tuple[IndexFileMeta, ...] = ()
+        if not len(hashes):
+            gone = self.listed.get(partition, {}).get(bucket, ())
+        new_files: tuple[IndexFileMeta, ...] = ()
+        if not gone:
+            new_files = (file,)
         if not (gone or self.dry_run):
             path = self.table.layout.index_file(partition, bucket, file)
             self.written.append(path)

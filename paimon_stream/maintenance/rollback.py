@@ -30,7 +30,7 @@ what it recorded as done.
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -151,45 +151,28 @@ def rollback_to(
     _refuse_links(storage)
     chosen = target if isinstance(target, RollbackTarget) else find_target(snapshots, target)
     loss = _loss_of(table, snapshots, chosen, forwarding)
-    pinned = Pinned(path="")
     if dry_run:
         refuse_broken(table, snapshots, chosen, read_pins(storage))
-    else:
-        pinned = pin_target(table, snapshots, chosen, running, take_over=take_over)
-    notes = RemovalNotes(
-        storage,
-        running,
-        loss.cause,
-        SnapshotRef.of(chosen.snapshot),
-        removes_expired=loss.removes_expired,
-    )
-    rollback = _Rollback(
-        storage=storage,
-        snapshots=snapshots,
-        kept=chosen.snapshot,
-        by_pin=chosen.by_pin,
-        alone=chosen.alone or pinned.is_alone,
-        notes=notes,
-        expired=loss.expired,
-        pinned=pinned,
-    )
-    if dry_run:
+        rollback = _rollback_of(snapshots, running, chosen, loss, Pinned(path=""))
         rollback.preview()
     else:
+        pinned = pin_target(table, snapshots, chosen, running, take_over=take_over)
+        rollback = _rollback_of(snapshots, running, chosen, loss, pinned)
         begin = None if forwarding is None else forwarding.begin
         rollback.execute(begin)
         _warn_of_streams(storage, chosen.snapshot.id, rollback.streams)
-    tag = target if isinstance(target, str) else None
-    return RollbackReport(
+    report = RollbackReport(
         location=storage.location,
         snapshot=chosen.snapshot.id,
-        tag=tag,
         snapshots=tuple(sorted(rollback.gone)),
         tags=tuple(sorted(rollback.tags)),
         changelogs=rollback.changelogs,
         streams=rollback.streams,
         dry_run=dry_run,
     )
+    if isinstance(target, str):
+        return replace(report, tag=target)
+    return report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +207,33 @@ def _loss_of(
     if removes_expired:
         expired = _expired_above(table, snapshots, chosen.snapshot)
     return _Loss(cause=ROLLBACK, removes_expired=removes_expired, expired=expired)
+
+
+def _rollback_of(
+    snapshots: SnapshotStore,
+    runtime: Runtime,
+    target: RollbackTarget,
+    loss: _Loss,
+    pinned: "Pinned",
+) -> "_Rollback":
+    """The run that rolls back to the target, before it has removed anything."""
+    notes = RemovalNotes(
+        snapshots.storage,
+        runtime,
+        loss.cause,
+        SnapshotRef.of(target.snapshot),
+        removes_expired=loss.removes_expired,
+    )
+    return _Rollback(
+        storage=snapshots.storage,
+        snapshots=snapshots,
+        kept=target.snapshot,
+        by_pin=target.by_pin,
+        alone=target.alone or pinned.is_alone,
+        notes=notes,
+        expired=loss.expired,
+        pinned=pinned,
+    )
 
 
 def _warn_of_streams(storage: Storage, target: int, streams: Mapping[str, int]) -> None:
@@ -286,7 +296,9 @@ class _Rollback:
         """
         self._require_pin()
         going = self._going()
-        announced = self._announced_before(going) if self.pinned.completes else []
+        announced: list[Removed] = []
+        if self.pinned.completes:
+            announced = self._announced_before(going)
         later = [snapshot_id for snapshot_id in going if snapshot_id > self.kept.id]
         self._note([*announced, *self.expired, *map(Removed.of, self._readable(later))])
         try:
@@ -315,7 +327,9 @@ class _Rollback:
     def _require_pin(self) -> None:
         """Raises `CommitContended` if the pin is gone."""
         if not self.storage.exists(self.pinned.path):
-            removed = f"{len(self.gone)} snapshots" if self.gone else "nothing"
+            removed = "nothing"
+            if self.gone:
+                removed = f"{len(self.gone)} snapshots"
             raise errors.CommitContended(
                 f"the rollback to snapshot {self.kept.id} stopped, because another one has taken "
                 f"over. It had removed {removed}. Look at the table before you roll back again.",
@@ -426,7 +440,10 @@ class _Rollback:
 
     def _remove_tags(self) -> None:
         """Removes the later tags. A tag may be created until its snapshot is gone."""
-        while names := self._later_tags():
+        while True:
+            names = self._later_tags()
+            if not names:
+                break
             for name in names:
                 self._hold_target()
                 self.storage.delete(layout.tag_path(name))
@@ -570,8 +587,7 @@ def pin_target(
     Raises:
         NotFound: the target is gone.
         CommitContended: another rollback is under way, or an expiry has not ended.
-        CorruptMetadata: the target cannot be read.
-        StorageError: the storage fails.
+        CorruptMetadata, StorageError: the target cannot be read, or the storage fails.
     """
     storage = table.storage
     wanted = target.snapshot
@@ -588,22 +604,39 @@ def pin_target(
     try:
         pinned_millis = _put(storage, path, target, pins)
         _refuse_newer_pins(storage, {path, *(pin.path for pin in pins)}, doing)
-        _wait_for_expiry(storage, wanted.id, pinned_millis, runtime)
-        if not pins:  # otherwise an expiry could not end what it has begun
-            _refuse_half_expired(snapshots, target, pinned_millis)
-        _refuse_gone(snapshots, target)
-        refuse_broken(table, snapshots, target, pins)
+        _look_again(table, snapshots, target, pins, pinned_millis, runtime)
     except errors.PaimonStreamError:
         _withdraw(storage, path)
         raise
     for pin in pins:
         storage.delete(pin.path)
-    return Pinned(
-        path=path,
-        completes=len(foreign) < len(pins),
-        is_alone=is_alone,
-        replaces=bool(pins),
-    )
+    completes = len(foreign) < len(pins)
+    return Pinned(path=path, completes=completes, is_alone=is_alone, replaces=bool(pins))
+
+
+def _look_again(
+    table: Table,
+    snapshots: SnapshotStore,
+    target: RollbackTarget,
+    pins: Sequence[Pin],
+    pinned_millis: int,
+    runtime: Runtime,
+) -> None:
+    """Waits for expiries, and refuses a target that is gone or broken although there is a pin now.
+
+    Args:
+        table: the table.
+        snapshots: the snapshots of the table.
+        target: what the pin keeps.
+        pins: the pins that it replaces.
+        pinned_millis: when the pin was written, in epoch milliseconds by the storage's clock.
+        runtime: waits.
+    """
+    _wait_for_expiry(table.storage, target.snapshot.id, pinned_millis, runtime)
+    if not pins:  # otherwise an expiry could not end what it has begun
+        _refuse_half_expired(snapshots, target, pinned_millis)
+    _refuse_gone(snapshots, target)
+    refuse_broken(table, snapshots, target, pins)
 
 
 def _refuse_newer_pins(storage: Storage, known: Collection[str], doing: str) -> None:
@@ -724,8 +757,11 @@ def refuse_broken(
     try:
         refuse_missing(table, wanted, data=not stands)
     except (errors.CorruptMetadata, errors.NotFound) as error:
-        keeper = "the pin of its interrupted rollback" if target.by_pin else "its tag"
-        problem = "cannot be read" if stands else f"has expired and {keeper} has lost files"
+        problem = "has expired and its tag has lost files"
+        if target.by_pin:
+            problem = "has expired and the pin of its interrupted rollback has lost files"
+        if stands:
+            problem = "cannot be read"
         raise errors.NotFound(
             f"snapshot {wanted.id} {problem}, so the table cannot be rolled back to it: {error} "
             f"Nothing was changed. {_other_target(snapshots, pins)}",

@@ -357,8 +357,8 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | N
         pins = read_pins(snapshots.storage)
         tags = read_tags(snapshots.storage)
         neighbours = _neighbours(snapshots, tag)
-        now = None if neighbours is None else (tags, pins, neighbours)
-        if now is not None and now == before:
+        now = (tags, pins, neighbours)
+        if neighbours is not None and now == before:
             if not pins and neighbours:
                 return [*tags.values(), *neighbours]
             break
@@ -377,4 +377,6 @@ def _neighbours(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | Non
     nearest = [*below[-2:], *above[:3]]
     looks = [snapshots.find(snapshot_id) for snapshot_id in nearest]
     present = [snapshot for snapshot in looks if snapshot is not None]
-    return present if len(present) == len(nearest) else None
+    if len(present) < len(nearest):
+        return None
+    return present

@@ -9,6 +9,7 @@ from typing import Any
 
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, catalog_arguments
 from paimon_stream.catalogs.jdbc import JdbcCatalog
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.catalogs.opening import open_storage, open_table_folder
 from paimon_stream.catalogs.rest import RestCatalog
 from paimon_stream.compact.remote import Elsewhere
@@ -44,7 +45,7 @@ def in_catalog(
         return location, {}
     arguments = catalog_arguments(options_of_catalog(catalog))
     kinds: dict[str, type[FilesystemCatalog]] = {"jdbc": JdbcCatalog, "rest": RestCatalog}
-    kind = kinds.get(arguments["storage_options"].get("metastore", ""), FilesystemCatalog)
+    kind = kinds.get(metastore_of(arguments["storage_options"]), FilesystemCatalog)
     return kind(**arguments, opened=open_table_folder).found(location)
 
 

@@ -54,6 +54,15 @@ NEEDED: Final = {
 that it needs.
 """
 
+_START_NAMES: Final = {
+    "snapshot_id": "a snapshot id (scan.snapshot-id)",
+    "tag": "a tag (scan.tag-name)",
+    "timestamp": "a time (scan.timestamp-millis)",
+}
+"""The attributes of `PointInTime`, for messages."""
+
+_NO_START: Final = "no snapshot, tag or time"
+
 MODE: Final = Option(
     "scan.mode", one_of("default", "latest-full", "full", "latest", *NEEDED), "default", "Start."
 )
@@ -203,15 +212,35 @@ def _check_mode(source: SourceOptions, at: PointInTime) -> None:
     the other options name.
     """
     mode = opt.Options(source.table, location=source.location).value(MODE)
-    needed = NEEDED.get(mode)
-    allowed = {None: [], "snapshot_id": ["snapshot_id", "tag"]}.get(needed, [needed])
-    is_right = at.said_by[0] in allowed if at.said_by else needed is None
-    if mode != "default" and not is_right:
-        raise InvalidOption(
-            f"cannot be read: scan.mode = {mode} needs {needed or 'neither snapshot, tag nor time'}; "
-            f"it was given {at.said_by}.",
-            option=MODE.key,
-        ).of_table(source.location, subject=True)
+    if mode == "default":
+        return
+    allowed = [NEEDED[mode]] if mode in NEEDED else []
+    if allowed == ["snapshot_id"]:
+        allowed.append("tag")  # a tag is the name of a snapshot
+    check_start(source.location, mode, allowed, at.said_by)
+
+
+def check_start(location: str, mode: str, allowed: Sequence[str], named: Sequence[str]) -> None:
+    """Raises `InvalidOption` if the options name another start than a mode needs.
+
+    Args:
+        location: the table.
+        mode: the value of `scan.mode`.
+        allowed: the mode needs one of these attributes of `PointInTime`. Empty: it needs none.
+        named: the attributes that the options set.
+    """
+    is_right = not named
+    if allowed:
+        is_right = len(named) == 1 and named[0] in allowed
+    if is_right:
+        return
+    needed = " or ".join(_START_NAMES[name] for name in allowed)
+    options = " and ".join(_START_NAMES[name] for name in named)
+    raise InvalidOption(
+        f"cannot be read: scan.mode = {mode} needs {needed or _NO_START}, but the options name "
+        f"{options or _NO_START}.",
+        option=MODE.key,
+    ).of_table(location, subject=True)
 
 
 def _text_of(source: SourceOptions, keys: Sequence[str]) -> str | None:

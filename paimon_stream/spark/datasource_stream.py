@@ -38,7 +38,14 @@ from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.merge.spec import KIND, KIND_COLUMN
 from paimon_stream.options.option import Option, positive, switch, text
 from paimon_stream.read.scan import PointInTime, Scan, plan_scan
-from paimon_stream.spark.datasource_read import MODE, NEEDED, READ_CHANGELOG, ROW_KIND, reader_of
+from paimon_stream.spark.datasource_read import (
+    MODE,
+    NEEDED,
+    READ_CHANGELOG,
+    ROW_KIND,
+    check_start,
+    reader_of,
+)
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
 from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
 from paimon_stream.table.fate import Fate, fate_of
@@ -141,33 +148,23 @@ class _StreamOptions:
         consumer = table.options.value(_CONSUMER)
         most_snapshots = table.options.value(_MOST)
         producer = table.options.value(opt.CHANGELOG_PRODUCER) if has_keys else ""
-        points = at.said_by
+        named = at.said_by
         if mode == "default":
-            mode = next((mode for mode, name in NEEDED.items() if name in points), "latest-full")
-        needed = NEEDED.get(mode)
-        _check_start(table, mode, needed, points)
+            mode = next((mode for mode, name in NEEDED.items() if name in named), "latest-full")
+        allowed = [NEEDED[mode]] if mode in NEEDED else []
+        check_start(table.location, mode, allowed, named)
         _check_options(table, consumer)
         _check_changes_can_be_told(table, producer)
-        start = 0 if needed is None else getattr(at, needed)
+        start = 0
+        if allowed:
+            start = opt.Arguments(table.location).whole(allowed[0], getattr(at, allowed[0]))
         return cls(
             mode=mode,
-            start=opt.Arguments(table.location).whole(needed or "", start),
+            start=start,
             consumer=consumer,
             most_snapshots=most_snapshots,
             producer=producer,
         )
-
-
-def _check_start(table: Table, mode: str, needed: str | None, points: list[str]) -> None:
-    """Raises `InvalidOption` if the options name another start than the mode needs. `needed` is the
-    name of the option that the mode needs, and `points` has the names of the options that are set.
-    """
-    if points != ([] if needed is None else [needed]):
-        expected = needed or "neither snapshot, tag nor time"
-        raise InvalidOption(
-            f"cannot be read as a stream: scan.mode = {mode} needs {expected}; it was "
-            f"given {points}."
-        ).of_table(table.location, subject=True)
 
 
 def _check_options(table: Table, consumer: str) -> None:

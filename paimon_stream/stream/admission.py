@@ -54,8 +54,9 @@ def _newest_without_entry(evidence: Evidence, verdict: Verdict) -> int:
     batch since then was removed or had no rows.
     """
     if isinstance(verdict, AlreadyCommitted):
-        is_shown = verdict.snapshot is None or evidence.entry is not None
-        return -1 if is_shown else evidence.batch.batch_id
+        if verdict.snapshot is None or evidence.entry is not None:
+            return -1
+        return evidence.batch.batch_id
     own = verdict.own
     last = evidence.last_entry
     if own is None or (last is not None and last.batch_id >= own.batch_id):
@@ -91,12 +92,12 @@ def given_up(
     if not lost or isinstance(verdict, AlreadyCommitted):
         return known
     previous_id = batch_id - 1
-    under_own_name = _own_id(evidence, verdict)
     under_old_names = _newest_under_old_names(evidence)
-    last_lost = previous_id - 1 if previous_id in under_old_names else previous_id
-    last_kept = max(
-        [under_own_name, *(newest for newest in under_old_names if newest < previous_id)]
-    )
+    last_lost = previous_id
+    if previous_id in under_old_names:
+        last_lost = previous_id - 1
+    kept_under_old_names = [newest for newest in under_old_names if newest < previous_id]
+    last_kept = max([_own_id(evidence, verdict), *kept_under_old_names])
     if proven:
         first_taken = _first_taken(evidence, range(last_kept + 1, batch_id))
         if first_taken is not None:
@@ -104,7 +105,9 @@ def given_up(
             last_lost = max(first_taken, last_lost)
     below = _clipped(known, last_kept)
     first_lost = last_kept + 1
-    return (*below, (first_lost, last_lost)) if first_lost <= last_lost else below
+    if first_lost > last_lost:
+        return below
+    return (*below, (first_lost, last_lost))
 
 
 def _clipped(given_up: Ranges, last_batch: int) -> Ranges:
@@ -147,8 +150,9 @@ def passed_over(
     latest = evidence.latest
     if not reset or latest is None:
         own_id = _own_id(evidence, verdict)
-        written_again = any(earlier_id <= own_id for earlier_id in doubted)
-        return None if written_again else evidence.passed_over
+        if any(earlier_id <= own_id for earlier_id in doubted):
+            return None
+        return evidence.passed_over
     newest, _ = newest_of(
         evidence.snapshots, latest, lambda snapshot: is_own(snapshot, evidence.identity)
     )
@@ -160,8 +164,12 @@ def passed_over(
 def _own_id(evidence: Evidence, verdict: Verdict) -> int:
     """Our newest batch up to this one whose snapshot stands; -1 if there is none."""
     if isinstance(verdict, AlreadyCommitted):
-        return -1 if verdict.snapshot is None else evidence.batch.batch_id
-    return -1 if verdict.own is None else verdict.own.batch_id
+        if verdict.snapshot is None:
+            return -1
+        return evidence.batch.batch_id
+    if verdict.own is None:
+        return -1
+    return verdict.own.batch_id
 
 
 def _newest_under_old_names(evidence: Evidence) -> tuple[int, ...]:
@@ -169,8 +177,10 @@ def _newest_under_old_names(evidence: Evidence) -> tuple[int, ...]:
     has. A name that has the batch before this one has lost nothing, so the loss is another name's.
     """
     users = {register.user for register in evidence.old_names}
+    if not users:
+        return ()
     newest_of_users: dict[str, int] = {}
-    for snapshot in evidence.snapshots.walk_down(evidence.latest or 0) if users else ():
+    for snapshot in evidence.snapshots.walk_down(evidence.latest or 0):
         batch_id = snapshot.commit_identifier
         if snapshot.commit_user in users and batch_id != BATCH_IDENTIFIER:
             newest_of_users.setdefault(snapshot.commit_user, batch_id)

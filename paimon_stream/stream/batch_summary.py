@@ -45,7 +45,12 @@ class BatchSummary:
         """
         with_files = [message for message in messages if message.new_files]
         files = [file for message in with_files for file in message.new_files]
-        write_millis = None if millis is None else round(millis)
+        write_millis = None
+        if millis is not None:
+            write_millis = round(millis)
+        reused_mark = None
+        if reused:
+            reused_mark = 1
         return cls(
             files=len(files),
             rows=sum(file.row_count for file in files),
@@ -53,7 +58,7 @@ class BatchSummary:
             partitions=len({message.partition for message in with_files}),
             buckets=len({(message.partition, message.bucket) for message in with_files}),
             write_millis=write_millis,
-            reused=1 if reused else None,
+            reused=reused_mark,
         )
 
     @classmethod

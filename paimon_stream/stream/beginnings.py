@@ -17,6 +17,7 @@ from paimon_stream.stream.identity import is_of_query
 from paimon_stream.stream.own_history import OwnHistory, is_of_another_query, shares_path_or_name
 from paimon_stream.table.fate import CLOCKS_DIFFER_MILLIS
 from paimon_stream.table.journal import JournalEntry
+from paimon_stream.table.register import RegisteredWriter
 
 
 def which_table(
@@ -27,7 +28,9 @@ def which_table(
     table are remains: an operator has let the stream continue here.
     """
     registered = evidence.registered
-    records = (entry, last) if registered is None else (registered,)
+    records: tuple[RegisteredWriter | JournalEntry | None, ...] = (registered,)
+    if registered is None:
+        records = (entry, last)
     if all(record is None or record.schema_digest == evidence.schema_digest for record in records):
         return Finding(TableSame.SAME)
     return Finding(
@@ -66,7 +69,9 @@ def which_shared(evidence: Evidence, history: OwnHistory) -> Finding[IdentitySha
     if snapshot is not None and (snapshot.commit_user == identity.user or not is_judged):
         marks = Marks.of(own_properties(snapshot))
         return _another(marks.query_id, f"snapshot {snapshot.id}")
-    for register in () if is_judged else evidence.others.registers():
+    if is_judged:
+        return Finding(IdentityShared.NONE)
+    for register in evidence.others.registers():
         if is_of_another_query(identity, register.user, register):
             return _another(register.query_id, f"commit user {register.user!r}")
     return Finding(IdentityShared.NONE)

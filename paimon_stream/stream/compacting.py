@@ -118,8 +118,9 @@ def compacts(table: Table) -> bool:
 
 def _is_asked_for(table: Table) -> bool:
     mode = table.options.value(opt.STREAM_COMPACT)
-    is_wanted = mode == "minor" or (mode == "auto" and bool(table.schema.primary_keys))
-    return is_wanted and not table.options.value(opt.WRITE_ONLY)
+    if table.options.value(opt.WRITE_ONLY):
+        return False
+    return mode == "minor" or (mode == "auto" and bool(table.schema.primary_keys))
 
 
 def shows_rows(table: Table) -> bool:
@@ -283,7 +284,10 @@ class _PendingTasks:
         """
         deadline = self._clock.monotonic() + seconds
         awaited = [task for task in self._tasks if task.fresh or task.unit.bucket in always]
-        while running := [task.future for task in awaited if not task.future.done()]:
+        while True:
+            running = [task.future for task in awaited if not task.future.done()]
+            if not running:
+                break
             seconds_left = deadline - self._clock.monotonic()
             if seconds_left <= 0:
                 break
@@ -578,7 +582,9 @@ class StreamCompaction:
         except PaimonStreamError:
             self._give_up(tasks)
             raise
-        landed_positions = set() if outcome is None else landed(outcome, results)
+        landed_positions: set[int] = set()
+        if outcome is not None:
+            landed_positions = landed(outcome, results)
         lost = [task for position, task in enumerate(tasks) if position not in landed_positions]
         self._count("compactionConflicts", len(lost))
         self._give_up(lost)
@@ -697,14 +703,18 @@ def _batches_between_full(table: Table) -> int:
     options = table.options
     if options.is_set(opt.FULL_COMPACTION_COMMITS):
         return options.value(opt.FULL_COMPACTION_COMMITS)
-    return 1 if options.value(opt.CHANGELOG_PRODUCER) == "full-compaction" else 0
+    if options.value(opt.CHANGELOG_PRODUCER) == "full-compaction":
+        return 1
+    return 0
 
 
 def _watched_below(table: Table) -> int | None:
     """The size in bytes below which files are watched; None for all files. In a table without
     buckets only small files matter.
     """
-    return Thresholds.of(table.options).small if table.is_bucket_unaware else None
+    if not table.is_bucket_unaware:
+        return None
+    return Thresholds.of(table.options).small
 
 
 def _remove_files(rewriter: Rewriter, future: Future[Rewritten]) -> None:

@@ -132,23 +132,30 @@ class Evidence:
         register of another table or query, or from before a later run, says nothing of this stream.
         """
         register = self.registered
-        is_believed = (
+        if (
             register is not None
             and register.schema_digest == self.schema_digest
             and is_of_query(register.query_id, self.identity)
             and is_newest_register(register, self.runs)
-        )
-        return register if is_believed else None
+        ):
+            return register
+        return None
 
     @property
     def given_up(self) -> tuple[tuple[int, int], ...]:
         """The batches that an operator has given up, as in `RegisteredWriter`."""
-        return () if self._decided is None else self._decided.given_up
+        decided = self._decided
+        if decided is None:
+            return ()
+        return decided.given_up
 
     @property
     def passed_over(self) -> tuple[int, SnapshotRef] | None:
         """What is written again by an operator's decision, as in `RegisteredWriter`."""
-        return None if self._decided is None else self._decided.passed_over
+        decided = self._decided
+        if decided is None:
+            return None
+        return decided.passed_over
 
     @property
     def knows_later(self) -> bool:
@@ -179,7 +186,9 @@ class Evidence:
         if user != self.identity.user:
             siblings = (sibling for sibling in self.siblings if sibling.user == user)
             return frozenset().union(*(sibling.runs for sibling in siblings))
-        return self.runs if self.registered is None else self.runs | self.registered.runs
+        if self.registered is None:
+            return self.runs
+        return self.runs | self.registered.runs
 
     @property
     def old_names(self) -> tuple[RegisteredWriter, ...]:

@@ -44,7 +44,8 @@ class Findings:
         """The value, with the words for what it refuses. Raises what the fact's finder raises."""
         finding: Finding[Value] | None = self._found.get(fact)
         if finding is None:
-            finding = self._found[fact] = self._finders[fact]()
+            finding = self._finders[fact]()
+            self._found[fact] = finding
         return finding
 
 

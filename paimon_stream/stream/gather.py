@@ -52,18 +52,15 @@ def gather(
 
     Raises:
         NotFound: there is no table.
-        CorruptMetadata: a file does not parse.
-        UnknownVersion: a file is of a version that this release does not know.
+        CorruptMetadata, UnknownVersion: a file cannot be understood.
         StorageError: the storage failed.
     """
     storage = table.storage
     main = whole_of(storage)
     claims = Claims(storage, identity)
     known = _look(storage, identity, batch, snapshots, claims)
-    entries_of_main = {}
-    if known.came_from_main and known.registered is None:
-        entries_of_main = _entries_of_main(main, identity, batch.batch_id)
-    earlier_runs = claims.runs() if runs is None else runs
+    if runs is None:
+        runs = claims.runs()
     return Evidence(
         identity=identity,
         batch=batch,
@@ -75,18 +72,16 @@ def gather(
         entry=known.entry,
         last_entry=known.last_entry,
         later_entry=known.later_entry,
-        entries_of_main=entries_of_main,
-        left_in_main=lambda user, entry: _is_left_in_main(
-            SnapshotStore(main), snapshots, known.branch, user, entry
-        ),
+        entries_of_main=_entries_of_main(main, known, identity, batch.batch_id),
+        left_in_main=partial(_is_left_in_main, main, snapshots, known.branch),
         registered=known.registered,
         others=_others(storage, identity, batch),
-        files_live=lambda snapshot, entry: live_files_of(table, snapshot, entry),
-        files_mentioned=lambda snapshot, entry: live_files_of(table, snapshot, entry, removed=True),
+        files_live=partial(live_files_of, table),
+        files_mentioned=partial(live_files_of, table, removed=True),
         removals=cache(partial(read_removals, storage)),
         claimed=claims.claimed,
         elsewhere=partial(_elsewhere, main, known.other_branches, identity, claims.run),
-        runs=earlier_runs | {claims.run},
+        runs=runs | {claims.run},
     )
 
 
@@ -170,12 +165,9 @@ def _entries_around(
     later = max((known for known in batches if known > batch_id), default=None)
     to_read = [known for known in (this, earlier, later) if known is not None]
     entries = storage.together([partial(journal.read, known) for known in to_read])
-    by_batch = dict(zip(to_read, entries, strict=True))
-    return (
-        None if this is None else by_batch[this],
-        None if earlier is None else by_batch[earlier],
-        None if later is None else by_batch[later],
-    )
+    by_batch: dict[int | None, JournalEntry | None] = {None: None}
+    by_batch.update(zip(to_read, entries, strict=True))
+    return by_batch[this], by_batch[earlier], by_batch[later]
 
 
 def _branch_and_time(storage: Storage) -> tuple[BranchIdentity | None, int]:
@@ -215,7 +207,7 @@ def _elsewhere(
     if written_as is not None:
         identity = replace(identity, user=written_as.user)
         written_here |= written_as.runs.difference(written_as.forwarded_runs)
-    storages = [main if name == MAIN else branch_storage(main, name) for name in branches]
+    storages = [_storage_of(main, name) for name in branches]
     looks = [partial(_readable_register, storage, identity.user) for storage in storages]
     newest_of_each: list[tuple[int, str]] = []
     for name, storage, registered in zip(branches, storages, main.together(looks), strict=True):
@@ -231,6 +223,13 @@ def _elsewhere(
     return max(newest_of_each, default=None)
 
 
+def _storage_of(main: Storage, branch: str) -> Storage:
+    """The storage of a branch, or of main."""
+    if branch == MAIN:
+        return main
+    return branch_storage(main, branch)
+
+
 def _readable_register(storage: Storage, user: str) -> RegisteredWriter | None:
     """The register of a commit user in a branch; None if there is none that can be read."""
     with suppress(FormatError):
@@ -244,7 +243,9 @@ def _newest_batch(storage: Storage, identity: WriterIdentity, before: int) -> in
     """
     entry = last_entry_before(storage, identity.user, before)
     published = _newest_published(SnapshotStore(storage), identity, before)
-    return published if entry is None else max(published, entry.batch_id)
+    if entry is None:
+        return published
+    return max(published, entry.batch_id)
 
 
 def _newest_published(snapshots: SnapshotStore, identity: WriterIdentity, before: int) -> int:
@@ -252,16 +253,22 @@ def _newest_published(snapshots: SnapshotStore, identity: WriterIdentity, before
     none.
     """
     latest = snapshots.latest()
-    for snapshot in () if latest is None else snapshots.walk_down(latest):
+    if latest is None:
+        return -1
+    for snapshot in snapshots.walk_down(latest):
         if is_own(snapshot, identity) and snapshot.commit_identifier < before:
             return snapshot.commit_identifier
     return -1
 
 
 def _entries_of_main(
-    main: Storage, identity: WriterIdentity, batch_id: int
+    main: Storage, known: _FirstLook, identity: WriterIdentity, batch_id: int
 ) -> dict[str, JournalEntry]:
-    """The entries of this batch in main's journals, by commit user of the same query."""
+    """The entries of this batch in main's journals, by commit user of the same query. Read only for
+    a branch from main in which the stream has no register.
+    """
+    if not known.came_from_main or known.registered is not None:
+        return {}
     users = [
         register.user
         for register in registered_writers(main)
@@ -272,7 +279,7 @@ def _entries_of_main(
 
 
 def _is_left_in_main(
-    main: SnapshotStore,
+    main: Storage,
     snapshots: SnapshotStore,
     identity: BranchIdentity | None,
     user: str,
@@ -284,29 +291,35 @@ def _is_left_in_main(
     never published. If the branch has no identity, its oldest snapshot serves as the branch point.
 
     Args:
-        main: the snapshots of main.
+        main: the table's folder.
         snapshots: the snapshots of the branch.
         identity: the identity of the branch, if it has one.
         user: the commit user that made the attempt.
         entry: the attempt.
     """
-    came_from = None if identity is None else identity.snapshot
-    branch_point = snapshots.earliest_id() if came_from is None else came_from.id
+    if identity is None or identity.snapshot is None:
+        branch_point = snapshots.earliest_id()
+    else:
+        branch_point = identity.snapshot.id
     base = entry.newest or entry.base
-    latest = main.latest()
+    snapshots_of_main = SnapshotStore(main)
+    latest = snapshots_of_main.latest()
     if latest is None:
         return True
     if base is not None and branch_point is not None and base.id >= branch_point:
         return True
-    window = published_after(main, entry.base, latest)
-    if not window.complete or (entry.base and not is_held(main, entry.base, latest)):
+    window = published_after(snapshots_of_main, entry.base, latest)
+    if not window.complete:
         return False
-    return all(
-        branch_point is not None and snapshot.id > branch_point
+    if entry.base and not is_held(snapshots_of_main, entry.base, latest):
+        return False
+    published_ids = [
+        snapshot.id
         for snapshot in window.snapshots
         if snapshot.commit_user == user
         and entry.batch_id <= snapshot.commit_identifier < BATCH_IDENTIFIER
-    )
+    ]
+    return all(branch_point is not None and id_ > branch_point for id_ in published_ids)
 
 
 def journalled_by(storage: Storage, registered: RegisteredWriter) -> JournalledBatches:
@@ -328,4 +341,6 @@ def last_entry_before(storage: Storage, user: str, batch_id: int) -> JournalEntr
     """
     journal = Journal(storage, user)
     earlier = [known for known in journal.batches() if known < batch_id]
-    return journal.read(max(earlier)) if earlier else None
+    if not earlier:
+        return None
+    return journal.read(max(earlier))

@@ -26,7 +26,9 @@ def last_not_given_up(batches: range, given_up: Ranges) -> int | None:
     for first, last in sorted(given_up, reverse=True):
         if first <= candidate <= last:
             candidate = first - 1
-    return candidate if candidate in batches else None
+    if candidate not in batches:
+        return None
+    return candidate
 
 
 def without_given_up(entry: JournalEntry | None, given_up: Ranges) -> JournalEntry | None:
@@ -71,9 +73,11 @@ def names_of_this_sink(
     """
     runs = evidence.runs_of(evidence.identity.user)
     other_sinks = [sibling for sibling in evidence.siblings if not runs.isdisjoint(sibling.runs)]
-    return [
-        name for name in old if not any(name.runs.isdisjoint(sink.runs) for sink in other_sinks)
-    ]
+
+    def was_beside_all_sinks(name: RegisteredWriter) -> bool:
+        return not any(name.runs.isdisjoint(sink.runs) for sink in other_sinks)
+
+    return list(filter(was_beside_all_sinks, old))
 
 
 def _names_of(user: str, old: Collection[RegisteredWriter]) -> list[RegisteredWriter]:

@@ -4,6 +4,7 @@ Later ones are judged by what the run remembers.
 """
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -122,8 +123,9 @@ def _admit(case: _Case, standing: Standing) -> _Judgement:
         return bool(ended), evidence
 
     seen_millis = run.runtime.clock.now_millis()
-    probe = partial(probe_atomic_create, run.storage, SNAPSHOT_FOLDER, run.runtime.ids)
-    probes = [] if table.options.value(COMMIT_GUARD) == "trust" else [probe]
+    probes: list[Request] = []
+    if table.options.value(COMMIT_GUARD) != "trust":
+        probes.append(partial(probe_atomic_create, run.storage, SNAPSHOT_FOLDER, run.runtime.ids))
     *_, (ended, evidence) = run.storage.together([*probes, claim_and_gather])
     verdict = _judge_from_storage(case, evidence)
     outlook = _outlook(evidence, verdict, ended=ended)
@@ -157,9 +159,9 @@ def _outlook(evidence: Evidence, verdict: Verdict, *, ended: bool) -> Outlook:
     an earlier run.
     """
     follows = ended or evidence.has_earlier_run
-    is_renamed = not follows and any(
-        not evidence.claimed(sibling.user) for sibling in evidence.siblings
-    )
+    is_renamed = False
+    if not follows:
+        is_renamed = not all(evidence.claimed(sibling.user) for sibling in evidence.siblings)
     # If our newest snapshot is at or below this batch, or an operator has decided, later entries of
     # the journal are remains. A batch that only live files show proves nothing of later batches.
     later_are_gone = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
@@ -283,7 +285,10 @@ def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) 
     refuse = case.refuse
     is_reset = ON_CHECKPOINT_RESET.key in refuse.accepted
     is_loss = ON_TABLE_CHANGE.key in refuse.accepted
-    doubted = refuse.given_up if anew else ()
+    may_lack_batches = is_loss or bool(refuse.given_up)
+    doubted: Collection[int] = ()
+    if anew:
+        doubted = refuse.given_up
     run.claims.register(
         evidence.schema_digest,
         journal_since(case.target.table, evidence, verdict, anew=anew),
@@ -291,7 +296,7 @@ def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) 
         given_up=given_up(
             evidence,
             verdict,
-            lost=anew and (is_loss or bool(refuse.given_up)),
+            lost=anew and may_lack_batches,
             proven=is_loss and not refuse.given_up,
         ),
         passed_over=passed_over(evidence, verdict, reset=anew and is_reset, doubted=doubted),

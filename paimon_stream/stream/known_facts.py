@@ -121,7 +121,9 @@ class Facts(Findings):
         """
         own = self.own
         is_below = self.ask(OwnStands) is OwnStands.BELOW
-        return with_rows(self.evidence.snapshots, own) if own is not None and is_below else None
+        if own is None or not is_below:
+            return None
+        return with_rows(self.evidence.snapshots, own)
 
     @cached_property
     def _attempts(self) -> tuple[JournalEntry | None, JournalEntry | None]:
@@ -151,7 +153,9 @@ class Facts(Findings):
     def cut(self) -> SnapshotRef | None:
         """The cut below the attempt's base, as in `cut_above_ours`; None without an attempt."""
         entry = self.entry
-        return None if entry is None else cut_above_ours(self.evidence, entry, self.last_entry)
+        if entry is None:
+            return None
+        return cut_above_ours(self.evidence, entry, self.last_entry)
 
     # -- who and where ----------------------------------------------------------------------------
     def _table_same(self) -> Finding[TableSame]:
@@ -186,7 +190,9 @@ class Facts(Findings):
         evidence = self.evidence
         noted = Finding(EarlierNoted.NOTHING)
         if self.ask(GapLeft) is not GapLeft.WRITTEN_AGAIN:
-            above = self.history.own_id if self.ask(OwnStands) is OwnStands.BELOW else -1
+            above = -1
+            if self.ask(OwnStands) is OwnStands.BELOW:
+                above = self.history.own_id
             noted = self._noted_of(unjournalled(evidence, above), own)
         if noted.value is not EarlierNoted.NOTHING or own is None:
             return noted
@@ -253,7 +259,9 @@ class Facts(Findings):
         registered = evidence.registered
         if registered is None:
             return Finding(EarlierElsewhere.NO)
-        above = -1 if last is None else last.batch_id
+        above = -1
+        if last is not None:
+            above = last.batch_id
         if self.ask(OwnStands) is OwnStands.BELOW:
             above = self.history.own_id
         return which_elsewhere(evidence, registered, evidence.given_up, above)

@@ -31,7 +31,9 @@ def newest_known(evidence: Evidence, history: OwnHistory, last: JournalEntry | N
     if not is_committed and evidence.latest is not None:
         # The query may have run the batch under both names. What the table mentions was committed.
         is_committed = evidence.files_mentioned(evidence.latest, last) > 0
-    return last.batch_id if is_committed else history.own_id
+    if not is_committed:
+        return history.own_id
+    return last.batch_id
 
 
 def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[LastHeld]:
@@ -94,29 +96,24 @@ def which_last_above(
     own_id = own.commit_identifier
     previous = None if entry is None else entry.previous
     previous_id = -1 if previous is None else previous.batch_id
-    last_id = -1 if last is None else last.batch_id
-    known = max(last_id, previous_id)
-    if (
-        last is not None
-        and own_id < known
-        and previous_id < known
-        and went_on_without(evidence, user, last)
-    ):
-        removed = _which_removed(evidence, user, last)
-        if removed is not None:
-            return removed
-        known = previous_id
+    known = previous_id
+    if last is not None and last.batch_id > previous_id:
+        known = last.batch_id
+        if own_id < known and went_on_without(evidence, user, last):
+            removed = _which_removed(evidence, user, last)
+            if removed is not None:
+                return removed
+            known = previous_id
     if own_id >= known:
         return Finding(LastHeld.NONE)
-    lost = None
-    if previous is not None and previous.batch_id == known:
-        lost = previous
+    lost = previous if previous_id == known else None
     proven = _proven_removal(evidence, lost, last, known)
     if proven is not None:
         return Finding(LastHeld.ROLLED_BACK, lambda refuse: refuse.gone(known, proven))
-    shown = None if lost is None else _which_in_its_place(evidence, lost)
-    if shown is not None:
-        return shown
+    if lost is not None:
+        in_its_place = _which_in_its_place(evidence, lost)
+        if in_its_place is not None:
+            return in_its_place
     foreign = _foreign_snapshots_above(evidence.snapshots, evidence.latest, last, known)
     if last is not None and foreign:
         return Finding(LastHeld.REPLACED, lambda refuse: refuse.journalled_lost(last, foreign))
@@ -152,9 +149,11 @@ def which_previous(
             return Finding(
                 PreviousHeld.ROLLED_BACK, lambda refuse: refuse.gone(previous.batch_id, proven)
             )
-        value = PreviousHeld.REPLACED if replaced else PreviousHeld.CANNOT_BE_KNOWN
+        held = PreviousHeld.CANNOT_BE_KNOWN
+        if replaced:
+            held = PreviousHeld.REPLACED
         return Finding(
-            value,
+            held,
             lambda refuse: refuse.commit_lost(
                 previous, kept, snapshots.storage, proven=replaced is True
             ),
@@ -221,8 +220,9 @@ def _is_published_without(
     under one of these commit users, in a snapshot above the id `above`.
     """
     query_id = evidence.identity.query_id
-    latest_id = 0 if evidence.latest is None or not users else evidence.latest.id
-    for snapshot in evidence.snapshots.walk_down(latest_id):
+    if evidence.latest is None or not users:
+        return False
+    for snapshot in evidence.snapshots.walk_down(evidence.latest.id):
         if snapshot.id <= above:
             break
         if snapshot.commit_user in users and is_of_run_without(
@@ -236,23 +236,22 @@ def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
     """What the notes of removals say of a batch that a commit user has journalled and committed. A
     live file of the batch outweighs the notes.
     """
-    registers = () if user == evidence.identity.user else evidence.siblings
-    given_up = (
-        *evidence.given_up,
-        *chain.from_iterable(register.given_up for register in registers),
-    )
+    given_up = evidence.given_up
+    if user != evidence.identity.user:
+        given_up += tuple(chain.from_iterable(sibling.given_up for sibling in evidence.siblings))
 
     def removed_this_batch(removed: Removed) -> bool:
         """Whether a removal removed this batch. It did if its note names this batch or an earlier
         one, because a removal takes all later snapshots, too.
         """
+        if removed.user != user or not removed.is_of_stream:
+            return False
+        if not is_of_query(removed.query, evidence.identity):
+            return False
         batch = removed.identifier
-        return (
-            (removed.user == user and removed.is_of_stream)
-            and (batch is not None and batch <= entry.batch_id)
-            and is_of_query(removed.query, evidence.identity)
-            and not is_given_up(batch, given_up)
-        )
+        if batch is None or batch > entry.batch_id:
+            return False
+        return not is_given_up(batch, given_up)
 
     answer = fate_of_batch(
         evidence.removals(), entry.stage_uuids, entry.attempted_millis, removed_this_batch
@@ -315,7 +314,9 @@ def _proven_removal(
     snapshot. So `recommit` would refuse the batch.
     """
     removals = evidence.removals()
-    notes = [None if lost is None else removals.of_nonce(lost.snapshot.nonce)]
+    notes: list[Removed | None] = []
+    if lost is not None:
+        notes.append(removals.of_nonce(lost.snapshot.nonce))
     if last is not None and last.batch_id == batch_id:
         notes.append(removals.of_uuid(last.stage_uuids[0]))
     for note in notes:

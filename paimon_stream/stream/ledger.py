@@ -33,7 +33,9 @@ def _verdict(outcome: Outcome, facts: Facts) -> Verdict:
     seen = facts.evidence.seen
     entry = facts.entry
     if outcome is Outcome.COMMITTED:
-        snapshot = facts.own if facts.ask(OwnStands) is OwnStands.THIS_BATCH else None
+        snapshot = None
+        if facts.ask(OwnStands) is OwnStands.THIS_BATCH:
+            snapshot = facts.own
         return AlreadyCommitted(seen=seen, snapshot=snapshot, dead=entry)
     if outcome is Outcome.REUSE and entry is not None:
         return Reuse(seen=seen, own=_published(facts), entry=_above_cut(facts, entry))

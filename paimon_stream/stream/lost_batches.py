@@ -3,14 +3,14 @@ snapshot.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from paimon_stream._version import __version__
 from paimon_stream.commit.lost_facts import lost_entries
 from paimon_stream.errors import NotFound, PaimonStreamError, TableReplaced, UnsupportedFeature
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import DataFileMeta, FileKind
+from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.snapshot_marks import VERSION_MARK
 from paimon_stream.options import CHANGELOG_PRODUCER, DATA_EVOLUTION
@@ -75,9 +75,11 @@ def journalled(storage: Storage, user: str | None, batch: int | None) -> Iterato
         StorageError: the storage failed.
     """
     digest = SchemaStore(storage).first_digest()
-    for owner in _registered_users(storage) if user is None else [user]:
+    owners = [user] if user is not None else _registered_users(storage)
+    for owner in owners:
         journal = Journal(storage, owner)
-        for batch_id in journal.batches() if batch is None else [batch]:
+        batches = [batch] if batch is not None else journal.batches()
+        for batch_id in batches:
             entry = journal.read(batch_id)
             if entry is None:
                 continue
@@ -155,6 +157,25 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
             "Nothing was published. Write the rows again.",
             batch=batch,
         ).of_table(storage.location)
+    _check_list_is_enough(table, user, batch, entries)
+    below = SnapshotStore(storage).find(place - 1)
+    return LostBatch(
+        user=user,
+        batch=batch,
+        base=SnapshotRef.of_optional(below),
+        messages=_messages_of(entries),
+        properties={VERSION_MARK: __version__},
+        uuid=nonce.removeprefix(LIST_PREFIX).rpartition("-")[0],
+        nonce=nonce,
+        place=place,
+    )
+
+
+def _check_list_is_enough(
+    table: Table, user: str, batch: int, entries: Iterable[ManifestEntry]
+) -> None:
+    """Raises `UnsupportedFeature` if the entries of a delta list are not all that the batch had."""
+    storage = table.storage
     if any(entry.kind is FileKind.DELETE for entry in entries):
         raise not_to_be_repeated(storage, user, batch, "it replaced or compacted files")
     if table.options.value(CHANGELOG_PRODUCER) == "input":
@@ -167,27 +188,21 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
         raise not_to_be_repeated(
             storage, user, batch, "its files may hold columns of rows that other files have"
         )
+
+
+def _messages_of(entries: Iterable[ManifestEntry]) -> tuple[CommitMessage, ...]:
+    """The messages that would add the files of these entries, one for each bucket."""
     files_of_buckets = defaultdict(list)
     for entry in entries:
         bucket_key = (entry.partition, entry.bucket, entry.total_buckets)
         # The lost snapshot gave ids to these rows. The snapshot in its place has given the same ids
         # to other rows.
         files_of_buckets[bucket_key].append(replace(entry.file, first_row_id=None))
-    below = SnapshotStore(storage).find(place - 1)
-    return LostBatch(
-        user=user,
-        batch=batch,
-        base=SnapshotRef.of_optional(below),
-        messages=tuple(
-            CommitMessage(
-                partition=partition, bucket=bucket, total_buckets=total, new_files=tuple(files)
-            )
-            for (partition, bucket, total), files in files_of_buckets.items()
-        ),
-        properties={VERSION_MARK: __version__},
-        uuid=nonce.removeprefix(LIST_PREFIX).rpartition("-")[0],
-        nonce=nonce,
-        place=place,
+    return tuple(
+        CommitMessage(
+            partition=partition, bucket=bucket, total_buckets=total, new_files=tuple(files)
+        )
+        for (partition, bucket, total), files in files_of_buckets.items()
     )
 
 

@@ -96,9 +96,9 @@ def which_noted(
     if noted:
         newest_id, newest_note = max(noted, key=_batch_and_proof)
         answer = judge_notes(removals, newest_note)
-        value = (
-            EarlierNoted.REMOVED if answer.fate is Fate.ROLLED_BACK else EarlierNoted.MAY_BE_REMOVED
-        )
+        value = EarlierNoted.MAY_BE_REMOVED
+        if answer.fate is Fate.ROLLED_BACK:
+            value = EarlierNoted.REMOVED
         return Finding(value, lambda refuse: refuse.gone(newest_id, answer))
     if not doubts_count:
         return Finding(EarlierNoted.NOTHING)
@@ -122,14 +122,16 @@ def which_written_again(
     if last is None:
         return Finding(EarlierNoted.NOTHING)
     removals = evidence.removals()
+    user = evidence.identity.user
     noted = [
         (batch_id, removed)
-        for batch_id, removed in _noted_since(
-            evidence, evidence.identity.user, given_up, batches, own
-        )
+        for batch_id, removed in _noted_since(evidence, user, given_up, batches, own)
         if removed.snapshot is not None and removed.snapshot.id > own.id
     ]
-    batch_id, note = max(noted, key=_batch_and_proof) if noted else (last, None)
+    batch_id = last
+    note = None
+    if noted:
+        batch_id, note = max(noted, key=_batch_and_proof)
     answer = judge_notes(removals, note)
     if answer.fate not in (Fate.ROLLED_BACK, Fate.UNKNOWN):
         return Finding(EarlierNoted.NOTHING)

@@ -49,14 +49,17 @@ def which_old_name(
     published = _which_published(evidence, history)
     if published is not None:
         return published
-    # If the previous batch was written under this name, nothing is lost.
-    lost = None if newest + 1 == batch_id else _which_lost(evidence, history, newest)
+    lost = None
+    if newest + 1 < batch_id:  # the previous batch was not written under this name
+        lost = _which_lost(evidence, history, newest)
     is_open = lost is None or lost.value is OldNameWrote.UNPROVEN
     if is_open and not journals and evidence.registered is not None and history.own is None:
         expired = _which_expired(evidence, history, JournalledBatches.may_have)
         if expired is not None:
             return expired
-    return Finding(OldNameWrote.NONE) if lost is None else lost
+    if lost is None:
+        return Finding(OldNameWrote.NONE)
+    return lost
 
 
 def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldNameWrote] | None:
@@ -153,7 +156,9 @@ def _which_lost(
         sayings.append(finding.say)
         if finding.value is not OldNameWrote.UNPROVEN:
             return Finding(finding.value, _all_of(sayings))
-    return Finding(OldNameWrote.UNPROVEN, _all_of(sayings)) if sayings else None
+    if not sayings:
+        return None
+    return Finding(OldNameWrote.UNPROVEN, _all_of(sayings))
 
 
 def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Finding[OldNameWrote]]:
@@ -164,10 +169,14 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
     operator has given up since were judged, too.
     """
     batch_id = evidence.batch.batch_id
-    old_names = evidence.old_names if batch_id > 0 else ()
+    if batch_id == 0:
+        return
+    old_names = evidence.old_names
+    if not old_names:
+        return
     present = [
         sibling
-        for sibling in (evidence.siblings if old_names else ())
+        for sibling in evidence.siblings
         if sibling.user in history.newest_of or evidence.others.last_of(sibling) is not None
     ]
     for old_name in old_names:
@@ -175,7 +184,9 @@ def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Fin
         given_up = given_up_as(evidence, user, old_names)
         last = evidence.others.last_of(old_name)
         newest = history.newest_of.get(user)
-        newest_id = above if newest is None else max(above, newest.commit_identifier)
+        newest_id = above
+        if newest is not None:
+            newest_id = max(above, newest.commit_identifier)
         if last is None or is_given_up(last.batch_id, given_up):
             noted = which_noted(evidence, user, given_up, range(newest_id + 1, batch_id))
             if noted.value in _OF_NOTES:
@@ -224,7 +235,9 @@ def _continues(
     if old_name.journal_since > since:
         return False
     began_together = old_name.journal_since == since > 0
-    attempt = evidence.others.entry_of(successor, batch_id) if since == batch_id else None
+    attempt = None
+    if since == batch_id:
+        attempt = evidence.others.entry_of(successor, batch_id)
     if attempt is None:  # the successor began with the next batch, or has trimmed the entry since
         fate = noted_fate(evidence, old_name.user, last).fate
         return not began_together and fate in (Fate.EXPIRED, Fate.IN_TABLE)

@@ -17,5 +17,7 @@ def operations_of(options: Options) -> Operations | None:
                 option=OPERATION_MAPPING.key,
             )
         return None
-    mapping = options.value(OPERATION_MAPPING) if options.is_set(OPERATION_MAPPING) else None
+    mapping = None
+    if options.is_set(OPERATION_MAPPING):
+        mapping = options.value(OPERATION_MAPPING)
     return Operations.of(options.value(OPERATION_COLUMN), mapping)

@@ -45,7 +45,9 @@ class OwnHistory:
     @property
     def own_id(self) -> int:
         """The batch of our newest snapshot; -1 if there is none."""
-        return -1 if self.own is None else self.own.commit_identifier
+        if self.own is None:
+            return -1
+        return self.own.commit_identifier
 
 
 def walk_down_to_own(evidence: Evidence) -> OwnHistory:

@@ -108,7 +108,9 @@ def cut_above_ours(
         is_ours_below = evidence.files_mentioned(latest, last) > 0
     else:
         is_ours_below = not unjournalled(evidence, -1)
-    return cut if is_ours_below else None
+    if not is_ours_below:
+        return None
+    return cut
 
 
 def _shows_all_since(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> bool:

@@ -3,7 +3,7 @@
 off. Files are removed here only if no attempt can publish them any more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +15,7 @@ from paimon_stream.commit.sequence import Numbering
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import CommitKind, SnapshotRef
 from paimon_stream.options import JOURNAL
+from paimon_stream.storage.together import Request
 from paimon_stream.stream.batch_summary import BatchSummary, previous_commit
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.memory import superseded
@@ -134,24 +135,25 @@ def _commit(
     except errors.CommitUnknown:
         raise  # it may be published, so no file may be removed
     except errors.PaimonStreamError as error:
+        is_conflict = isinstance(error, errors.CommitConflict)
         # After CommitLost the files still fit, and the entry shows what was lost.
-        never_fits = isinstance(error, errors.CommitConflict) and not isinstance(
-            error, errors.CommitLost
-        )
-        _give_up(written, journalled=_may_be_journalled(writes), never_fits=never_fits)
+        if is_conflict and not isinstance(error, errors.CommitLost):
+            _discard_for_good(written, writes)
+        else:
+            _discard_unless_journalled(written, writes)
         raise
     if isinstance(outcome, Superseded):
         if not outcome.is_open:
             # Nobody else knows the names of files that no journal has, so the snapshot that came
             # first does not refer to them. Files in the journal are left to the next run, which
             # compares them with what is published (`dead_attempts.py`).
-            _give_up(written, journalled=_may_be_journalled(writes), never_fits=False)
+            _discard_unless_journalled(written, writes)
         refuse = run.refusals(written.judged.batch, written.judged.table)
         raise superseded(outcome.snapshot, run.identity, refuse)
     return outcome
 
 
-def _may_be_journalled(writes: list[EntryWrite]) -> bool:
+def _may_be_journalled(writes: Sequence[EntryWrite]) -> bool:
     """Whether the journal may name the files of the batch."""
     return any(write.may_be_there for write in writes)
 
@@ -177,7 +179,10 @@ def _request(
     summary = BatchSummary.of_messages(
         written.messages, millis=written.phases.get("write"), reused=reused
     )
-    buffered_files = () if written.buffered is None else (written.buffered.flush,)
+    before_put: list[Request] = []
+    if written.buffered is not None:
+        before_put.append(written.buffered.flush)
+    before_put.append(partial(prepared.write, writes))
     request = CommitRequest(
         user=run.identity.user,
         identifier=batch.batch_id,
@@ -193,13 +198,15 @@ def _request(
         checked=reused,
         seen=written.verdict.seen,
         sight=judged.sight,
-        before_put=(*buffered_files, partial(prepared.write, writes)),
+        before_put=tuple(before_put),
         after_put=(prepared.trim,),
         stage_uuid=prepared.entry.stage_uuids[0],
         fence=fence,
         is_newest=run.claims.holds,
     )
-    return _as_overwrite(written, request) if run.overwrites else request
+    if run.overwrites:
+        return _as_overwrite(written, request)
+    return request
 
 
 def _as_overwrite(written: WrittenBatch, request: CommitRequest) -> CommitRequest:
@@ -224,18 +231,22 @@ def _numbering_of(written: WrittenBatch) -> Numbering | None:
     return written.numbering
 
 
-def _give_up(written: WrittenBatch, *, journalled: bool, never_fits: bool) -> None:
-    """After a definite failure, keeps the files that a restart can use and removes the others.
-    Files that an earlier run prepared stay, because that run may still be alive.
-
-    Args:
-        written: the batch, with its files.
-        journalled: whether the journal names the files. A restart would not find files that the
-            journal does not name.
-        never_fits: whether the files will never fit, as after a conflict.
+def _discard_unless_journalled(written: WrittenBatch, writes: Sequence[EntryWrite]) -> None:
+    """After a definite failure, removes the files if no restart would find them, because the
+    journal does not name them. Files that an earlier run prepared stay, because that run may still
+    be alive.
     """
-    if isinstance(written.verdict, Reuse) or (journalled and not never_fits):
+    if isinstance(written.verdict, Reuse) or _may_be_journalled(writes):
         return
-    if journalled:
+    discard(written)
+
+
+def _discard_for_good(written: WrittenBatch, writes: Sequence[EntryWrite]) -> None:
+    """Removes files that will never fit, as after a conflict, and their entry in the journal. Files
+    that an earlier run prepared stay, because that run may still be alive.
+    """
+    if isinstance(written.verdict, Reuse):
+        return
+    if _may_be_journalled(writes):
         written.judged.run.journal.remove(written.judged.batch.batch_id)
     discard(written)

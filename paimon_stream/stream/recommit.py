@@ -197,10 +197,10 @@ class _TableNow:
         for snapshot in published_after(self.snapshots, lost.base, self.latest).snapshots:
             if (snapshot.commit_user, snapshot.commit_identifier) != (lost.user, lost.batch):
                 continue
-            if lost.batch != BATCH_IDENTIFIER or lost.nonce in (
-                snapshot.nonce,
-                own_properties(snapshot).get(RECOMMITTED_MARK),
-            ):
+            if lost.batch != BATCH_IDENTIFIER:
+                return snapshot
+            nonces = (snapshot.nonce, own_properties(snapshot).get(RECOMMITTED_MARK))
+            if lost.nonce in nonces:
                 return snapshot
         return None
 
@@ -266,7 +266,9 @@ def _chosen(
 
 def _at(lost: LostBatch, place: int | None) -> LostBatch:
     """The batch with the id of its snapshot, if the operator has named it."""
-    return lost if place is None else dataclasses.replace(lost, place=place)
+    if place is None:
+        return lost
+    return dataclasses.replace(lost, place=place)
 
 
 def _unknown_to_journals(
@@ -322,18 +324,19 @@ class _Replacement:
         """
         base = self._lost.base
         latest = self._latest
-        base_there = None if base is None else self._snapshots.find(base.id)
-        if latest is None or (base is not None and latest.id < base.id):
+        base_id = 0 if base is None else base.id
+        if latest is None or latest.id < base_id:
             raise self._errors.rolled_back(
                 "the table has no snapshot as new as the one on which it was made"
             )
-        if base is not None and base_there is not None and base_there.nonce != base.nonce:
-            raise self._errors.rolled_back(
-                f"snapshot {base.id}, on which it was made, is another one now"
-            )
+        if base is not None:
+            base_there = self._snapshots.find(base_id)
+            if base_there is not None and base_there.nonce != base.nonce:
+                raise self._errors.rolled_back(
+                    f"snapshot {base_id}, on which it was made, is another one now"
+                )
         window = published_after(self._snapshots, base, latest)
         if not window.complete:
-            base_id = 0 if base is None else base.id
             raise self._errors.snapshots_gone(above=base_id)
         return window.snapshots
 
@@ -344,7 +347,9 @@ class _Replacement:
         """
         lost = self._lost
         runs_of_user = cache(self._runs_of_user)
-        query_id = lost.properties.get(_QUERY_ID) if lost.run_id is not None else None
+        query_id = None
+        if lost.run_id is not None:
+            query_id = lost.properties.get(_QUERY_ID)
         this_and_later = range(lost.batch, BATCH_IDENTIFIER)
         for snapshot in window:
             if (
@@ -370,8 +375,10 @@ class _Replacement:
     def _runs_of_user(self) -> frozenset[str]:
         """The runs in which the commit user has written, as far as they are known."""
         register = registered_writer(self._storage, self._lost.user)
-        known = frozenset[str]() if register is None else register.runs
-        return known | {escape_user(str(self._lost.run_id))}
+        run = escape_user(str(self._lost.run_id))
+        if register is None:
+            return frozenset({run})
+        return register.runs | {run}
 
     def _place(self, window: tuple[Snapshot, ...]) -> int:
         """The id of the lost snapshot. It is one above the newest snapshot on which the lost
@@ -386,7 +393,9 @@ class _Replacement:
         for snapshot in reversed(window):
             if self._is_built_on(staged, snapshot):
                 return snapshot.id + 1
-        return 1 if lost.base is None else lost.base.id + 1
+        if lost.base is None:
+            return 1
+        return lost.base.id + 1
 
     def _is_built_on(self, staged: Mapping[str, ManifestFileMeta], snapshot: Snapshot) -> bool:
         """Whether the staged lists have what the snapshot added. `staged` has the manifests of

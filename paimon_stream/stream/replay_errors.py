@@ -5,7 +5,6 @@ refusal only logs a warning.
 import datetime as dt
 import logging
 from collections.abc import Sequence
-from typing import Final
 
 from paimon_stream import errors
 from paimon_stream.commit.lost_facts import LostFacts, lost_facts
@@ -17,7 +16,6 @@ from paimon_stream.table.fate import Answer, Fate
 from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 _LOG = logging.getLogger(__name__)
-_SHOWN: Final = 5
 
 
 class StreamRefusals(CommitRefusals):
@@ -27,7 +25,9 @@ class StreamRefusals(CommitRefusals):
 
     def checkpoint_reset(self, other_query: str | None, where: str) -> None:
         """Another checkpoint of this stream wrote here."""
-        writer = "a writer that left no query id" if other_query is None else f"query {other_query}"
+        writer = "a writer that left no query id"
+        if other_query is not None:
+            writer = f"query {other_query}"
         self.decide(
             ON_CHECKPOINT_RESET,
             errors.CheckpointReset,
@@ -152,8 +152,11 @@ class StreamRefusals(CommitRefusals):
         """
         first = own.commit_identifier + 1
         last = self.batch_id - 1
-        between = f"batch {first} is" if first == last else f"batches {first} to {last} are"
-        pronoun = "it" if first == last else "them"
+        between = f"batches {first} to {last} are"
+        pronoun = "them"
+        if first == last:
+            between = f"batch {first} is"
+            pronoun = "it"
         self.decide(
             ON_UNKNOWN_HISTORY,
             errors.HistoryUnknown,
@@ -190,10 +193,9 @@ class StreamRefusals(CommitRefusals):
         batch. Nothing recorded says that they were removed, so the stream goes on.
         """
         files = [file.file_name for message in entry.messages for file in message.new_files]
-        more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
         self.warn(
             f"no snapshot of this stream is left, and the table's manifests mention none of the files of batch "
-            f"{entry.batch_id}, the last one that was journalled: {', '.join(files[:_SHOWN])}{more}. They may have been "
+            f"{entry.batch_id}, the last one that was journalled: {errors.first_few(files)}. They may have been "
             "compacted; or another engine has rolled the table back, whose ids were used again and have expired. "
             "Look for the batch's rows. A longer snapshot.time-retained keeps what would show it."
         )
@@ -226,10 +228,13 @@ class StreamRefusals(CommitRefusals):
         """A batch that was committed above the base of its entry is gone, and snapshots of other
         engines stand there: `foreign`, ascending.
         """
-        above = "the table's first ones" if entry.base is None else f"those above {entry.base.id}"
+        above = "the table's first ones"
+        if entry.base is not None:
+            above = f"those above {entry.base.id}"
         users = ", ".join(sorted({repr(snapshot.commit_user) for snapshot in foreign}))
-        first_id = foreign[0].id
-        ids = str(first_id) if len(foreign) == 1 else f"{first_id} to {foreign[-1].id}"
+        ids = f"{foreign[0].id} to {foreign[-1].id}"
+        if len(foreign) == 1:
+            ids = str(foreign[0].id)
         files = [file for message in entry.messages for file in message.new_files]
         self._lost(
             f"batch {entry.batch_id} of this stream was committed, but its snapshot is gone, and of the "
@@ -258,7 +263,9 @@ class StreamRefusals(CommitRefusals):
             by: the commit user of the other commit.
             snapshot: the id that both snapshots have, if that is known.
         """
-        known_snapshot = {} if snapshot is None else {"snapshot": snapshot}
+        known_snapshot = {}
+        if snapshot is not None:
+            known_snapshot = {"snapshot": snapshot}
         self.decide(
             ON_TABLE_CHANGE,
             errors.CommitLost,
@@ -302,7 +309,9 @@ class StreamRefusals(CommitRefusals):
 
 def gap_in_words(first: int, last: int) -> str:
     """What a gap in the batches of a stream may mean."""
-    batches = f"batch {first}" if first == last else f"batches {first} to {last}"
+    batches = f"batches {first} to {last}"
+    if first == last:
+        batches = f"batch {first}"
     return (
         f"the checkpoint has done {batches}, which left no snapshot and no journal here: no rows came, or the table's "
         "folder was put back from an older copy, which nothing in it shows. If it was, write their rows again."

@@ -85,10 +85,11 @@ def _obstacle_to_reuse(
         return "the table's bucket count changed since its files were prepared"
     if clock.now_millis() - entry.prepared_millis > _HALF_ORPHAN_AGE_MILLIS:
         return "its prepared files are so old that an orphan cleaner may take them"
-    missing = sum(
-        not table.storage.exists(path) for path in data_files(table.layout, entry.messages)
-    )
-    return f"{missing} of its prepared files are gone" if missing else None
+    paths = data_files(table.layout, entry.messages)
+    missing = sum(not table.storage.exists(path) for path in paths)
+    if missing:
+        return f"{missing} of its prepared files are gone"
+    return None
 
 
 def _conflict_of_numbers(table: Table, snapshots: SnapshotStore, entry: JournalEntry) -> str | None:

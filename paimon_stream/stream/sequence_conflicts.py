@@ -53,9 +53,9 @@ def prepared_numbering(table: Table, judged_on: SnapshotRef | None) -> Numbering
         judged_on: the snapshot on which the batch was judged. It is not later than the one on which the
             rows were numbered. None if the table was empty then.
     """
-    return (
-        _as_decided(table, Numbering(numbered_on=judged_on)) if table.schema.primary_keys else None
-    )
+    if not table.schema.primary_keys:
+        return None
+    return _as_decided(table, Numbering(numbered_on=judged_on))
 
 
 def _as_decided(table: Table, numbering: Numbering | None) -> Numbering | None:

@@ -165,7 +165,9 @@ def _clear_journal(published: PublishedBatch) -> tuple[int, bool]:
     elif judged.standing.outlook.goes_back and run.claims.holds():
         # Not earlier, because the checkpoint may be exchanged before the batch has ended. After a
         # batch without rows, an entry of its id is of a batch that was rolled back, and goes, too.
-        last = entry.batch_id if isinstance(outcome, Published) else entry.batch_id - 1
+        last = entry.batch_id - 1
+        if isinstance(outcome, Published):
+            last = entry.batch_id
         goes_back = not _removed(run, partial(run.journal.remove_later, last))
     return removed_files, goes_back
 

@@ -72,8 +72,9 @@ class JudgedBatch:
     def on(self, table: Table) -> "JudgedBatch":
         """The batch on the table that `evolve` has returned."""
         target = self.target.with_table(self.run, table, self.target.digest)
-        # The sight was taken with the old schema.
-        sight = self.sight if target is self.target else None
+        sight = self.sight
+        if target is not self.target:
+            sight = None  # it was taken with the old schema
         return replace(self, standing=replace(self.standing, target=target), sight=sight)
 
     def anew(self) -> "JudgedBatch":
@@ -98,7 +99,9 @@ class JudgedBatch:
         for rows that the driver itself writes to a store, where requests take long. None for other
         storages.
         """
-        return None if tally_of(self.run.storage) is None else BufferedOutputs(self.run.storage)
+        if tally_of(self.run.storage) is None:
+            return None
+        return BufferedOutputs(self.run.storage)
 
     def require_same_table(self, digest: str) -> None:
         """Raises `TableReplaced` if tasks that began before the judgement have written to another
@@ -238,11 +241,15 @@ class SettledBatch:
             is_newest=run.claims.holds,
         )
         outcome = self.standing.known_target.committer.commit(request)
-        return outcome if isinstance(outcome, Published) else None
+        if not isinstance(outcome, Published):
+            return None
+        return outcome
 
 
 def for_driver(table: Table, buffered: BufferedOutputs | None) -> Table:
     """The table for a driver that itself writes the rows. The files go to `buffered`, if there is
     one.
     """
-    return table if buffered is None else replace(table, storage=cast("Storage", buffered))
+    if buffered is None:
+        return table
+    return replace(table, storage=cast("Storage", buffered))

@@ -150,8 +150,10 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
         return
     batch = evidence.batch.batch_id
     identity = evidence.identity
-    batch_and_branch = evidence.elsewhere(evidence.registered, range(batch)) if batch > 0 else None
-    if batch == 0 or (evidence.siblings and batch_and_branch is None):
+    if batch == 0:
+        return
+    batch_and_branch = evidence.elsewhere(evidence.registered, range(batch))
+    if evidence.siblings and batch_and_branch is None:
         return
     where = "if the sink wrote to another table before, their rows are in that table"
     if batch_and_branch is not None:
@@ -191,7 +193,9 @@ def warn_of_work_left(table: Table) -> None:
     """
     warn_of_sink_options(table)
     options = table.options
-    of_a_job = (opt.TAG_CALLBACKS, opt.TAG_SUCCESS_FILE) if options.value(opt.WRITE_ONLY) else ()
+    of_a_job: tuple[opt.Option[Any], ...] = ()
+    if options.value(opt.WRITE_ONLY):
+        of_a_job = (opt.TAG_CALLBACKS, opt.TAG_SUCCESS_FILE)
     ignored = [
         f"{option.key} = {options[option.key]} ({effect})"
         for option, effect in _LEFT_TO_OTHERS.items()

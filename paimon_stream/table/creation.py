@@ -226,7 +226,9 @@ def stored_options(options: Mapping[str, object]) -> dict[str, str]:
         lower_name = name.lower()
         if lower_name in declared or lower_name.startswith("fields."):
             name = opt.folded(name)
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+        text = str(value)
+        if isinstance(value, bool):
+            text = text.lower()
         is_declared = name in declared and name not in _WITH_BLANKS
         if is_declared or name.endswith(".stats-mode"):
             text = text.strip()
@@ -258,7 +260,9 @@ def _keys(
     if not isinstance(keys, Sequence):
         raise IncompatibleSchema(f"{argument} is {keys!r}. Give a list of names, or leave it out.")
     text = options.pop(option, None)
-    option_keys = tuple(name.strip() for name in text.split(",")) if text else ()
+    option_keys: tuple[str, ...] = ()
+    if text:
+        option_keys = tuple(name.strip() for name in text.split(","))
     if option_keys and keys and option_keys != tuple(keys):
         raise InvalidOption(
             f"Option {option!r} says {text!r}, the argument {argument} says {', '.join(keys)!r}. "
@@ -272,9 +276,8 @@ def _check_columns(fields: Sequence[DataField]) -> None:
     """Raises `IncompatibleSchema` if there are no columns, or for names that they cannot have."""
     if not fields:
         raise IncompatibleSchema("The schema has no columns. Give at least one.")
-    twice = sorted(
-        name for name, count in Counter(field.name for field in fields).items() if count > 1
-    )
+    counts = Counter(field.name for field in fields)
+    twice = sorted(name for name, count in counts.items() if count > 1)
     if twice:
         raise IncompatibleSchema(
             f"Columns {', '.join(map(shown_name, twice))} appear more than once. "
@@ -315,7 +318,9 @@ def _why_no_type(type_: DataType) -> str | None:
     if type_.root is TypeRoot.ROW and not names:
         return "a ROW has at least one member"
     for inner_type in (type_.key, type_.element, *(member.type for member in type_.fields)):
-        problem = None if inner_type is None else _why_no_type(inner_type)
+        if inner_type is None:
+            continue
+        problem = _why_no_type(inner_type)
         if problem:
             return problem
     return None

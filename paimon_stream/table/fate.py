@@ -81,10 +81,9 @@ def fate_of(
     stood_millis: int | None = None,
     removed_it: Callable[[Removed], bool] = lambda _: False,
 ) -> Answer:
-    """What became of a snapshot that was part of the table.
-
-    Reads the snapshot's file. If that does not hold the remembered snapshot, also reads the notes,
-    the next snapshot and what shows the lineage.
+    """What became of a snapshot that was part of the table. Reads the snapshot's file. If that does
+    not hold the remembered snapshot, also reads the notes, the next snapshot and what shows the
+    lineage.
 
     Args:
         snapshots: the snapshots of the table.
@@ -98,8 +97,7 @@ def fate_of(
             remembered one.
 
     Raises:
-        StorageError: if the storage fails.
-        CorruptMetadata, UnknownVersion: for snapshots that cannot be read.
+        CorruptMetadata, StorageError, UnknownVersion: a snapshot cannot be read.
     """
     if latest is not None and SnapshotRef.of(latest) == remembered:
         return Answer(fate=Fate.IN_TABLE)
@@ -107,13 +105,7 @@ def fate_of(
     newest = 0 if latest is None else latest.id
     if present is not None and present.nonce == remembered.nonce and newest >= remembered.id:
         return Answer(fate=Fate.IN_TABLE)
-    removals: Removals
-    replaced: bool | None
-    looks: list[Request] = [
-        partial(read_removals, snapshots.storage),
-        partial(is_replaced, snapshots, remembered, latest),
-    ]
-    removals, replaced = snapshots.storage.together(looks)
+    removals, replaced = _removals_and_lineage(snapshots, remembered, latest)
     answer = _by_notes_and_lineage(removals, remembered, newest, replaced)
     if answer.fate is not Fate.EXPIRED:
         return answer
@@ -121,13 +113,26 @@ def fate_of(
         return _unknown(
             f"older snapshots of the table still stand, so no expiry has taken snapshot {remembered.id}"
         )
-    if stood_millis is not None:
-        remover = _may_have_removed(removals, remembered, stood_millis, removed_it)
-        if remover is not None:
-            return _unknown(
-                f"{_in_words(remover)}, and may have taken snapshot {remembered.id}, which had expired"
-            )
-    return answer
+    if stood_millis is None:
+        return answer
+    remover = _may_have_removed(removals, remembered, stood_millis, removed_it)
+    if remover is None:
+        return answer
+    return _unknown(
+        f"{_in_words(remover)}, and may have taken snapshot {remembered.id}, which had expired"
+    )
+
+
+def _removals_and_lineage(
+    snapshots: SnapshotStore, remembered: SnapshotRef, latest: Snapshot | None
+) -> tuple[Removals, bool | None]:
+    """The notes of removals, and whether the snapshot is replaced (`is_replaced`), in one trip."""
+    looks: list[Request] = [
+        partial(read_removals, snapshots.storage),
+        partial(is_replaced, snapshots, remembered, latest),
+    ]
+    removals, replaced = snapshots.storage.together(looks)
+    return removals, replaced
 
 
 def _by_notes_and_lineage(
@@ -278,17 +283,23 @@ def cut_below(
             return None
         targets.append(removed.target)
     lowest = min(targets, key=lambda target: target.id)
-    return lowest if fate_of(snapshots, lowest, latest).is_held else None
+    if not fate_of(snapshots, lowest, latest).is_held:
+        return None
+    return lowest
 
 
 def _in_words(removed: Removed) -> str:
     """What a note says, as a clause."""
+    if removed.snapshot is None and removed.ended:
+        return f"a {removed.by} has taken away what was published of it"
     if removed.snapshot is None:
-        took = "has taken" if removed.ended else "had begun to take"
-        return f"a {removed.by} {took} away what was published of it"
-    number = f"snapshot {removed.snapshot.id}" if removed.snapshot.id else "its snapshot"
-    did = "has removed" if removed.ended else "had begun to remove"
-    return f"a rollback or fast forward {did} {number}"
+        return f"a {removed.by} had begun to take away what was published of it"
+    snapshot = "its snapshot"
+    if removed.snapshot.id:
+        snapshot = f"snapshot {removed.snapshot.id}"
+    if removed.ended:
+        return f"a rollback or fast forward has removed {snapshot}"
+    return f"a rollback or fast forward had begun to remove {snapshot}"
 
 
 def _is_gap(snapshots: SnapshotStore, remembered: SnapshotRef) -> bool:

@@ -122,10 +122,12 @@ def encode_journal_entry(entry: JournalEntry) -> bytes:
         "messages": [base64.b64encode(message).decode() for message in serialized],
         "stageUuids": list(entry.stage_uuids),
         "abandoned": list(entry.abandoned),
-        "base": None if entry.base is None else entry.base.node(),
+        "base": None,
         "previous": None,
         "overwrites": entry.overwrites,
     }
+    if entry.base is not None:
+        body["base"] = entry.base.node()
     if entry.previous is not None:
         body["previous"] = {
             "batchId": entry.previous.batch_id,
@@ -154,7 +156,6 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
         for message in messages:
             for name in message.file_names():
                 checked_name(name, path)  # raises for a wrong name
-        previous = body["previous"]
         reused_millis = body.get("reusedMillis")
         if reused_millis is not None:
             reused_millis = integer(reused_millis)
@@ -165,13 +166,15 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
             abandoned=tuple(map(str, body["abandoned"])),
             base=_optional_ref(body["base"]),
             newest=_optional_ref(body.get("newest")),
-            previous=_previous(previous) if previous else None,
+            previous=_previous(body["previous"]),
             reused_millis=reused_millis,
             overwrites=bool(body.get("overwrites", False)),
         )
 
 
-def _previous(node: dict[str, Any]) -> PreviousBatch:
+def _previous(node: dict[str, Any] | None) -> PreviousBatch | None:
+    if not node:
+        return None
     return PreviousBatch(
         batch_id=integer(node["batchId"]), snapshot=SnapshotRef.of_node(node["snapshot"])
     )

@@ -62,7 +62,9 @@ class ExternalPaths:
             scheme = options.value(opt.EXTERNAL_FS)
             roots = [root for root in roots if scheme_of(root) == scheme]
         is_weighted = strategy == "weight-robin" and options.is_set(opt.EXTERNAL_WEIGHTS)
-        weights = options.value(opt.EXTERNAL_WEIGHTS) if is_weighted else [1] * len(roots)
+        weights = [1] * len(roots)
+        if is_weighted:
+            weights = options.value(opt.EXTERNAL_WEIGHTS)
         if not roots or len(weights) != len(roots):
             raise InvalidOption(
                 f"{opt.EXTERNAL_PATHS.key!r}: with {strategy} it has {len(roots)} paths and "
@@ -71,8 +73,9 @@ class ExternalPaths:
             )
         turns: list[str] = []
         for root, weight in zip(roots, weights, strict=True):
-            # The paths share a thousand turns by their weights.
-            share = max(1, 1000 * weight // sum(weights)) if is_weighted else weight
+            share = weight
+            if is_weighted:  # the paths share a thousand turns by their weights
+                share = max(1, 1000 * weight // sum(weights))
             turns += [root] * share
         return cls(tuple(turns), strategy == "entropy-inject")
 
@@ -274,9 +277,12 @@ class Layout:
         """
         # Java resolves a leading slash from the root of the file system, so it is refused.
         key = opt.DATA_FILE_DIRECTORY.key
-        directory = options.value(opt.DATA_FILE_DIRECTORY).rstrip("/") if key in options else ""
+        directory = ""
+        if key in options:
+            directory = options.value(opt.DATA_FILE_DIRECTORY).rstrip("/")
         try:
-            directory = checked_path(directory) if directory else ""
+            if directory:
+                directory = checked_path(directory)
         except InvalidOption:
             raise InvalidOption(
                 f"Option {key!r} is {directory!r}, which is not a folder inside the table. "
@@ -333,7 +339,8 @@ class Layout:
             FormatError: for what the table cannot have.
         """
         folder = self.partition(partition)
-        for part in folder.split("/") if folder else ():
+        parts = folder.split("/") if folder else ()
+        for part in parts:
             names.checked_name(part, folder, "The partition of an entry")  # raises for a wrong name
         if not names.is_bucket(bucket):
             raise CorruptMetadata(
@@ -342,7 +349,9 @@ class Layout:
         is_postponed = bucket == names.POSTPONE_BUCKET
         name = "bucket-postpone" if is_postponed else f"bucket-{bucket}"  # format.md §1.1
         folder = "/".join(part for part in (self.directory, folder, name) if part)
-        return folder if external is None else self._outside(folder, external)
+        if external is None:
+            return folder
+        return self._outside(folder, external)
 
     def _outside(self, folder: str, path: str) -> str:
         """The folder of the file at an external path, as the table's storage shows it. `folder` is

@@ -87,7 +87,9 @@ def newest_of(
     is_wanted = wanted(lowest)
     if (is_wanted or lowest.id == 1) and not carries_on(snapshots, lowest, latest):
         return None, lowest.id + 1
-    return lowest if is_wanted else None, lowest.id
+    if not is_wanted:
+        return None, lowest.id
+    return lowest, lowest.id
 
 
 def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:

@@ -77,7 +77,9 @@ def live_files(
                 added.append(entry)
             else:
                 deleted.add(entry.identity)
-    return [entry for entry in added if entry.identity not in deleted] if deleted else added
+    if not deleted:
+        return added
+    return [entry for entry in added if entry.identity not in deleted]
 
 
 def snapshot_files(

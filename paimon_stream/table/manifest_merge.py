@@ -208,7 +208,9 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
         return None
     if not any(meta.num_deleted_files for meta in rest):
         joined = _joined(tuple(rest), access)
-        return None if joined == tuple(rest) else (*kept, *joined)
+        if joined == tuple(rest):
+            return None
+        return (*kept, *joined)
 
     def survivors() -> Iterator[ManifestEntry]:
         """The entries to write again, one manifest in memory at a time. Adds the manifests that
@@ -235,7 +237,9 @@ def _joined(group: Metas, access: ManifestAccess) -> Metas:
     them (`ManifestWriter.write`). Otherwise each merge would write the same manifests again.
     """
     joined = access.join(group)
-    return joined if len(joined) < len(group) else group
+    if len(joined) < len(group):
+        return joined
+    return group
 
 
 _PLAIN: Final = compressor("null", 0)

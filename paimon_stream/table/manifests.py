@@ -129,7 +129,10 @@ class ManifestStore:
             for partition, bucket, kind in manifest_avro.read_manifest(
                 data, path, ("_PARTITION", "_BUCKET", "_KIND")
             ):
-                files[partition, bucket] += 1 if kind == FileKind.ADD else -1
+                if kind == FileKind.ADD:
+                    files[partition, bucket] += 1
+                else:
+                    files[partition, bucket] -= 1
         entries = self.index_entries(snapshot.index_manifest)
         indexed = {
             (entry.partition, entry.bucket) for entry in entries if entry.file.index_type == HASH
@@ -261,15 +264,14 @@ class ManifestWriter:
         self._storage.write(manifest_path(name), data)
         row_ids = () if tally.some_without_row_id else tally.row_ids
         stats = partition_stats(self._partition_types, tally.partitions)
-        nulls = zip(stats.null_counts, *tally.null_counts, strict=True)
+        columns = zip(stats.null_counts, *tally.null_counts, strict=True)
+        null_counts = tuple(map(_sum_of_known, columns))
         return ManifestFileMeta(
             file_name=name,
             file_size=len(data),
             num_added_files=tally.added,
             num_deleted_files=tally.deleted,
-            partition_stats=stats._replace(
-                null_counts=tuple(sum(count or 0 for count in column) for column in nulls)
-            ),
+            partition_stats=stats._replace(null_counts=null_counts),
             schema_id=max(tally.schema_ids, default=self._schema_id),
             min_bucket=min(tally.buckets, default=None),
             max_bucket=max(tally.buckets, default=None),
@@ -278,6 +280,11 @@ class ManifestWriter:
             min_row_id=min(row_ids, default=None),
             max_row_id=max(row_ids, default=None),
         )
+
+
+def _sum_of_known(counts: Iterable[int | None]) -> int:
+    """The sum of these numbers, of which those that are not known count as 0."""
+    return sum(count or 0 for count in counts)
 
 
 class EntryTally:

@@ -243,7 +243,9 @@ def _check_retention(options: opt.Options) -> None:
 
 
 def _check_pattern(schema: TableSchema, options: opt.Options) -> None:
-    pattern = options.value(opt.PARTITION_PATTERN) if options.is_set(opt.PARTITION_PATTERN) else ""
+    pattern = ""
+    if options.is_set(opt.PARTITION_PATTERN):
+        pattern = options.value(opt.PARTITION_PATTERN)
     rest = pattern
     for key in schema.partition_keys:
         rest = rest.replace(f"${key}", "")

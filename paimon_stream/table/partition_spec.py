@@ -159,7 +159,9 @@ def _texts_of_path(path: str, default_name: str, table: str) -> dict[str, str | 
                 f"{shown_name(path)} names the column {shown_name(name)} twice. Give each column one value.",
                 column=name,
             ).of_table(table)
-        texts[name] = _Anything.IN_DEFAULT_FOLDER if text == default_name else text
+        texts[name] = text
+        if text == default_name:
+            texts[name] = _Anything.IN_DEFAULT_FOLDER
     return texts
 
 
@@ -217,9 +219,13 @@ class PartitionFilter:
         if rows is None and specs and None not in spec_rows:
             rows = [row for row in spec_rows if row is not None]
             specs = None
+        self._rows: frozenset[bytes] | None = None
+        self._specs: tuple[PartitionSpec, ...] | None = None
         has_columns = bool(self._types)
-        self._rows = frozenset(rows) if rows is not None and has_columns else None
-        self._specs = tuple(specs) if specs is not None and has_columns else None
+        if has_columns and rows is not None:
+            self._rows = frozenset(rows)
+        if has_columns and specs is not None:
+            self._specs = tuple(specs)
         self._values = [deserialize_partition(self._types, row) for row in self._rows or ()]
         self._known: dict[bytes, bool] = {}
 

@@ -46,7 +46,9 @@ def with_spellings(storage: Storage, layout: Layout) -> Storage:
     whole_storage = whole_of(storage)
     keys = tuple(zip(layout.partition_keys, layout.partition_types, strict=True))
     view = cast(Storage, SpelledStorage(whole_storage, layout.directory, keys))
-    return view if whole_storage is storage else branch_storage(view, branch_of(storage))
+    if whole_storage is storage:
+        return view
+    return branch_storage(view, branch_of(storage))
 
 
 def without_spellings(storage: Storage) -> Storage:
@@ -54,11 +56,9 @@ def without_spellings(storage: Storage) -> Storage:
     whole_storage = whole_of(storage)
     if not isinstance(whole_storage, SpelledStorage):
         return storage
-    return (
-        whole_storage.wrapped
-        if whole_storage is storage
-        else branch_storage(whole_storage.wrapped, branch_of(storage))
-    )
+    if whole_storage is storage:
+        return whole_storage.wrapped
+    return branch_storage(whole_storage.wrapped, branch_of(storage))
 
 
 class SpelledStorage(StorageView):
@@ -215,7 +215,9 @@ class SpelledStorage(StorageView):
                     for spelled in self._spellings(place, level, name, type_)
                 ]
             places = known[start + above]
-        return [f"{place}{rest}" if rest else place.removesuffix("/") for place in places]
+        if not rest:
+            return [place.removesuffix("/") for place in places]
+        return [f"{place}{rest}" for place in places]
 
     def _spellings(self, place: str, level: int, name: str, type_: DataType) -> list[str]:
         """The names of the folders in `place` that have the same value as `name`. `name` itself
@@ -241,8 +243,12 @@ class SpelledStorage(StorageView):
     def _canonical(self, level: int, name: str) -> str:
         """The name that `Layout` gives to the folder with this name."""
         key, type_ = self.keys[level]
-        number = self._number(level, name) if type_.is_float else None
-        return name if number is None else f"{escape(key)}={escape(value_text(type_, number))}"
+        if not type_.is_float:
+            return name
+        number = self._number(level, name)
+        if number is None:
+            return name
+        return f"{escape(key)}={escape(value_text(type_, number))}"
 
     def _number(self, level: int, name: str) -> float | None:
         """The value of such a partition by its folder's name; None if it is no number."""

@@ -85,7 +85,9 @@ def _storable(type_: DataType, value: Any, parse: Callable[[DataType, Any], Any]
         internal = parse(type_, value)
     except (ValueError, OverflowError, ArithmeticError):
         return None
-    return internal if internal is not None and _can_be_stored(type_, internal) else None
+    if internal is None or not _can_be_stored(type_, internal):
+        return None
+    return internal
 
 
 def _can_be_stored(type_: DataType, internal: Any) -> bool:
@@ -128,7 +130,8 @@ def _of_object(type_: DataType, value: Any) -> Any:
             nanos = value.astype("datetime64[ns]")
             # NaT equals nothing. A time that 64 bits of nanoseconds cannot hold would become
             # another time.
-            return int(nanos.astype(np.int64)) if nanos.astype(value.dtype) == value else None
+            is_same_time = nanos.astype(value.dtype) == value
+            return int(nanos.astype(np.int64)) if is_same_time else None
     return None
 
 
@@ -145,12 +148,20 @@ def _float(type_: DataType, value: float) -> float:
     return float(np.float32(value)) if type_.root is TypeRoot.FLOAT else value
 
 
+def _decimal_number(type_: DataType, text: str) -> Decimal | None:
+    if not _REAL.fullmatch(text):
+        return None
+    return _decimal(type_, Decimal(text))
+
+
 def _decimal(type_: DataType, value: Decimal) -> Decimal | None:
     quantized = value.quantize(Decimal(1).scaleb(-type_.scale), context=_EXACT)
     if not quantized.is_finite():
         return None
     digits = len(quantized.as_tuple().digits)
-    return quantized if digits <= max(type_.precision, type_.scale) else None
+    if digits > max(type_.precision, type_.scale):
+        return None
+    return quantized
 
 
 def _date(_: DataType, text: str) -> int | None:
@@ -204,9 +215,13 @@ def _instant(type_: DataType, text: str) -> int:
     local, sign, hours, minutes = instant.groups()
     if ":" not in local:  # a zone belongs to a time of day
         raise ValueError(text)
-    offset = _nanos_of_day(f"{hours}:{minutes}") if sign else 0
     local_nanos = _timestamp(type_, local)
-    return local_nanos + offset if sign == "-" else local_nanos - offset
+    if not sign:
+        return local_nanos
+    offset = _nanos_of_day(f"{hours}:{minutes}")
+    if sign == "-":
+        return local_nanos + offset
+    return local_nanos - offset
 
 
 # The value in internal form; None or `ValueError` for text of another type.
@@ -214,9 +229,7 @@ _PARSERS: Final[dict[TypeRoot, Callable[[DataType, str], Any]]] = {
     TypeRoot.BOOLEAN: lambda _, text: {"true": True, "false": False}.get(text.lower()),
     **dict.fromkeys((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT), _integer),
     **dict.fromkeys((TypeRoot.FLOAT, TypeRoot.DOUBLE), _real),
-    TypeRoot.DECIMAL: lambda type_, text: (
-        _decimal(type_, Decimal(text)) if _REAL.fullmatch(text) else None
-    ),
+    TypeRoot.DECIMAL: _decimal_number,
     **dict.fromkeys((TypeRoot.CHAR, TypeRoot.VARCHAR), lambda _, text: text),
     TypeRoot.DATE: _date,
     TypeRoot.TIME: _time,

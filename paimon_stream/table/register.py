@@ -78,7 +78,24 @@ class RegisteredWriter:
         return replace(self, run=run, earlier_runs=tuple(name for name in earlier if name))
 
 
-def _passed_over(batch_id: object, snapshot_id: object, nonce: object) -> tuple[int, SnapshotRef]:
+def _optional_integer(value: object) -> int | None:
+    if value is None:
+        return None
+    return json_text.integer(value)
+
+
+def _ranges(pairs: Any) -> tuple[tuple[int, int], ...]:
+    return tuple([(json_text.integer(first), json_text.integer(last)) for first, last in pairs])
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(map(str, values))
+
+
+def _passed_over(values: Any) -> tuple[int, SnapshotRef] | None:
+    if not values:
+        return None
+    batch_id, snapshot_id, nonce = values
     snapshot = SnapshotRef(id=json_text.integer(snapshot_id), nonce=str(nonce))
     return json_text.integer(batch_id), snapshot
 
@@ -90,24 +107,14 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
     ("checkpoint", "checkpoint", json_text.optional_text),
     ("query_name", "queryName", json_text.optional_text),
     ("schema_digest", "schemaDigest", str),
-    (
-        "journal_since",
-        "journalSince",
-        lambda value: None if value is None else json_text.integer(value),
-    ),
+    ("journal_since", "journalSince", _optional_integer),
     ("run", "run", json_text.optional_text),
-    (
-        "given_up",
-        "givenUp",
-        lambda value: tuple(
-            [(json_text.integer(first), json_text.integer(last)) for first, last in value]
-        ),
-    ),
+    ("given_up", "givenUp", _ranges),
     ("asks_notes", "asksNotes", bool),
-    ("earlier_runs", "earlierRuns", lambda value: tuple(map(str, value))),
-    ("forwarded_runs", "forwardedRuns", lambda value: tuple(map(str, value))),
-    ("asked_notes", "askedNotes", lambda value: tuple(map(str, value))),
-    ("passed_over", "passedOver", lambda value: _passed_over(*value) if value else None),
+    ("earlier_runs", "earlierRuns", _texts),
+    ("forwarded_runs", "forwardedRuns", _texts),
+    ("asked_notes", "askedNotes", _texts),
+    ("passed_over", "passedOver", _passed_over),
 )
 
 

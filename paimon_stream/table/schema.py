@@ -12,6 +12,7 @@ from paimon_stream.errors import (
     IncompatibleSchema,
     NotFound,
     UnsupportedFeature,
+    first_few,
 )
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema, decode_schema, encode_schema
@@ -20,7 +21,6 @@ from paimon_stream.storage.branch import BranchStorage, branch_names
 from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, id_in_name, schema_path
 
 _PREFIX = "schema-"
-_SHOWN = 5
 
 
 def no_such_table(storage: Storage) -> NotFound:
@@ -30,11 +30,10 @@ def no_such_table(storage: Storage) -> NotFound:
     location = storage.location
     below = tuple(_tables_below(storage))
     if below:
-        shown = ", ".join(f"{location}/{table}" for table in below[:_SHOWN])
-        more = f" and {len(below) - _SHOWN:,} more" if len(below) > _SHOWN else ""
+        tables = [f"{location}/{table}" for table in below]
         message = (
             f"There is no Paimon table at {location}: it has no file {schema_path(0)}. "
-            f"It is a folder of tables: {shown}{more}. Give the folder of one table."
+            f"It is a folder of tables: {first_few(tables)}. Give the folder of one table."
         )
     elif storage.list_names(SNAPSHOT_FOLDER):
         message = (
@@ -106,13 +105,17 @@ class SchemaStore:
         """As `latest`, but without a listing while `known` is still the newest schema."""
         looks = (partial(self.exists, known.id + 1), partial(self._if_readable, known.id))
         follows, stored = self._storage.together(looks)
-        return known if not follows and stored == known else self.latest()
+        if not follows and stored == known:
+            return known
+        return self.latest()
 
     def newest_id(self, known_id: int) -> int | None:
         """As `latest_id`, but without a listing while `known_id` is still the newest."""
         looks = (partial(self.exists, known_id + 1), partial(self.exists, known_id))
         follows, exists = self._storage.together(looks)
-        return known_id if exists and not follows else self.latest_id()
+        if exists and not follows:
+            return known_id
+        return self.latest_id()
 
     def exists(self, schema_id: int) -> bool:
         """Whether there is a schema with that id."""

@@ -49,7 +49,9 @@ def wider(old: DataType, new: DataType) -> DataType | None:
     same or not wider.
     """
     widened = new.with_nullable(old.nullable)
-    return widened if widened != old and _is_wider(old, new) else None
+    if widened == old or not _is_wider(old, new):
+        return None
+    return widened
 
 
 def _is_wider(old: DataType, new: DataType) -> bool:
@@ -200,7 +202,9 @@ class _Merger:
         is_narrower = are_decimals and old.scale == new.scale and old.precision >= new.precision
         if is_narrower or old.with_nullable(True) == new.with_nullable(True):
             return old
-        widened = None if old.is_nested or new.is_nested else wider(old, new)
+        widened = None
+        if not (old.is_nested or new.is_nested):
+            widened = wider(old, new)
         if widened is None:
             self._refuse(
                 path, f"is {old} in the table and {new} in the rows, which is not a wider type"
@@ -353,7 +357,9 @@ def _other_options(schema: TableSchema, key: str) -> dict[str, str]:
 def _with_column(schema: TableSchema, change: SchemaChange) -> TableSchema:
     name = str(change.target)
     column = DataField(id=0, name=name, type=type_of(change), description=change.comment)
-    problem = "exists already" if change.target in schema.by_name else why_no_name(name)
+    problem = why_no_name(name)
+    if change.target in schema.by_name:
+        problem = "exists already"
     if problem is None and not column.type.nullable:
         problem = "is NOT NULL, but older rows have no value for it"
     if problem is not None:
@@ -368,8 +374,13 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
         raise _refused(change, f"is not one of {', '.join(schema.field_names)}")
     old = schema.field(name)
     new = _CHANGED_COLUMN.get(change.action, _no_such_change)(schema, change, old)
-    columns = (new if column is old else column for column in schema.fields)
-    changed = replace(schema, fields=tuple(column for column in columns if column is not None))
+    columns: list[DataField] = []
+    for column in schema.fields:
+        if column is not old:
+            columns.append(column)
+        elif new is not None:
+            columns.append(new)
+    changed = replace(schema, fields=tuple(columns))
     if change.action != "renameColumn":
         return changed
     options = with_renamed(schema.options, name, str(change.value))

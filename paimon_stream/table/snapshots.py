@@ -182,11 +182,14 @@ class SnapshotStore:
         known = self._known_newest.newest
         if known is None or self._known_newest.times >= _LISTED_EVERY:
             return None
-        newest = None if self._known_newest.hint_first else self._proven(known.id, known)
-        if newest is not None:
-            return newest
+        if not self._known_newest.hint_first:
+            newest = self._proven(known.id, known)
+            if newest is not None:
+                return newest
         hint = self._hint(layout.LATEST_HINT)
-        return None if hint is None or hint < known.id else self._proven(hint, known)
+        if hint is None or hint < known.id:
+            return None
+        return self._proven(hint, known)
 
     def _proven(self, newest_id: int, known: Snapshot) -> Snapshot | None:
         """The snapshot with that id, if no snapshot follows it, and if the known snapshot, which is

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
+from paimon_stream.errors import first_few
 from paimon_stream.reports import Report
 from paimon_stream.table.layout import PIN_PREFIX
 
@@ -18,8 +19,6 @@ Severity: TypeAlias = Literal["error", "warning", "info"]
 _ORDER: Final = {"error": 0, "warning": 1, "info": 2}
 _MOST_OF_A_KIND: Final = 100
 """How many findings of one code are kept."""
-_SHOWN: Final = 5
-"""How many snapshots or tags a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,26 +71,25 @@ class _Needs:
             self.snapshots.append((first, last))
 
     def sentence(self) -> str:
-        ids = [
-            str(first) if first == last else f"{first} to {last}" for first, last in self.snapshots
-        ]
+        ranges = list(map(_range_in_words, self.snapshots))
+        tags = first_few(list(map(repr, self.tags)))
         named = []
-        if ids:
-            several = len(ids) > 1 or any(first != last for first, last in self.snapshots)
-            noun = "snapshots" if several else "snapshot"
-            named.append(f"{noun} {_listed(ids)}")
-        if self.tags:
-            noun = "tags" if len(self.tags) > 1 else "tag"
-            named.append(f"{noun} {_listed([repr(tag) for tag in self.tags])}")
+        if len(ranges) == 1 and self.snapshots[0][0] == self.snapshots[0][1]:
+            named.append(f"snapshot {ranges[0]}")
+        elif ranges:
+            named.append(f"snapshots {first_few(ranges)}")
+        if len(self.tags) == 1:
+            named.append(f"tag {tags}")
+        elif self.tags:
+            named.append(f"tags {tags}")
         return f" Needed by {' and '.join(named)}."
 
 
-def _listed(texts: list[str]) -> str:
-    """The first of these texts, and how many others there are."""
-    shown = ", ".join(texts[:_SHOWN])
-    if len(texts) > _SHOWN:
-        return f"{shown} and {len(texts) - _SHOWN} more"
-    return shown
+def _range_in_words(ids: tuple[int, int]) -> str:
+    first, last = ids
+    if first == last:
+        return str(first)
+    return f"{first} to {last}"
 
 
 @dataclass(slots=True)

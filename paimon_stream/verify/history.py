@@ -115,11 +115,8 @@ def read_numbered(storage: Storage, folder: str, findings: Findings) -> list[Che
     numbered = [(layout.id_in_name(stat.name, f"{folder}-"), stat) for stat in stats]
     ascending = sorted((number, stat.path, stat) for number, stat in numbered if number is not None)
     ahead.expect([(path, stat.size) for _, path, stat in ascending])
-    return [
-        root
-        for number, _, stat in ascending
-        if (root := _read_root(ahead, stat, number, findings)) is not None
-    ]
+    roots = [_read_root(ahead, stat, number, findings) for number, _, stat in ascending]
+    return [root for root in roots if root is not None]
 
 
 def _read_root(

@@ -288,10 +288,10 @@ def _index_entries(
     none. Only the index of the newest snapshot can be rebuilt; `is_current` says whether this is
     it.
     """
-    can_be_made = checked.table.has_dynamic_buckets and not checked.table.options.value(
-        DELETION_VECTORS
-    )
-    repair = REBUILD if can_be_made and is_current else RESTORE
+    table = checked.table
+    repair = RESTORE
+    if is_current and table.has_dynamic_buckets and not table.options.value(DELETION_VECTORS):
+        repair = REBUILD
     try:
         return tuple(decode_index_manifest(checked.storage.read(path), path))
     except NotFound:
@@ -342,7 +342,9 @@ def _wrong_index_file(
             f"{index} is one of {hash_indexes} hash indexes of its bucket in {manifest}.",
         )
     wrong_vector = _wrong_vector(entry, index, checked)
-    return None if wrong_vector is None else ("deletion-vector-broken", wrong_vector)
+    if wrong_vector is None:
+        return None
+    return "deletion-vector-broken", wrong_vector
 
 
 def _wrong_vector(entry: IndexManifestEntry, path: str, checked: CheckedTable) -> str | None:

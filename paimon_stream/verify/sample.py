@@ -194,7 +194,9 @@ class _SampledFile:
 
     @property
     def fields(self) -> list[DataField]:
-        return [*self.written.fields, *((SEQUENCE_COLUMN,) if self.keyed else ())]
+        if not self.keyed:
+            return list(self.written.fields)
+        return [*self.written.fields, SEQUENCE_COLUMN]
 
     def take(self, chunk: Chunk) -> None:
         """Adds some rows."""

@@ -77,7 +77,8 @@ def verify(
     check_pins(storage, findings)
     check_identifiers(roots, findings)
     check_hints(storage, findings)
-    check_consumers(storage, [root.snapshot.id for root in roots if not root.is_tag], findings)
+    snapshot_roots = [root for root in roots if not root.is_tag]
+    check_consumers(storage, [root.snapshot.id for root in snapshot_roots], findings)
     check_journals(table, roots, findings)
     inventory = Inventory(storage)
     findings.checked["files"] = inventory.take(table.layout, progress)
@@ -89,17 +90,16 @@ def verify(
         schema_ids=schema_ids,
         candidates=candidates,
     )
+    newest_roots = snapshot_roots[-1:]
     history = _HistoryCheck(
         checked=checked,
         tagged=frozenset(root.snapshot.nonce for root in roots if root.is_tag),
-        index=next(
-            (root.snapshot.index_manifest for root in reversed(roots) if not root.is_tag), None
-        ),
+        index=next((root.snapshot.index_manifest for root in newest_roots), None),
     )
     live = history.check(roots, progress)
     history.check_changelogs()
     check_newest(table, sample, findings)
-    for newest in [root for root in roots if not root.is_tag][-1:]:
+    for newest in newest_roots:
         sampled: Sampled = {}
         if live is not None and sample:
             sampled = check_sample(checked, newest.snapshot, live, progress)
@@ -295,7 +295,9 @@ class _HistoryCheck:
             if manifest is None:
                 self.findings.needed(manifest_path(meta.file_name), root.snapshot.id, root.tag)
         summaries = [manifest for manifest in manifests if manifest is not None]
-        return summaries if len(summaries) == len(manifests) else None
+        if len(summaries) < len(manifests):
+            return None
+        return summaries
 
     def _check_counts(
         self, root: CheckedRoot, base: Sequence[ManifestSummary], delta: Sequence[ManifestSummary]
@@ -328,7 +330,9 @@ class _HistoryCheck:
             if is_tagged and (root.is_tag or not self.checked.storage.exists(manifest_path(name))):
                 return
             metas = self._list(root, name, root.snapshot.changelog_manifest_list_size)
-            summaries = None if metas is None else self._summaries(metas, root)
+            summaries = None
+            if metas is not None:
+                summaries = self._summaries(metas, root)
         if summaries is None:
             return
         counted = sum(manifest.added_rows for manifest in summaries)
@@ -390,8 +394,9 @@ class _HistoryCheck:
         """
         fresh = [int(identity) for identity in ids if int(identity) not in self.reported]
         self.reported.update(fresh)
-        names = self.checked.names(fresh, metas, at_least=at_least) if fresh else []
-        return names[:_SHOWN]
+        if not fresh:
+            return []
+        return self.checked.names(fresh, metas, at_least=at_least)[:_SHOWN]
 
     def _check_live(self, root: CheckedRoot, live: Longs) -> None:
         """Checks that live files exist with their sizes."""
@@ -431,13 +436,15 @@ class _HistoryCheck:
         for partition, bucket_counts in counts.items():
             if len(bucket_counts) > 1:
                 where = self.checked.table.layout.partition(partition) or "the table"
-                is_postponed = POSTPONE_BUCKET in bucket_counts
+                repair = "Overwrite the partition."
+                if POSTPONE_BUCKET in bucket_counts:
+                    repair = "Compact the table."
                 self.findings.error(
                     "bucket-counts-differ",
                     f"{where} has files written for {sorted(bucket_counts)} buckets: a key may be "
                     "in two of them.",
                     root.path,
-                    "Compact the table." if is_postponed else "Overwrite the partition.",
+                    repair,
                 )
 
     def _check_sequences(self, summaries: Sequence[ManifestSummary], live: Longs) -> None:

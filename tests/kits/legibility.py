@@ -1,7 +1,8 @@
 """How easy the package is to read, in figures: `python -m tests.kits.legibility [REVISION …]`.
 
 Each revision of git is a column, and the checkout is the last. The figures are for comparison over
-time: which way they go says more than what they are. `--sample 40 --seed 1` prints functions,
+time: which way they go says more than what they are. `--places commit stream` prints where in these
+folders the places are that a reader may have to read twice. `--sample 40 --seed 1` prints functions,
 docstrings and comments, drawn at random, for somebody to read.
 """
 
@@ -178,6 +179,36 @@ def attributes_set_by(method: Function) -> set[str]:
     }
 
 
+def places(modules: list[Module]) -> Iterator[str]:
+    """Where somebody may have to read twice: a line for each place, in the order of the files."""
+    for module in modules:
+        lines = [(line, problem) for node in ast.walk(module.tree) for line, problem in hard(node)]
+        for line, problem in sorted(lines):
+            yield f"{module.path}:{line} {problem}"
+
+
+def hard(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """What is hard to read at a node, each with its line."""
+    if isinstance(node, Function):
+        if length(node) > 50:
+            yield node.lineno, f"{node.name} has {length(node)} lines"
+        if boolean_parameters(node):
+            yield node.lineno, f"{node.name} has {boolean_parameters(node)} boolean parameters"
+    if isinstance(node, ast.ClassDef):
+        for name in sorted(late_attributes(node)):
+            yield node.lineno, f"{node.name}.{name} is set outside of the constructor"
+    if is_dense_assignment(node):
+        yield getattr(node, "lineno", 0), "an assignment to several variables"
+    is_statement = isinstance(node, ast.Assign | ast.AnnAssign | ast.Return)
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, ast.IfExp):
+            continue
+        if not is_statement:
+            yield child.lineno, "a conditional expression inside another expression"
+        elif child.end_lineno != child.lineno:
+            yield child.lineno, "a conditional expression of several lines"
+
+
 def sample(modules: list[Module], size: int, seed: int) -> Iterator[str]:
     """Functions, then docstrings and comments, drawn at random.
 
@@ -220,11 +251,17 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("revisions", nargs="*", help="revisions of git to compare with")
+    parser.add_argument("--places", nargs="+", help="folders of the package to list places in")
     parser.add_argument("--sample", type=int, help="print so many functions and texts instead")
     parser.add_argument("--seed", type=int, default=1, help="of the sample (1)")
     arguments = parser.parse_args()
     if arguments.sample:
         print("\n\n".join(sample(modules_of_checkout(), arguments.sample, arguments.seed)))
+        return
+    if arguments.places:
+        folders = tuple(f"{PACKAGE}/{folder}/" for folder in arguments.places)
+        chosen = [module for module in modules_of_checkout() if module.path.startswith(folders)]
+        print("\n".join(places(chosen)))
         return
     columns = {revision: counts(modules_at(revision)) for revision in arguments.revisions}
     columns["checkout"] = counts(modules_of_checkout())

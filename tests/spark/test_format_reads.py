@@ -275,6 +275,19 @@ def test_an_option_that_chooses_other_rows_is_refused_by_a_batch_read(
         batches_of({"path": location, **options})
 
 
+def test_the_message_of_a_wrong_start_names_what_is_needed_and_what_was_set(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    location = str(tmp_path / "t")
+    PaimonTable.create(location, [("id", "BIGINT")]).append(pa.table({"id": [1]}))
+    said = (
+        r"scan\.mode = from-snapshot needs a snapshot id \(scan\.snapshot-id\) or a tag "
+        r"\(scan\.tag-name\), but the options name a time \(scan\.timestamp-millis\)\."
+    )
+    with pytest.raises(InvalidOption, match=said):
+        batches_of({"path": location, "scan.mode": "from-snapshot", "timestamp": "1h"})
+
+
 @pytest.mark.parametrize(
     ("options", "rows"),
     [

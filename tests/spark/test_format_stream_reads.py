@@ -483,10 +483,18 @@ PLAIN = {"changelog-producer": "none", "bucket": "1"}
         (
             {"scan.mode": "from-snapshot"},
             InvalidOption,
-            "scan.mode = from-snapshot needs snapshot_id",
+            r"scan.mode = from-snapshot needs a snapshot id \(scan.snapshot-id\), but the options name no",
         ),
-        ({"scan.mode": "latest", "snapshot-id": "1"}, InvalidOption, "needs neither snapshot"),
-        ({"tag": "first", "scan.mode": "latest"}, InvalidOption, "was given ..tag"),
+        (
+            {"scan.mode": "latest", "snapshot-id": "1"},
+            InvalidOption,
+            r"latest needs no snapshot, tag or time, but .* a snapshot id",
+        ),
+        (
+            {"tag": "first", "scan.mode": "latest"},
+            InvalidOption,
+            r"the options name a tag \(scan.tag-name\)\.",
+        ),
         ({"scan.mode": "compacted-full"}, InvalidOption, "'scan.mode' is 'compacted-full'"),
         (
             {"scan.mode": "from-snapshot", "snapshot-id": "one"},

@@ -296,6 +296,19 @@ def test_a_catalog_can_be_without_lock(tmp_path: Path, enabled: str, locks: int)
     assert len(shop.ask("SELECT * FROM taken")) == locks
 
 
+@pytest.mark.parametrize("kind", ["JDBC", " Jdbc "])
+def test_a_kind_in_capital_letters_takes_the_lock_too(tmp_path: Path, kind: str) -> None:
+    shop = Shop(tmp_path, metastore=kind)
+    shop.catalog.create_database("db")
+    shop.ask("CREATE TABLE taken(id TEXT)")
+    note = "BEGIN INSERT INTO taken VALUES (new.lock_id); END"
+    shop.ask(f"CREATE TRIGGER note AFTER INSERT ON paimon_distributed_locks {note}")
+    shop.catalog.create_table("db.t", COLUMNS, primary_keys=["id"], options={"bucket": "1"}).append(
+        ROWS
+    )
+    assert set(shop.ask("SELECT * FROM taken")) == {("jdbc.db.t",)}
+
+
 @pytest.mark.parametrize(
     ("location", "given", "locked"),
     [

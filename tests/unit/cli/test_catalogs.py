@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from paimon_stream import PaimonTable, catalog
 from paimon_stream.cli.app import cli
 from paimon_stream.cli.command import Session
+from paimon_stream.cli.compact import CompactionAdvice
 
 SECRET = "hunter2"
 
@@ -387,6 +388,17 @@ def test_the_advice_to_compact_names_the_table_as_it_was_given(warehouse: str) -
         table.append(pa.table({"id": pa.array([7], pa.int32())}))
     advice = run("stats", "--catalog", "dev", "shop.orders").stdout
     assert "paimon-stream compact --yes shop.orders Give it the same catalog" in advice
+
+
+@pytest.mark.parametrize("kind", ["filesystem", "FileSystem"])
+def test_the_advice_for_a_table_of_a_filesystem_catalog_names_its_folder(
+    warehouse: str, kind: str
+) -> None:
+    made(warehouse, "--column", "id INT")
+    session = Session(
+        location="shop.orders", catalog_options={"metastore": kind, "warehouse": warehouse}
+    )
+    assert f"{warehouse}/shop.db/orders" in CompactionAdvice(session).command
 
 
 @pytest.mark.parametrize("kind", ["rest", "REST"])
