@@ -499,12 +499,40 @@ class Comparison:
         return rows.set_column(position, field, pa.array(kinds[order], field.type))
 
 
-def _differ(old: pa.Table, new: pa.Table, columns: Iterable[str]) -> Flags:
-    """For each row, whether its values in the two tables differ in one of these columns."""
+def changed_rows(spec: MergeSpec, old: pa.Table, new: pa.Table) -> pa.Table:
+    """Those of the new rows that have no old row of their key, or that are newer than it and differ
+    from it, sorted by key (streaming-reads.md §7). If the two are equally new, the old row counts
+    as the newer one, as in Java.
+
+    Args:
+        spec: which columns are the key, and which of two rows is newer.
+        old: rows as `merge_rows` returns them.
+        new: rows of the same columns.
+    """
+    table = one_chunk(pa.concat_tables([old, new]))
+    ordered = in_merge_order(spec, table)
+    first = ordered.order[ordered.starts]
+    last = ordered.order[ordered.ends - 1]
+    is_changed = last >= old.num_rows
+    is_update = is_changed & (ordered.sizes > 1)
+    columns = [name for name in table.column_names if name not in (specs.SEQUENCE, KIND)]
+    is_changed[is_update] = _differ(
+        table.take(pa.array(first[is_update])),
+        table.take(pa.array(last[is_update])),
+        columns,
+        as_rows=False,
+    )
+    return table.take(pa.array(last[is_changed]))
+
+
+def _differ(old: pa.Table, new: pa.Table, columns: Iterable[str], *, as_rows: bool = True) -> Flags:
+    """For each row, whether its values in the two tables differ in one of these columns. `as_rows`
+    is as in `equality_numbers`.
+    """
     rows = old.num_rows
     is_different = np.zeros(rows, np.bool_)
     for name in columns:
         values = pa.concat_arrays([flat(old.column(name)), flat(new.column(name))])
-        numbers = equality_numbers(values, as_rows=True)
+        numbers = equality_numbers(values, as_rows=as_rows)
         is_different |= numbers[:rows] != numbers[rows:]
     return is_different
