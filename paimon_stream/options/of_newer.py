@@ -38,6 +38,7 @@ NEWER_OPTIONS: Final = (
         (
             "compaction.small-file-ratio",
             "deletion-vectors.merge-on-read",
+            "incremental-between-timestamp",
             "write.sequence-number-init-mode",
         ),
         Treatment.FOLLOWED,
@@ -216,7 +217,6 @@ NEWER_OPTIONS: Final = (
             "chain-table.streaming.merge-snapshot",
             "commit.native.enabled",
             "format-table.scan.list-parallelism",
-            "incremental-between-timestamp",
             "local-cache.block-size",
             "local-cache.dir",
             "local-cache.enabled",

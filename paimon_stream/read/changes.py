@@ -7,6 +7,7 @@
 """
 
 import datetime as dt
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import compress
@@ -18,6 +19,7 @@ from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
+from paimon_stream.options.of_others import CHOOSING_ROWS
 from paimon_stream.options.option import Option, one_of, pair, switch, text
 from paimon_stream.read.scan import (
     NEWEST,
@@ -42,6 +44,8 @@ from paimon_stream.table.references import read_tag
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
+
+_LOG = logging.getLogger(__name__)
 
 BETWEEN: Final = Option(
     "incremental-between", pair, None, "Two snapshot ids or tags: what changed after the first."
@@ -76,6 +80,30 @@ _POINTS: Final = {
     "scan.timestamp-millis": "timestamp",
 }
 """The options of Paimon that name a snapshot, with our arguments for them."""
+
+
+_WITHOUT_EFFECT: Final = {
+    "consumer-id",
+    "scan.bounded",
+    "scan.bounded.watermark",
+    "stream-scan-mode",
+    *_POINTS,
+    *(option.key for option in CHANGE_OPTIONS),
+}
+"""Options in a table's schema of which a batch read needs no warning: Java's does not follow them
+either, or ours does.
+"""
+
+_MODES_OF_POINTS: Final = {
+    "latest",
+    "latest-full",
+    "full",
+    "incremental",
+    "from-snapshot",
+    "from-snapshot-full",
+    "from-timestamp",
+}
+"""The values of `scan.mode` that mean what the other options mean, or the newest snapshot."""
 
 
 class _Span(NamedTuple):
@@ -130,6 +158,7 @@ def plan_read(
         ).of_table(table.location)
     ranges = ranges_asked
     if not ranges_asked and not points:
+        _warn_of_schema(table)
         ranges = [option.key for option in RANGES if options.is_set(option)]
         at = _point_of_schema(table)
         if len(ranges) + bool(at.said_by) > 1:
@@ -158,6 +187,24 @@ def _point_of_schema(table: Table) -> PointInTime:
     return PointInTime.of(
         table.location, named.get("snapshot_id"), named.get("tag"), named.get("timestamp")
     )
+
+
+def _warn_of_schema(table: Table) -> None:
+    """Warns of options in the table's schema by which Java's batch reads have other rows."""
+    unfollowed = [
+        f"{key} = {value}"
+        for key, value in sorted(opt.lowered(table.schema.options).items())
+        if key in CHOOSING_ROWS
+        and key not in _WITHOUT_EFFECT
+        and value.strip().lower() != CHOOSING_ROWS[key]
+        and not (key == "scan.mode" and value.strip().lower() in _MODES_OF_POINTS)
+    ]
+    if unfollowed:
+        _LOG.warning(
+            "%s has options in its schema by which other engines may read other rows: %s. They are not followed here.",
+            table.location,
+            ", ".join(unfollowed),
+        )
 
 
 def _check_no_part_of_a_range(table: Table, asked: Mapping[str, str]) -> None:
@@ -359,16 +406,11 @@ def _plan_changes(
 
 def _columns(table: Table, names: Sequence[str] | None) -> tuple[DataField, ...]:
     """The columns with these names, with that of the kinds if it is wanted. Raises
-    `IncompatibleSchema`, and `InvalidOption` if the table has a column of its name.
+    `IncompatibleSchema`.
     """
     schema = table.schema
     if not table.options.value(READ_CHANGELOG):
         return columns_of(table, schema, names)
-    if ROW_KIND in schema.by_name:
-        raise InvalidOption(
-            f"has a column {ROW_KIND!r}, so {READ_CHANGELOG.key} cannot add one. Leave it out.",
-            option=READ_CHANGELOG.key,
-        ).of_table(table.location, subject=True)
     if names is None:
         return (ROW_KIND_COLUMN, *schema.fields)
     if isinstance(names, str) or ROW_KIND not in names:
