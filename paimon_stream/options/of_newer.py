@@ -38,7 +38,6 @@ NEWER_OPTIONS: Final = (
         (
             "compaction.small-file-ratio",
             "deletion-vectors.merge-on-read",
-            "incremental-between-timestamp",
             "write.sequence-number-init-mode",
         ),
         Treatment.FOLLOWED,
