@@ -27,7 +27,7 @@ from paimon_stream.format.entries import DataFileMeta, ManifestEntry
 from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type
-from paimon_stream.merge.rows import Comparison, MergedRows, changed_rows, without_deletes
+from paimon_stream.merge.rows import Comparison, Difference, MergedRows, without_deletes
 from paimon_stream.merge.spec import (
     FIRST_ROW,
     INSERT,
@@ -157,11 +157,12 @@ def _differences(scan: Scan, before: Scan, batch_rows: int) -> Iterator[pa.Recor
     }
     for files in merging.buckets(scan.files):
         files_before = older_files.get((files[0].partition, files[0].bucket), [])
+        difference = Difference(scan.merge)
         sides = (_merged_pieces(older, files_before), _merged_pieces(whole, files))
         for parts in merging.side_by_side(scan.merge, *sides):
             schema = next(batch.schema for part in parts for batch in part)
             old, new = (pa.Table.from_batches(part, schema) for part in parts)
-            changed = changed_rows(scan.merge, old, new).select(names)
+            changed = difference.changed(old, new).select(names)
             yield from changed.to_batches(max_chunksize=batch_rows)
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -14,8 +15,26 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from paimon_stream.api.table import PaimonTable
-from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError, UnsupportedFeature
+from paimon_stream.errors import (
+    BadRowKind,
+    InvalidData,
+    InvalidOption,
+    NotFound,
+    NumericOverflow,
+    PaimonStreamError,
+    UnsupportedFeature,
+)
+from tests.conformance.test_random_merging_beside_java import (
+    JavaRefused,
+    asked,
+    counted,
+    is_accepted,
+    written_by_either,
+)
 from tests.kits.params import few
+from tests.kits.random_tables import Definition, batches, definition
+from tests.kits.reading import sql, wire_rows
+from tests.kits.seeds import seeds
 
 BETWEEN = "incremental-between"
 TIMES = "incremental-between-timestamp"
@@ -24,8 +43,6 @@ AUTO_TAG = "incremental-to-auto-tag"
 BY_ID = "incremental-between-tag-to-snapshot"
 COLUMNS = [("k", "INT NOT NULL"), ("v", "INT"), ("s", "INT")]
 MODES = ("auto", "delta", "changelog", "diff")
-
-Rows = list[tuple[int, int, int]]
 
 
 class Place:
@@ -189,19 +206,37 @@ def test_a_branch_has_changes_of_its_own(tmp_path: Path, java: Any) -> None:
 # -- differences ----------------------------------------------------------------------------------
 
 
-def test_of_two_rows_the_newer_one_counts_and_the_old_one_if_they_are_as_new(
-    tmp_path: Path, java: Any
-) -> None:
+def test_of_two_rows_the_newer_one_counts(tmp_path: Path, java: Any) -> None:
     place = Place(java, tmp_path / "numbers")
     place.write([(1, 10, 0)])
+    place.write([(1, 11, 0)])
     place.write([(1, 12, 0)], overwrite={})  # Java's overwrites begin at sequence number 0
-    assert place.same({BETWEEN: "1,2", MODE: "diff"}) == 0
+    assert place.same({BETWEEN: "1,2", MODE: "diff"}) == 1
+    assert place.same({BETWEEN: "2,3", MODE: "diff"}) == 0
     place = Place(java, tmp_path / "fields", {"sequence.field": "s"})
     place.write([(1, 10, 5)])
     place.write([(1, 12, 6)], overwrite={})
     place.write([(1, 13, 4), (2, 2, 2)], overwrite={})
     assert place.same({BETWEEN: "1,2", MODE: "diff"}) == 1
     assert place.same({BETWEEN: "2,3", MODE: "diff"}) == 1
+
+
+@pytest.mark.parametrize("group", few(range(4), lambda group: group == 0))
+def test_of_rows_that_are_as_new_the_one_counts_that_counts_to_java(
+    group: int, tmp_path: Path, java: Any
+) -> None:
+    for seed in (one + 1000 * group for one in seeds(4, 20)):
+        random = Random(seed)
+        place = Place(java, tmp_path / str(seed))
+        for commit in range(2):
+            keys = sorted(random.sample(range(30), 20))
+            for place_of_swap in random.sample(range(19), random.choice([0, 2, 6])):
+                keys[place_of_swap], keys[-1] = keys[-1], keys[place_of_swap]
+            place.write(
+                [(key, commit * random.choice([0, 1]), 0) for key in keys],
+                **({"overwrite": {}} if commit else {}),
+            )
+        place.same({BETWEEN: "1,2", MODE: "diff"})
 
 
 VALUES: dict[str, list[Any]] = {
@@ -417,3 +452,75 @@ def test_options_in_the_schema_choose_the_rows_as_in_java(
     # What the call names comes first.
     assert place.ours.to_arrow(snapshot_id=2).num_rows == 2
     assert place.our_answer({BETWEEN: "0,2"}).total() == 2
+
+
+# -- random tables --------------------------------------------------------------------------------
+
+
+def with_kinds(place: tuple[Any, PaimonTable, Definition], options: dict[str, str]) -> Any:
+    """What Java and we read, each row as its kind and its text; `refused` if it is an error."""
+    java, table, made = place
+    schema = [(one.name, sql(one.type)) for one in table.schema.fields]
+    try:
+        read = asked(java.read, table.location, with_kinds=True, options=options)
+    except JavaRefused:
+        theirs: Any = "refused"
+    else:
+        rows = java_paimon_rows(schema, [row for _, row in read])
+        theirs = Counter(
+            (kind, next(iter(counted(made, [row]))))
+            for (kind, _), row in zip(read, rows, strict=True)
+        )
+    try:
+        changes = table.to_arrow(options={**options, "read.changelog": "true"})
+    except (BadRowKind, InvalidData, NumericOverflow, pa.ArrowInvalid):
+        return theirs, "refused"
+    texts = [next(iter(counted(made, [row]))) for row in wire_rows(changes, table.schema.fields)]
+    return theirs, Counter(zip(changes["rowkind"].to_pylist(), texts, strict=True))
+
+
+def java_paimon_rows(schema: list[tuple[str, str]], rows: list[Any]) -> list[list[Any]]:
+    import java_paimon
+
+    encoded: list[list[Any]] = java_paimon.encode_rows(schema, rows)
+    return encoded
+
+
+def changes_of_a_random_table(java: Any, root: Path, seed: int) -> str:
+    """Java and we write to a table, and compact it now and then. Returns what became of it."""
+    random = Random(seed)
+    made, path = definition(random), root / "db.db" / "t"
+    if made.unordered or not is_accepted(java, path, made):
+        return "refused"
+    try:
+        for identifier, batch in enumerate(batches(random, made), 1):
+            written_by_either(java, path, batch, identifier, random)
+            if random.random() < 0.4:
+                asked(java.compact, path, random.random() < 0.7, "java", 1000 + identifier)
+    except (JavaRefused, BadRowKind, InvalidData, NumericOverflow, pa.ArrowInvalid):
+        return "refused"
+    table = PaimonTable.load(str(path))
+    newest = table.latest_snapshot()
+    seen = 0
+    for _ in range(6):
+        first, last = sorted(random.choices(range(1, newest.id + 1 if newest else 1), k=2))
+        options = {BETWEEN: f"{first},{last}", MODE: random.choice(["delta", "diff"])}
+        try:
+            theirs, ours = with_kinds((java, table, made), options)
+        except InvalidOption:
+            assert options[MODE] == "delta"
+            continue
+        assert ours == theirs, (seed, options, made)
+        seen += len(ours)
+    return "changes" if seen else "no changes"
+
+
+@pytest.mark.parametrize("group", few(range(3), lambda group: group == 0))
+def test_the_changes_of_random_tables_are_those_that_java_reads(
+    group: int, tmp_path: Path, java: Any
+) -> None:
+    tried = [one + 1000 * group for one in seeds(6, 100)]
+    if not group:
+        tried.append(171)  # merged rows that are as new as the older ones
+    ends = Counter(changes_of_a_random_table(java, tmp_path / str(seed), seed) for seed in tried)
+    assert ends["changes"] >= 2, ends
