@@ -31,7 +31,7 @@ from tests.conformance.test_random_merging_beside_java import (
     is_accepted,
     written_by_either,
 )
-from tests.kits.params import few
+from tests.kits.params import few, one_in
 from tests.kits.random_tables import Definition, batches, definition
 from tests.kits.reading import sql, wire_rows
 from tests.kits.seeds import seeds
@@ -127,7 +127,7 @@ TABLES: dict[str, tuple[tuple[str, ...], dict[str, str], set[str]]] = {
     "first and lookup": (("k",), FIRST | LOOKUP, {"delta"}),
 }
 RANGES = ((0, 1), (1, 3), (1, 4), (5, 6), (0, 8), (6, 8))
-CHOSEN = ("append", "keys", "vectors and lookup", "sequence")
+CHOSEN = ("append", "vectors and lookup", "sequence")
 
 
 def history(place: Place, keys: tuple[str, ...], options: dict[str, str]) -> None:
@@ -360,7 +360,7 @@ def with_times(options: dict[str, str], table: PaimonTable) -> dict[str, str]:
     return {**options, TIMES: ",".join(ends)}
 
 
-@pytest.mark.parametrize(("options", "refusal"), SAID, ids=str)
+@pytest.mark.parametrize(("options", "refusal"), one_in(3, SAID))
 def test_a_range_means_what_it_means_to_java(
     options: dict[str, str], refusal: type[PaimonStreamError] | None, said: Place
 ) -> None:
@@ -519,8 +519,8 @@ def changes_of_a_random_table(java: Any, root: Path, seed: int) -> str:
 def test_the_changes_of_random_tables_are_those_that_java_reads(
     group: int, tmp_path: Path, java: Any
 ) -> None:
-    tried = [one + 1000 * group for one in seeds(6, 100)]
+    tried = [one + 1000 * group for one in seeds(4, 100)]
     if not group:
         tried.append(171)  # merged rows that are as new as the older ones
     ends = Counter(changes_of_a_random_table(java, tmp_path / str(seed), seed) for seed in tried)
-    assert ends["changes"] >= 2, ends
+    assert ends["changes"], ends

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_rows_in_parts_have_the_difference_of_all_rows(seed: int) -> None:
         in_parts.changed(
             *(as_table([row for row in rows if start <= row[0] < end]) for rows in (old, new))
         )
-        for start, end in zip(cuts, cuts[1:], strict=False)
+        for start, end in pairwise(cuts)
     ]
     assert pa.concat_tables(parts).to_pylist() == whole.to_pylist()
     assert set(whole["k"].to_pylist()) >= {row[0] for row in new} - {row[0] for row in old}
