@@ -473,9 +473,10 @@ def with_kinds(place: tuple[Any, PaimonTable, Definition], options: dict[str, st
         )
     try:
         changes = table.to_arrow(options={**options, "read.changelog": "true"})
-    except (BadRowKind, InvalidData, NumericOverflow, pa.ArrowInvalid):
+        rows = wire_rows(changes, table.schema.fields)
+    except (BadRowKind, InvalidData, NumericOverflow):
         return theirs, "refused"
-    texts = [next(iter(counted(made, [row]))) for row in wire_rows(changes, table.schema.fields)]
+    texts = [next(iter(counted(made, [row]))) for row in rows]
     return theirs, Counter(zip(changes["rowkind"].to_pylist(), texts, strict=True))
 
 
@@ -490,7 +491,10 @@ def changes_of_a_random_table(java: Any, root: Path, seed: int) -> str:
     """Java and we write to a table, and compact it now and then. Returns what became of it."""
     random = Random(seed)
     made, path = definition(random), root / "db.db" / "t"
-    if made.unordered or not is_accepted(java, path, made):
+    has_maps = any(type_.startswith("MAP") for _, type_ in made.columns)
+    if made.unordered or (has_maps and made.options.get("file.format") == "avro"):
+        return "not compared"  # Java's lists and its maps of Avro files have an order of their own
+    if not is_accepted(java, path, made):
         return "refused"
     try:
         for identifier, batch in enumerate(batches(random, made), 1):
@@ -510,6 +514,8 @@ def changes_of_a_random_table(java: Any, root: Path, seed: int) -> str:
         except InvalidOption:
             assert options[MODE] == "delta"
             continue
+        except pa.ArrowInvalid:  # a sum of decimals that is too large
+            return "refused"
         assert ours == theirs, (seed, options, made)
         seen += len(ours)
     return "changes" if seen else "no changes"
