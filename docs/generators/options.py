@@ -52,7 +52,7 @@ Table options are stored in the table's schema under Paimon's own names. A sink'
 for its own writes. A value that does not parse is refused. An option that is neither listed here nor known to
 Paimon is kept, with a warning. Options of Paimon that concern only readers or other writers are kept without
 a warning. Given to one read or one sink that does not follow them, they have no effect, and a warning names
-them. A read is refused if other rows would come by them, such as `incremental-between`.
+them. A read is refused if other rows would come by them, such as `scan.version`, unless the value is Paimon's default.
 """
 
 _NEWER: Final = """\

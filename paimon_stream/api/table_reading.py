@@ -15,6 +15,7 @@ from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.tags import read_tags
+from paimon_stream.merge.spec import ROW_KIND
 from paimon_stream.options import (
     PARTITION_DEFAULT_NAME,
     Arguments,
@@ -24,8 +25,9 @@ from paimon_stream.options import (
     did_you_mean,
 )
 from paimon_stream.options.option import SINK_PREFIX
+from paimon_stream.read.changes import CHANGE_OPTIONS, READ_CHANGELOG, plan_read
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
-from paimon_stream.read.scan import PointInTime, Scan, find_snapshot, plan_scan
+from paimon_stream.read.scan import PointInTime, Scan, find_snapshot
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
@@ -211,6 +213,7 @@ class TableReading(LoadedTable):
         tag: str | None = None,
         timestamp: Moment | None = None,
         filter: Any = None,
+        options: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Reads the rows of a snapshot into memory. It is the newest snapshot, unless
         `snapshot_id`, `tag` or `timestamp` names another. In a table with a primary key, the merge
@@ -230,6 +233,8 @@ class TableReading(LoadedTable):
             filter: a `pyarrow.compute.Expression`, such as `pc.field("id") > 7`. Only rows for
                 which it is true are returned. Files without such rows are not read if partitions or
                 statistics show that (docs/reading.md).
+            options: read what has changed instead of a snapshot: `{"incremental-between": "3,7"}`
+                (docs/reading.md, "What has changed").
 
         Raises:
             UnsupportedFeature: for a table, an option, a type conversion or a file that this
@@ -237,10 +242,10 @@ class TableReading(LoadedTable):
             NotFound: for a snapshot, tag or data file that does not exist.
             IncompatibleSchema: for a column that is unknown or named twice, for a partition that
                 the table cannot have, and for a `filter` that does not fit the columns.
-            InvalidOption: if two of `snapshot_id`, `tag` and `timestamp` are given, for a
-                `timestamp` that is neither a time nor an age, for a `filter` that is not an
-                expression or names a column by its position, and for merge options of the table
-                that contradict each other.
+            InvalidOption: if two of `snapshot_id`, `tag`, `timestamp` and a range in `options` are
+                given, for a `timestamp` that is neither a time nor an age, for a `filter` that is
+                not an expression or names a column by its position, for merge options of the table
+                that contradict each other, and for changes that the table does not tell.
             InvalidData: for a partition value that its column cannot have, for a value in a file
                 that its column cannot have now, for a value for which `filter` cannot be computed,
                 and for deletes that the merge engine does not accept. In a table with a primary
@@ -250,7 +255,7 @@ class TableReading(LoadedTable):
             StorageError: if the storage fails.
         """
         at = PointInTime.of(self.location, snapshot_id, tag, timestamp)
-        scan = self._scan(at, columns, partition, filter)
+        scan = self._scan(at, columns, partition, filter, options)
         return pa.Table.from_batches(read_batches(scan), schema=arrow_schema(scan.columns))
 
     def to_pandas(
@@ -325,6 +330,7 @@ class TableReading(LoadedTable):
         timestamp: Moment | None = None,
         partition: Mapping[str, Any] | str | None = None,
         native: bool | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> Any:
         """The rows of `to_arrow` as a lazy `pyspark.sql.DataFrame`. The snapshot is chosen now.
 
@@ -337,6 +343,7 @@ class TableReading(LoadedTable):
             partition: as for `to_arrow`.
             native: whether Spark's own Parquet reader reads the files. By default it reads local
                 files that hold rows as they are. False forbids it, and True demands it.
+            options: as for `to_arrow`.
 
         Raises:
             MissingExtra: if pyspark is not installed.
@@ -348,7 +355,7 @@ class TableReading(LoadedTable):
             raise self._arguments.wrong("spark", spark, "a SparkSession")
         native = self._arguments.flag("native", native, optional=True)
         at = PointInTime.of(self.location, snapshot_id, tag, timestamp)
-        scan = self._scan(at, columns, partition, None)
+        scan = self._scan(at, columns, partition, None, options)
         to_spark = require("paimon_stream.spark.to_spark", "spark", "PaimonTable.to_spark")
         return to_spark.frame_of(spark, scan, native)
 
@@ -361,6 +368,7 @@ class TableReading(LoadedTable):
         tag: str | None = None,
         timestamp: Moment | None = None,
         filter: Any = None,
+        options: Mapping[str, str] | None = None,
         batch_rows: int = BATCH_ROWS,
     ) -> Iterator[pa.RecordBatch]:
         """Reads the rows of `to_arrow` as record batches, file by file, in bounded memory. For a
@@ -375,6 +383,7 @@ class TableReading(LoadedTable):
             tag: as for `to_arrow`.
             timestamp: as for `to_arrow`.
             filter: as for `to_arrow`.
+            options: as for `to_arrow`.
             batch_rows: the most rows of a batch.
 
         Raises:
@@ -382,7 +391,7 @@ class TableReading(LoadedTable):
         """
         batch_rows = self._arguments.whole("batch_rows", batch_rows, least=1)
         at = PointInTime.of(self.location, snapshot_id, tag, timestamp)
-        scan = self._scan(at, columns, partition, filter)
+        scan = self._scan(at, columns, partition, filter, options)
         return read_batches(scan, batch_rows)
 
     def _scan(
@@ -391,14 +400,23 @@ class TableReading(LoadedTable):
         columns: Sequence[str] | None,
         partition: Mapping[str, Any] | str | None,
         filter: Any,
+        options: Mapping[str, str] | None = None,
     ) -> Scan:
         """The plan of a read. All arguments but the first, and the errors, are those of
         `to_arrow`.
         """
+        asked = self._of_call(options, CHANGE_OPTIONS)
+        table = self._newest()
         with naming(self.location):
-            return plan_scan(
-                self._newest(),
+            if asked:
+                table = load_table(self._storage, asked)
+                shows_kinds = table.options.value(READ_CHANGELOG)
+                if shows_kinds and isinstance(columns, list | tuple) and ROW_KIND not in columns:
+                    columns = [ROW_KIND, *columns]
+            return plan_read(
+                table,
                 at=at,
+                asked=asked,
                 columns=columns,
                 partition=partition,
                 filter=filter,

@@ -12,7 +12,15 @@ import pyarrow as pa
 from pyarrow import csv
 
 from paimon_stream.cli.clear import condition_of
-from paimon_stream.cli.command import COUNT, Session, option, table_command, tags
+from paimon_stream.cli.command import (
+    COUNT,
+    OPTION,
+    Session,
+    option,
+    pairs_of,
+    table_command,
+    tags,
+)
 from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of
 from paimon_stream.cli.text import jsonable
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
@@ -97,6 +105,7 @@ _FORMAT: Final = (
             "timestamp",
             metavar="TIME",
         ),
+        OPTION,
     ),
 )
 def head(
@@ -108,10 +117,12 @@ def head(
     snapshot_id: int | None,
     tag: str | None,
     timestamp: str | None,
+    option: tuple[str, ...],
 ) -> CommandAnswer:
     """Shows some rows of the table, as a reader sees them. In a table with a primary key, rows of
     one key are merged. Rows have no order of their own, so another call may show other rows. `cat`
-    is the same command, but writes all rows, as CSV, in little memory.
+    is the same command, but writes all rows, as CSV, in little memory. With `--option
+    incremental-between=3,7`, the rows are what changed after snapshot 3, up to snapshot 7.
     """
     context = click.get_current_context()
     is_document = context.params["as_json"]
@@ -121,7 +132,7 @@ def head(
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     condition = None if where is None else condition_of(where, session.raw.schema)
     at = PointInTime.of(session.table.location, snapshot_id, tag, timestamp)
-    scan = session.table._scan(at, names, None, condition)
+    scan = session.table._scan(at, names, None, condition, pairs_of(option, "--option"))
     batches = _first_rows(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
     form = _form(form, is_document=is_document, is_cat=is_cat)
     if form == "csv":

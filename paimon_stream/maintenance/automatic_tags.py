@@ -17,21 +17,12 @@ from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.option_rules import tag_period
+from paimon_stream.table.period_names import PeriodNames
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _LOOKS: Final = 10
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-_DAY: Final = {
-    "with_dashes": "%Y-%m-%d",
-    "without_dashes": "%Y%m%d",
-    "without_dashes_and_spaces": "%Y%m%d",
-}
-_HOUR: Final = {
-    "with_dashes": "%Y-%m-%d %H",
-    "without_dashes": "%Y%m%d %H",
-    "without_dashes_and_spaces": "%Y%m%d%H",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +139,7 @@ class TagNames:
         mode: the value of `tag.automatic-creation`.
         period: how long a period is.
         delay: how long after its end the tag of a period is due.
-        format: the format of names, for `strftime`.
+        names: how tags are named after periods.
         zone: the time zone in which periods begin; None for the machine's zone.
         complete: whether periods without a snapshot get tags, too.
         batch: the name of the tag of a batch job; None for a name with the date.
@@ -158,7 +149,7 @@ class TagNames:
     mode: str
     period: dt.timedelta
     delay: dt.timedelta
-    format: str
+    names: PeriodNames
     zone: dt.tzinfo | None
     complete: bool
     batch: str | None
@@ -168,16 +159,6 @@ class TagNames:
     def of(cls, options: opt.Options) -> "TagNames":
         """Raises `InvalidOption`."""
         mode = options.value(opt.TAG_AUTOMATIC_CREATION)
-        period = options.value(opt.TAG_CREATION_PERIOD)
-        style = options.value(opt.TAG_PERIOD_FORMATTER)
-        if options.is_set(opt.TAG_PERIOD_DURATION):
-            format_ = "%Y%m%d%H%M"
-        elif period == "daily":
-            format_ = _DAY[style]
-        elif period == "two-hours":
-            format_ = _HOUR["with_dashes"]  # Java ignores the formatter here
-        else:
-            format_ = _HOUR[style]
         zone_option = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
         zone = None
         if options.is_set(zone_option) or zone_option.default:
@@ -192,7 +173,7 @@ class TagNames:
             mode=mode,
             period=tag_period(options),
             delay=dt.timedelta(milliseconds=options.value(opt.TAG_CREATION_DELAY)),
-            format=format_,
+            names=PeriodNames.of(options),
             zone=zone,
             complete=options.value(opt.TAG_AUTOMATIC_COMPLETION),
             batch=batch,
@@ -211,16 +192,7 @@ class TagNames:
 
     def time_of(self, name: str) -> dt.datetime | None:
         """The beginning of the period that an automatic tag is named after; None for other tags."""
-        written = name
-        if self.format in _DAY.values():
-            written = name.partition(" ")[0]
-        try:
-            time = dt.datetime.strptime(written, self.format).replace(tzinfo=dt.timezone.utc)
-        except ValueError:
-            return None
-        if time.strftime(self.format) != written:
-            return None
-        return time
+        return self.names.time_of(name)
 
     def moment(self, snapshot: Snapshot) -> dt.datetime | None:
         """The time of a snapshot that decides which tags are due. In the mode `watermark` it is the
@@ -288,7 +260,7 @@ class TagNames:
             time = moment - (moment - _EPOCH) % self.period - self.period
             if self.complete and due_at is not None:
                 time = due_at - self.period - self.delay
-            yield time.strftime(self.format), snapshot
+            yield time.strftime(self.names.format), snapshot
             due_at = self._after(time)
 
     def _of_batch(self, snapshots: SnapshotStore) -> Iterator[tuple[str, Snapshot]]:

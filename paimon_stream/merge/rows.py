@@ -499,12 +499,79 @@ class Comparison:
         return rows.set_column(position, field, pa.array(kinds[order], field.type))
 
 
-def _differ(old: pa.Table, new: pa.Table, columns: Iterable[str]) -> Flags:
-    """For each row, whether its values in the two tables differ in one of these columns."""
+class Difference:
+    """Tells which rows of a bucket are new, part by part, in the order of keys (streaming-reads.md
+    §7).
+
+    If an old and a new row of a key are equally new, the one counts as newer that comes last out of
+    Java's loser tree. That is the row of the side that has moved on last. So it depends on the key
+    before: if one side alone had it, that side; if both had it, the side whose row came first.
+    """
+
+    def __init__(self, spec: MergeSpec) -> None:
+        """`spec` says which columns are the key, and which of two rows is newer."""
+        self._spec = spec
+        self._old_moves_last = True
+
+    def changed(self, old: pa.Table, new: pa.Table) -> pa.Table:
+        """Those of the new rows that have no old row of their key, or that are newer than it and
+        differ from it, sorted by key. Both tables have the same columns, and at most one row of a
+        key, as `merge_rows` returns them.
+        """
+        table = one_chunk(pa.concat_tables([old, new]))
+        ordered = in_merge_order(self._spec, table)
+        first = ordered.order[ordered.starts]
+        last = ordered.order[ordered.ends - 1]
+        is_new = np.maximum(first, last) >= old.num_rows
+        has_both = ordered.sizes > 1
+        if has_both.any():
+            # Of equally new rows, the one that comes first in the input is last in the order.
+            turned = in_merge_order(self._spec, one_chunk(pa.concat_tables([new, old])))
+            is_new_last = turned.order[turned.ends - 1] < new.num_rows
+            is_old_last = last < old.num_rows
+            is_tie = has_both & is_old_last & is_new_last
+            is_old_last = np.where(
+                is_tie, self._old_in_ties(is_tie, has_both, is_old_last), is_old_last
+            )
+            is_update = has_both & ~is_old_last
+            is_new[has_both] = False
+            columns = [name for name in table.column_names if name not in (specs.SEQUENCE, KIND)]
+            is_new[is_update] = _differ(
+                table.take(pa.array(np.minimum(first, last)[is_update])),
+                table.take(pa.array(np.maximum(first, last)[is_update])),
+                columns,
+                as_rows=False,
+            )
+        elif len(last):
+            self._old_moves_last = bool(last[-1] < old.num_rows)
+        return table.take(pa.array(np.maximum(first, last)[is_new]))
+
+    def _old_in_ties(self, is_tie: Flags, has_both: Flags, is_old_last: Flags) -> Flags:
+        """For each key, whether the old row would come last if the two were equally new. Remembers
+        this for the next part.
+        """
+        keys = np.arange(len(is_tie))
+        last_without_tie = np.maximum.accumulate(np.where(is_tie, -1, keys))
+        ties = np.cumsum(is_tie)
+        ties_since: Ints = ties - np.where(last_without_tie < 0, 0, ties[last_without_tie])
+        moves_last = np.where(
+            last_without_tie < 0,
+            self._old_moves_last,
+            (is_old_last ^ has_both)[last_without_tie],
+        ) ^ (ties_since % 2 == 1)
+        before = np.concatenate(([self._old_moves_last], moves_last[:-1]))
+        self._old_moves_last = bool(moves_last[-1])
+        return before
+
+
+def _differ(old: pa.Table, new: pa.Table, columns: Iterable[str], *, as_rows: bool = True) -> Flags:
+    """For each row, whether its values in the two tables differ in one of these columns. `as_rows`
+    is as in `equality_numbers`.
+    """
     rows = old.num_rows
     is_different = np.zeros(rows, np.bool_)
     for name in columns:
         values = pa.concat_arrays([flat(old.column(name)), flat(new.column(name))])
-        numbers = equality_numbers(values, as_rows=True)
+        numbers = equality_numbers(values, as_rows=as_rows)
         is_different |= numbers[:rows] != numbers[rows:]
     return is_different

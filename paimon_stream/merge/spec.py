@@ -110,6 +110,13 @@ SEQUENCE_COLUMN: Final = DataField(
 )
 KIND_COLUMN: Final = DataField(id=2_147_483_645, name=KIND, type=parse_type("TINYINT NOT NULL"))
 
+ROW_KIND: Final = "rowkind"
+"""The column of kinds that users see, as Paimon's audit log calls it: +I, -U, +U, -D."""
+
+ROW_KIND_COLUMN: Final = DataField(
+    id=2_147_483_643, name=ROW_KIND, type=parse_type("STRING NOT NULL")
+)
+
 PARTIAL_UPDATE: Final = "partial-update"
 AGGREGATION: Final = "aggregation"
 FIRST_ROW: Final = "first-row"

@@ -173,7 +173,7 @@ def warn_of_unfollowed_writes(options: Mapping[str, str]) -> None:
 
 def check_unfollowed_reads(options: Mapping[str, str], followed: Iterable[str]) -> None:
     """Raises `InvalidOption` for an option of Paimon's that a read is given and does not follow, if
-    other rows would come by it. Warns of other options that such a read does not follow.
+    other rows would come by it. Paimon's default is accepted, because it changes nothing. Warns of other options that such a read does not follow.
 
     Args:
         options: the options of the read.
@@ -182,11 +182,13 @@ def check_unfollowed_reads(options: Mapping[str, str], followed: Iterable[str]) 
     keys = {option.key for option in FOLLOWED_BY_READS}.union(followed)
     known = _by_name(of_tables)
     unfollowed = []
-    for key in lowered(options):
+    for key, value in lowered(options).items():
         name = known[key].key if key in known else key
         if name in keys or _is_of_sinks(key):
             continue
         if key in CHOOSING_ROWS:
+            if value.strip().lower() == CHOOSING_ROWS[key]:
+                continue
             raise InvalidOption(
                 f"Option {key!r} chooses which rows are read, and this read does not follow it. "
                 "Nothing was read. Leave it out, and see docs/reading.md for what chooses a "

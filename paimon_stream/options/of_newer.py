@@ -216,7 +216,6 @@ NEWER_OPTIONS: Final = (
             "chain-table.streaming.merge-snapshot",
             "commit.native.enabled",
             "format-table.scan.list-parallelism",
-            "incremental-between-timestamp",
             "local-cache.block-size",
             "local-cache.dir",
             "local-cache.enabled",

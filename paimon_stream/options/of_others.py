@@ -1,45 +1,51 @@
-"""Paimon's options that this package does not declare, because they concern other engines or a way of
-reading that it has not. Those that Paimon got after 1.4.2 are in `of_newer.py`.
+"""Paimon's options that are none of a table's, because they concern other engines, one read (`read/`,
+`spark/`), or a way of reading that this package has not. Those that Paimon got after 1.4.2 are in `of_newer.py`.
 
 A table may have them: `create` and `alter_table` keep them in silence, because other engines act upon
 them. A read or a write that is given one of them does not follow it, and so does not pass over it in
 silence (`checks.py`). If it would choose other rows, the read is refused.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
-CHOOSING_ROWS: Final = (
-    "batch-scan-mode",
-    "consumer-id",
-    "incremental-between",
-    "incremental-between-scan-mode",
-    "incremental-between-tag-to-snapshot",
-    "incremental-between-timestamp",
-    "incremental-to-auto-tag",
-    "log.scan",
-    "log.scan.timestamp-millis",
-    "read.changelog",
-    "scan.bounded",
-    "scan.bounded.watermark",
-    "scan.bucket",
-    "scan.creation-time-millis",
-    "scan.fallback-delta-branch",
-    "scan.fallback-snapshot-branch",
-    "scan.file-creation-time-millis",
-    "scan.ignore-corrupt-files",
-    "scan.ignore-lost-files",
-    "scan.mode",
-    "scan.partitions",
-    "scan.snapshot-id",
-    "scan.tag-name",
-    "scan.timestamp",
-    "scan.timestamp-millis",
-    "scan.version",
-    "scan.watermark",
-    "stream-scan-mode",
-    "table-read.sequence-number.enabled",
+CHOOSING_ROWS: Final[Mapping[str, str | None]] = MappingProxyType(
+    {
+        "batch-scan-mode": "none",
+        "consumer-id": None,
+        "incremental-between": None,
+        "incremental-between-scan-mode": "auto",
+        "incremental-between-tag-to-snapshot": "false",
+        "incremental-between-timestamp": None,
+        "incremental-to-auto-tag": None,
+        "log.scan": None,
+        "log.scan.timestamp-millis": None,
+        "read.changelog": "false",
+        "scan.bounded": None,
+        "scan.bounded.watermark": None,
+        "scan.bucket": None,
+        "scan.creation-time-millis": None,
+        "scan.fallback-delta-branch": None,
+        "scan.fallback-snapshot-branch": None,
+        "scan.file-creation-time-millis": None,
+        "scan.ignore-corrupt-files": "false",
+        "scan.ignore-lost-files": "false",
+        "scan.mode": "default",
+        "scan.partitions": None,
+        "scan.snapshot-id": None,
+        "scan.tag-name": None,
+        "scan.timestamp": None,
+        "scan.timestamp-millis": None,
+        "scan.version": None,
+        "scan.watermark": None,
+        "stream-scan-mode": "none",
+        "table-read.sequence-number.enabled": "false",
+    }
 )
-"""Options of reads by which other rows come, or the rows in another form."""
+"""Options of reads by which other rows come, or the rows in another form, each with Paimon's default.
+A read with the default reads the same as without the option.
+"""
 
 OF_OTHERS: Final = (
     "add-column-before-partition",

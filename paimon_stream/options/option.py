@@ -220,6 +220,14 @@ def names(value: str) -> frozenset[str]:
     return frozenset(name.strip() for name in value.split(",") if name.strip())
 
 
+def pair(value: str) -> tuple[str, str]:
+    """Two words, divided by a comma."""
+    words = [word.strip() for word in value.split(",")]
+    if len(words) != 2 or not all(words):
+        raise ValueError("not a start and an end such as '3,7'")
+    return words[0], words[1]
+
+
 def one_of(*choices: str) -> Callable[[str], str]:
     """A parser of one of these words, in any letter case."""
 

@@ -301,6 +301,19 @@ def whole_keys(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[li
         yield from _steps(section, [*runs, *joined], looked_up)
 
 
+def side_by_side(spec: MergeSpec, *sides: Iterator[Piece]) -> Iterator[list[list[pa.RecordBatch]]]:
+    """The rows of several sides, each sorted by key, in parts. A part has all rows of some keys,
+    for each side a list of batches. Raises `FormatError` for a side that is not sorted.
+    """
+    runs = [_Run(spec, side) for side in sides]
+    while True:
+        holds_rows = [run.fill() for run in runs]
+        if not any(holds_rows):
+            return
+        bound = min((run.last_key for run in runs if not run.ended), default=None)
+        yield [[piece.rows for piece in run.take(bound)] for run in runs]
+
+
 def reading_order(section: Section) -> list[ManifestEntry]:
     """The section's files in about the order in which `whole_keys` opens them."""
     files = section.files

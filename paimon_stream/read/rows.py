@@ -27,8 +27,17 @@ from paimon_stream.format.entries import DataFileMeta, ManifestEntry
 from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, arrow_type, parse_type
-from paimon_stream.merge.rows import Comparison, MergedRows, without_deletes
-from paimon_stream.merge.spec import FIRST_ROW, KIND_COLUMN, SEQUENCE_COLUMN, MergeSpec
+from paimon_stream.merge.rows import Comparison, Difference, MergedRows, without_deletes
+from paimon_stream.merge.spec import (
+    FIRST_ROW,
+    INSERT,
+    KIND,
+    KIND_COLUMN,
+    ROW_KIND,
+    ROW_KIND_COLUMN,
+    SEQUENCE_COLUMN,
+    MergeSpec,
+)
 from paimon_stream.options import DATA_EVOLUTION, ORC_LTZ_LEGACY, Options
 from paimon_stream.read import merged as merging
 from paimon_stream.read.avro_rows import read_avro
@@ -87,6 +96,83 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
 
 
 def _all_rows(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a scan, without its condition."""
+    shows_kinds = ROW_KIND_COLUMN in scan.columns
+    if not (shows_kinds or scan.are_changes or scan.before is not None):
+        yield from _rows_of_table(scan, batch_rows)
+        return
+    columns = tuple(column for column in scan.columns if column != ROW_KIND_COLUMN)
+    if not columns:
+        columns = scan.schema.fields[:1]  # batches without columns have no rows
+    names = [column.name for column in scan.columns]
+    scan_without_kinds = replace(scan, columns=columns)
+    if scan.are_changes:
+        batches = _changes(scan_without_kinds, batch_rows)
+    elif scan.before is not None:
+        batches = _differences(scan_without_kinds, scan.before, batch_rows)
+    else:
+        batches = _rows_of_table(scan_without_kinds, batch_rows)
+    for batch in batches:
+        if shows_kinds:
+            yield _with_kinds(batch).select(names)
+        elif KIND in batch.schema.names:
+            yield without_deletes(batch).select(names)
+        else:
+            yield batch.select(names)
+
+
+_KINDS: Final = pa.array(["+I", "-U", "+U", "-D"])
+
+
+def _with_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with their kinds as text. Rows that have none are inserts."""
+    kinds = pa.repeat(pa.scalar(INSERT, pa.int8()), batch.num_rows)
+    if KIND in batch.schema.names:
+        kinds = batch.column(KIND)
+    field = pa.field(ROW_KIND, pa.string(), False)
+    return batch.append_column(field, _KINDS.take(kinds))
+
+
+def _changes(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of files of changes, one file after the other, with their kinds if they have some.
+    A deletion vector says nothing of a change.
+    """
+    columns = scan.columns if scan.merge is None else (*scan.columns, KIND_COLUMN)
+    reader = _Reader(replace(scan, vectors={}), columns, scan.where)
+    reader.expect(scan.files)
+    for entry in scan.files:
+        yield from reader.file(entry, batch_rows)
+
+
+def _differences(scan: Scan, before: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of the scan that are not among those of `before`, with their kinds
+    (streaming-reads.md §7). Both are merged bucket by bucket, and compared key by key.
+    """
+    assert scan.merge is not None
+    names = [*(column.name for column in scan.columns), KIND]
+    whole = replace(scan, columns=scan.schema.fields, where=None, before=None)
+    older = replace(whole, files=before.files, vectors=before.vectors, snapshot=before.snapshot)
+    older_files = {
+        (files[0].partition, files[0].bucket): files for files in merging.buckets(before.files)
+    }
+    for files in merging.buckets(scan.files):
+        files_before = older_files.get((files[0].partition, files[0].bucket), [])
+        difference = Difference(scan.merge)
+        sides = (_merged_pieces(older, files_before), _merged_pieces(whole, files))
+        for parts in merging.side_by_side(scan.merge, *sides):
+            schema = next(batch.schema for part in parts for batch in part)
+            old, new = (pa.Table.from_batches(part, schema) for part in parts)
+            changed = difference.changed(old, new).select(names)
+            yield from changed.to_batches(max_chunksize=batch_rows)
+
+
+def _merged_pieces(scan: Scan, files: Sequence[ManifestEntry]) -> Iterator[merging.Piece]:
+    """The merged rows of a bucket, sorted by key."""
+    for rows in section_batches(scan, sections_of(scan, files), keep_deletes=False):
+        yield merging.Piece(files[0], rows)
+
+
+def _rows_of_table(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
     if scan.merge is None:
         in_parts = scan.table.options.value(DATA_EVOLUTION)
         if in_parts:

@@ -110,6 +110,11 @@ class Scan:
             name of the data file.
         where: the condition on rows; None for all rows. Without a merge, files that
             cannot have a row that fulfils it are not among `files`.
+        are_changes: whether the files are read one after the other, unmerged, because each of their
+            rows is a change of its own kind.
+        before: of a difference between two snapshots: the files that only the older one has, with
+            their vectors. `files` are then those that only the newer one has. A row that is in
+            both is left out. None for other reads.
     """
 
     table: Table
@@ -121,6 +126,8 @@ class Scan:
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     deletions: dict[str, Positions] = field(default_factory=dict)
     where: Predicate | None = None
+    are_changes: bool = False
+    before: "Scan | None" = None
 
 
 def plan_scan(
@@ -159,29 +166,35 @@ def plan_scan(
     if hidden:
         _check_readable(table)
     else:
-        _check_readable(table, opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH, opt.QUERY_AUTH)
+        check_open_to_readers(table)
     snapshot = find_snapshot(table, at)
     schema = table.schema
     if snapshot is not None and at != NEWEST:
         schema = SchemaStore(table.storage).get(snapshot.schema_id)
-    wanted = _columns(table, schema, columns)
+    wanted = columns_of(table, schema, columns)
     if partition is not None:
-        specs = [_spec_of(table, schema, partition)]
-    scan = _without_files(table, schema, wanted, snapshot, filter)
+        specs = specs_of(table, schema, partition)
+    scan = scan_without_files(table, schema, wanted, snapshot, filter)
     if snapshot is None:
         return scan
-    return _with_files(scan, snapshot, specs, hidden=hidden)
+    return with_files(scan, snapshot, specs, hidden=hidden)
 
 
-def _spec_of(
+def check_open_to_readers(table: Table) -> None:
+    """Raises `UnsupportedFeature` if this release does not read the table."""
+    _check_readable(table, opt.FALLBACK_BRANCH, opt.PRIMARY_BRANCH, opt.QUERY_AUTH)
+
+
+def specs_of(
     table: Table, schema: TableSchema, partition: Mapping[str, Any] | str
-) -> PartitionSpec:
+) -> list[PartitionSpec]:
+    """The partition that a caller names. Raises `InvalidData`, `IncompatibleSchema`."""
     default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
     fields = schema.partition_fields
-    return parse_partition(fields, partition, default_name, table=table.location)
+    return [parse_partition(fields, partition, default_name, table=table.location)]
 
 
-def _without_files(
+def scan_without_files(
     table: Table,
     schema: TableSchema,
     columns: tuple[DataField, ...],
@@ -204,8 +217,8 @@ def _without_files(
     )
 
 
-def _with_files(
-    scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, *, hidden: bool
+def with_files(
+    scan: Scan, snapshot: Snapshot, specs: Sequence[PartitionSpec] | None, *, hidden: bool = False
 ) -> Scan:
     """The scan with its files and their deletion vectors. `specs` and `hidden` are as in
     `plan_scan`.
@@ -323,7 +336,7 @@ def _tagged(table: Table, tag: str) -> Snapshot:
         ).of_table(table.location, subject=True) from None
 
 
-def _columns(
+def columns_of(
     table: Table, schema: TableSchema, names: Sequence[str] | None
 ) -> tuple[DataField, ...]:
     """The columns with these names, in their order; all if there are no names. Raises
@@ -509,24 +522,30 @@ def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]
     return stats
 
 
+def lowest_visible_level(table: Table, merge: MergeSpec) -> int:
+    """The lowest level whose files readers of a table with a primary key see (semantics.md §6.6):
+    1 with first-row and with deletion vectors, because only a compaction makes their rows final.
+    """
+    has_vectors = table.options.value(opt.DELETION_VECTORS)
+    merges_on_read = table.options.value(opt.DELETION_VECTORS_MERGE_ON_READ)
+    needs_compaction = merge.engine == FIRST_ROW or (has_vectors and not merges_on_read)
+    return 1 if needs_compaction else 0
+
+
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:
     """The files of a table with a primary key that readers see (semantics.md §6.6). Files of bucket
     -2 are left out. With first-row and with deletion vectors, files that no compaction has
     processed are also left out.
     """
-    options = table.options
-    has_vectors = options.value(opt.DELETION_VECTORS)
-    merges_on_read = options.value(opt.DELETION_VECTORS_MERGE_ON_READ)
     waiting = sum(entry.bucket < 0 for entry in entries)
-    if waiting and options.value(opt.POSTPONE_MERGE_ON_READ):
+    if waiting and table.options.value(opt.POSTPONE_MERGE_ON_READ):
         _LOG.warning(
             "%s has %s = true, and rows of %d files wait in bucket -2. They are shown after a compaction only.",
             table.location,
             opt.POSTPONE_MERGE_ON_READ.key,
             waiting,
         )
-    needs_compaction = merge.engine == FIRST_ROW or (has_vectors and not merges_on_read)
-    lowest_level = 1 if needs_compaction else 0
+    lowest_level = lowest_visible_level(table, merge)
     return [entry for entry in entries if entry.bucket >= 0 and entry.file.level >= lowest_level]
 
 

@@ -1,5 +1,5 @@
-"""The batch read of `format("paimon_stream")`: one snapshot, planned on the driver
-(docs/reading.md, "In Spark").
+"""The batch read of `format("paimon_stream")`: one snapshot, or what changed between two, planned on
+the driver (docs/reading.md, "In Spark").
 
 Invariant: one action reads one snapshot. The reader plans the scan when Spark makes it, and tasks
 plan nothing (splits.py). The scan travels with the reader, without its files, and each split brings
@@ -21,7 +21,9 @@ from paimon_stream import options as opt
 from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, naming
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.options.option import Option, one_of, size, switch
+from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
+from paimon_stream.options.option import Option, one_of, size
+from paimon_stream.read.changes import CHANGE_OPTIONS, RANGES, READ_CHANGELOG, plan_read
 from paimon_stream.read.scan import NEWEST, PointInTime, Scan, plan_scan
 from paimon_stream.spark.datasource_options import SourceOptions, divided
 from paimon_stream.spark.splits import (
@@ -32,7 +34,7 @@ from paimon_stream.spark.splits import (
     without_files,
 )
 from paimon_stream.spark.types import same_but_nulls, spark_type
-from paimon_stream.table.table import load_table
+from paimon_stream.table.table import Table, load_table
 
 _SNAPSHOT_ID: Final = ("snapshot-id", "scan.snapshot-id")
 _TAG: Final = ("tag", "scan.tag-name")
@@ -63,14 +65,17 @@ _START_NAMES: Final = {
 
 _NO_START: Final = "no snapshot, tag or time"
 
+INCREMENTAL: Final = "incremental"
+"""The mode of a batch read of changes."""
+
 MODE: Final = Option(
-    "scan.mode", one_of("default", "latest-full", "full", "latest", *NEEDED), "default", "Start."
+    "scan.mode",
+    one_of("default", "latest-full", "full", "latest", INCREMENTAL, *NEEDED),
+    "default",
+    "Start.",
 )
-READ_CHANGELOG: Final = switch(
-    "read.changelog", "A stream gives all changes, and their kinds in a column."
-)
-ROW_KIND: Final = "rowkind"
-"""The column of row kinds (+I, -U, +U, -D). Paimon's audit log has the same name for it."""
+_FOLLOWED: Final = [option.key for option in (MODE, *CHANGE_OPTIONS)]
+"""The keys of table options that a batch read follows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,12 +107,15 @@ def schema_of(options: dict[str, str]) -> StructType:
     source, chosen = _divided(options)
     if "scan.mode" in options:
         chosen = chosen.of_newest_snapshot()
-    scan = _scan(source, chosen, filter=pc.scalar(False))
+    table = {key: text for key, text in source.table.items() if key != READ_CHANGELOG.key}
+    scan = _scan(replace(source, table=table), chosen, filter=pc.scalar(False))
     columns = [
         StructField(field.name, spark_type(field.type), field.type.nullable)
         for field in scan.columns
+        if field != ROW_KIND_COLUMN
     ]
-    if scan.table.options.value(READ_CHANGELOG):
+    options_of_read = opt.Options(scan.table.options, source.table, location=source.location)
+    if options_of_read.value(READ_CHANGELOG):
         columns.insert(0, StructField(ROW_KIND, StringType(), False))
     return StructType(columns)
 
@@ -136,12 +144,17 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
         self.options = read_options
         chosen = replace(read_options, columns=schema.names)
         with naming(source.location):
-            opt.check_unfollowed_reads(source.table, of_stream or [MODE.key])
+            opt.check_unfollowed_reads(source.table, of_stream or _FOLLOWED)
         if of_stream is None:
             _check_mode(source, read_options.at)
+            scan = _scan(source, chosen, filter=filter)
         else:
-            chosen = chosen.of_newest_snapshot()
-        scan = _scan(source, chosen, filter=filter)
+            scan = plan_scan(
+                _table(source),
+                columns=schema.names,
+                filter=filter,
+                partition=read_options.partition,
+            )
         for field, wanted in zip(scan.columns, schema.fields, strict=True):
             if not same_but_nulls(spark_type(field.type), wanted.dataType):
                 raise IncompatibleSchema(
@@ -211,13 +224,31 @@ def _check_mode(source: SourceOptions, at: PointInTime) -> None:
     """Raises `InvalidOption` if the `scan.mode` of a batch read contradicts the point in time that
     the other options name.
     """
-    mode = opt.Options(source.table, location=source.location).value(MODE)
+    options = opt.Options(source.table, location=source.location)
+    mode = options.value(MODE)
     if mode == "default":
+        return
+    _check_range(source, mode, [option.key for option in RANGES if options.is_set(option)])
+    if mode == INCREMENTAL:
         return
     allowed = [NEEDED[mode]] if mode in NEEDED else []
     if allowed == ["snapshot_id"]:
         allowed.append("tag")  # a tag is the name of a snapshot
     check_start(source.location, mode, allowed, at.said_by)
+
+
+def _check_range(source: SourceOptions, mode: str, ranges: Sequence[str]) -> None:
+    """Raises `InvalidOption` if the options name a range of changes and the mode is for a snapshot,
+    or the other way round.
+    """
+    if (mode == INCREMENTAL) == bool(ranges):
+        return
+    keys = ", ".join(option.key for option in RANGES)
+    raise InvalidOption(
+        f"cannot be read: scan.mode = {mode}, and {'one' if ranges else 'none'} of {keys} is given. "
+        "Leave scan.mode out.",
+        option=MODE.key,
+    ).of_table(source.location, subject=True)
 
 
 def check_start(location: str, mode: str, allowed: Sequence[str], named: Sequence[str]) -> None:
@@ -259,11 +290,15 @@ def _number_or_text(text: str | None) -> Any:
     return int(text) if text is not None and text.isdecimal() else text
 
 
+def _table(source: SourceOptions) -> Table:
+    return load_table(open_storage(source.location, source.storage), source.table)
+
+
 def _scan(source: SourceOptions, chosen: ReadOptions, *, filter: Any) -> Scan:
-    table = load_table(open_storage(source.location, source.storage), source.table)
-    return plan_scan(
-        table,
+    return plan_read(
+        _table(source),
         at=chosen.at,
+        asked=source.table,
         columns=chosen.columns,
         filter=filter,
         partition=chosen.partition,

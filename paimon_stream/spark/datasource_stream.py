@@ -31,25 +31,23 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import FileKind
 from paimon_stream.format.names import wrong_with
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.maintenance.needed import ChangelogStore
-from paimon_stream.merge.spec import KIND, KIND_COLUMN
+from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
 from paimon_stream.options.option import Option, positive, switch, text
+from paimon_stream.read.changes import READ_CHANGELOG, files_of_changes
 from paimon_stream.read.scan import PointInTime, Scan, plan_scan
 from paimon_stream.spark.datasource_read import (
+    INCREMENTAL,
     MODE,
     NEEDED,
-    READ_CHANGELOG,
-    ROW_KIND,
     check_start,
     reader_of,
 )
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
 from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
 from paimon_stream.table.fate import Fate, fate_of
-from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
 from paimon_stream.table.snapshots import SnapshotStore
@@ -116,8 +114,6 @@ _FOLLOWED: Final = [
 ]
 """The keys of table options that a stream read follows, and a batch read does not."""
 
-_KINDS: Final = pa.array(["+I", "-U", "+U", "-D"])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StreamOptions:
@@ -145,6 +141,11 @@ class _StreamOptions:
         `InvalidOption`, and `UnsupportedFeature` for tables whose changes cannot be told.
         """
         mode = table.options.value(MODE)
+        if mode == INCREMENTAL:
+            raise InvalidOption(
+                "cannot be read as a stream: scan.mode = incremental is for batch reads.",
+                option=MODE.key,
+            ).of_table(table.location, subject=True)
         consumer = table.options.value(_CONSUMER)
         most_snapshots = table.options.value(_MOST)
         producer = table.options.value(opt.CHANGELOG_PRODUCER) if has_keys else ""
@@ -207,13 +208,14 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         columns = StructType([column for column in schema.fields if column.name != ROW_KIND])
         reader = reader_of(options, columns, filter=pc.scalar(False), of_stream=_FOLLOWED)
         self._options = reader.options
-        self._scan = replace(reader.scan, where=None)
+        names = {column.name: column for column in (ROW_KIND_COLUMN, *reader.scan.columns)}
+        self._scan = replace(
+            reader.scan, where=None, columns=tuple(names[name] for name in schema.names)
+        )
         self._table = self._scan.table
         self._store = SnapshotStore(self._table.storage)
-        # First the types in which Spark expects the rows, with the column of kinds if it is wanted.
-        # Then the types of the table's columns alone.
+        # The types in which Spark expects the rows, with the column of kinds if it is wanted.
         self._arrow = arrow_of(schema)
-        self._arrow_of_columns = reader.arrow
         # The newest snapshot that is read, once Spark has asked the stream to end.
         self._newest_allowed = 2**63
         has_keys = self._scan.merge is not None
@@ -286,9 +288,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         rows: list[bytes] = []
         if begin.all_rows_of is not None:
             rows = splits_of(self._all_rows(begin.all_rows_of), self._options.split_bytes)
-        changes = splits_of(
-            self._changes(begin.after, last), self._options.split_bytes, changes=True
-        )
+        changes = splits_of(self._changes(begin.after, last), self._options.split_bytes)
         splits = [*((split, False) for split in rows), *((split, True) for split in changes)]
         return [ds.InputPartition((CommitMessage.VERSION, *split)) for split in splits]
 
@@ -329,8 +329,6 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
                     table=table.location,
                 )
             ]
-        wanted = PartitionFilter(table.partition_types, specs=specs)
-        manifests = ManifestStore(table.storage)
         kinds_read = {CommitKind.APPEND}
         if table.options.value(_OVERWRITES):
             kinds_read.add(CommitKind.OVERWRITE)
@@ -340,37 +338,21 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             for snapshot in self._snapshots(after, last)
             if self._stream.producer or snapshot.commit_kind in kinds_read
         ]
-        metas_of = manifests.changelog if self._stream.producer else manifests.delta
-        added = [
-            entry
-            for snapshot in snapshots
-            for entry in manifests.entries_of(metas_of(snapshot), wanted)
-            if entry.kind is FileKind.ADD
-        ]
-        return replace(self._scan, files=tuple(added))
+        files = files_of_changes(
+            table,
+            snapshots,
+            PartitionFilter(table.partition_types, specs=specs),
+            from_changelog=bool(self._stream.producer),
+        )
+        return replace(self._scan, files=tuple(files), are_changes=True)
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a split. Rows that a change removes are left out, unless the reader's columns
         include the kinds of rows.
         """
         version, data, is_change = partition.value
-        scan = self._scan
-        arrow = self._arrow_of_columns
-        if is_change and scan.merge is not None:
-            scan = replace(scan, merge=None, columns=(*scan.columns, KIND_COLUMN))
-            arrow = arrow.append(pa.field(KIND, pa.int8(), False))
-        for rows in rows_of_split(scan, arrow, data, version):
-            columns = dict(zip(rows.schema.names, rows.columns, strict=True))
-            kinds = columns.get(KIND, pa.repeat(pa.scalar(0, pa.int8()), rows.num_rows))
-            columns[ROW_KIND] = _KINDS.take(kinds)
-            batch = pa.RecordBatch.from_arrays(
-                [columns[name] for name in self._arrow.names], schema=self._arrow
-            )
-            if ROW_KIND in self._arrow.names:
-                yield batch
-            else:
-                # The odd kinds, -U and -D, remove rows.
-                yield batch.filter(pc.equal(pc.bit_wise_and(kinds, 1), 0))
+        scan = replace(self._scan, are_changes=is_change)
+        yield from rows_of_split(scan, self._arrow, data, version)
 
     def commit(self, end: Offset) -> None:
         """Moves the consumer on, once a batch has taken effect (streaming-reads.md §5)."""

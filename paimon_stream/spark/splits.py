@@ -4,8 +4,9 @@ versioned bytes as in a commit. Tasks plan nothing; they read files.
 
 Invariants: files of a bucket whose keys overlap (a section, `read/merged.py`) are in one split, in
 the order of the scan. That is the order of commits, which decides which of two rows with the same
-sequence number is older. Files of changelogs are read one after the other, so those of a bucket
-stay together. Files that hold columns of the same rows also stay together.
+sequence number is older. Files of changes are read one after the other, so those of a bucket stay
+together. A split of a difference between two snapshots has the files of both, of whole buckets.
+Files that hold columns of the same rows also stay together.
 """
 
 import inspect
@@ -47,25 +48,31 @@ def arrow_of(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, **_UTC)
 
 
-def splits_of(scan: Scan, split_bytes: int, *, changes: bool = False) -> list[bytes]:
-    """The scan's files, divided into splits.
-
-    Args:
-        scan: the planned read.
-        split_bytes: about how many bytes of files are in a split.
-        changes: whether the files are those of a changelog. Such files of a bucket are read one
-            after the other, so they stay together.
-
-    Raises:
-        FormatError: keys in a manifest cannot be read.
+def splits_of(scan: Scan, split_bytes: int) -> list[bytes]:
+    """The scan's files, divided into splits of about so many bytes. Raises `FormatError` if keys in
+    a manifest cannot be read.
     """
-    units = _units_of_changes(scan) if changes else _units_of_rows(scan)
-    return [_encoded(scan, files) for files in _packed(units, split_bytes)]
+    before = scan.before
+    older_files = (
+        {}
+        if before is None
+        else {(files[0].partition, files[0].bucket): files for files in buckets(before.files)}
+    )
+    splits = []
+    for files in _packed(_units(scan), split_bytes):
+        messages = _messages(scan, files)
+        if before is not None:
+            places = dict.fromkeys((entry.partition, entry.bucket) for entry in files)
+            older = [entry for place in places for entry in older_files.get(place, [])]
+            messages += [_as_removed(message) for message in _messages(before, older)]
+        splits.append(CommitMessage.serialize_all(messages))
+    return splits
 
 
 def without_files(scan: Scan) -> Scan:
     """The scan without its files: what a task needs in addition to its split."""
-    return replace(scan, files=(), vectors={})
+    before = None if scan.before is None else without_files(scan.before)
+    return replace(scan, files=(), vectors={}, before=before)
 
 
 def rows_of_split(
@@ -117,9 +124,13 @@ def _units_of_rows(scan: Scan) -> Iterable[list[ManifestEntry]]:
     return [[entry] for entry in scan.files]
 
 
-def _units_of_changes(scan: Scan) -> Iterable[list[ManifestEntry]]:
-    """Lists of files that are read one after the other: those of a bucket, if rows have a key."""
-    return _units_of_rows(scan) if scan.merge is None else buckets(scan.files)
+def _units(scan: Scan) -> Iterable[list[ManifestEntry]]:
+    """Files that stay together. Where rows have a key, the changes of a bucket are read one after
+    the other, and a difference compares whole buckets.
+    """
+    if scan.merge is not None and (scan.are_changes or scan.before is not None):
+        return buckets(scan.files)
+    return _units_of_rows(scan)
 
 
 def _packed(
@@ -140,7 +151,7 @@ def _packed(
         yield split
 
 
-def _encoded(scan: Scan, files: Iterable[ManifestEntry]) -> bytes:
+def _messages(scan: Scan, files: Iterable[ManifestEntry]) -> list[CommitMessage]:
     """Each file as a message, with the place of its deletion vector."""
     messages = []
     for entry in files:
@@ -158,10 +169,38 @@ def _encoded(scan: Scan, files: Iterable[ManifestEntry]) -> bytes:
                 new_index_files=index_files,
             )
         )
-    return CommitMessage.serialize_all(messages)
+    return messages
+
+
+def _as_removed(message: CommitMessage) -> CommitMessage:
+    """The message of a file that only the older of two snapshots has."""
+    return replace(
+        message,
+        new_files=(),
+        new_index_files=(),
+        deleted_files=message.new_files,
+        deleted_index_files=message.new_index_files,
+    )
 
 
 def _decoded(scan: Scan, messages: Iterable[CommitMessage]) -> Scan:
+    """The scan of a task with the files of its split."""
+    messages = list(messages)
+    before = scan.before
+    if before is not None:
+        older = [
+            replace(
+                message,
+                new_files=message.deleted_files,
+                new_index_files=message.deleted_index_files,
+            )
+            for message in messages
+        ]
+        before = _with_files(before, older)
+    return replace(_with_files(scan, messages), before=before)
+
+
+def _with_files(scan: Scan, messages: Iterable[CommitMessage]) -> Scan:
     files: list[ManifestEntry] = []
     vectors: dict[str, Vector] = {}
     for message in messages:

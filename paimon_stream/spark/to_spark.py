@@ -18,6 +18,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.merge.spec import ROW_KIND_COLUMN
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.options.option import size
 from paimon_stream.read.merged import buckets
@@ -160,6 +161,8 @@ def _obstacle_to_spark(scan: Scan, schemas: Iterable[TableSchema]) -> str | None
     """
     if isinstance(scan.table.storage, BranchStorage | ExternalStorage | SpelledStorage):
         return "it is a branch, has external paths, or is partitioned by FLOAT or DOUBLE"
+    if scan.are_changes or scan.before is not None or ROW_KIND_COLUMN in scan.columns:
+        return "what has changed is read"
     if scan.vectors:
         return "its files have deletion vectors"
     if scan.table.options.value(DATA_EVOLUTION):

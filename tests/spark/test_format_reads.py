@@ -19,7 +19,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import IncompatibleSchema, InvalidData, InvalidOption, NotFound
+from paimon_stream.errors import (
+    IncompatibleSchema,
+    InvalidData,
+    InvalidOption,
+    NotFound,
+    UnsupportedFeature,
+)
 from paimon_stream.spark.datasource import register
 from paimon_stream.spark.datasource_read import reader_of, schema_of
 from paimon_stream.table.manifests import ManifestStore
@@ -253,8 +259,6 @@ def test_null_in_a_column_that_is_not_null_in_spark_is_refused_with_a_cure(
 @pytest.mark.parametrize(
     "options",
     [
-        {"incremental-between": "1,2"},
-        {"incremental-to-auto-tag": "x"},
         {"scan.version": "1"},
         {"scan.watermark": "1"},
         {"scan.file-creation-time-millis": "1"},
@@ -263,6 +267,9 @@ def test_null_in_a_column_that_is_not_null_in_spark_is_refused_with_a_cure(
         {"scan.mode": "from-timestamp", "scan.snapshot-id": "1"},
         {"scan.mode": "latest", "scan.snapshot-id": "1"},
         {"scan.mode": "compacted-full"},
+        {"scan.mode": "incremental"},
+        {"scan.mode": "latest", "incremental-between": "0,1"},
+        {"scan.ignore-lost-files": "true"},
     ],
     ids=str,
 )
@@ -291,6 +298,9 @@ def test_the_message_of_a_wrong_start_names_what_is_needed_and_what_was_set(
 @pytest.mark.parametrize(
     ("options", "rows"),
     [
+        ({"scan.ignore-lost-files": "false", "batch-scan-mode": "NONE"}, 2),
+        ({"incremental-between": "0,2", "scan.mode": "incremental"}, 2),
+        ({"incremental-between": "1,2", "incremental-between-scan-mode": "diff"}, 1),
         ({"scan.mode": "from-snapshot", "scan.snapshot-id": "1"}, 1),
         ({"scan.mode": "latest"}, 2),
         ({"scan.mode": "default", "scan.snapshot-id": "1"}, 1),
@@ -305,6 +315,35 @@ def test_a_batch_read_follows_the_scan_mode(
         table.append(pa.table({"id": [number]}))
     batches, _ = batches_of({"path": table.location, **options})
     assert sum(batch.num_rows for batch in batches) == rows
+
+
+@pytest.mark.spark4
+@pytest.mark.parametrize("mode", ["delta", "diff"])
+def test_spark_reads_what_has_changed_by_both_doors(
+    spark_session: SparkSession, tmp_path: Path, mode: str
+) -> None:
+    columns = [("k", "BIGINT NOT NULL"), ("v", "STRING")]
+    table = PaimonTable.create(
+        str(tmp_path / "t"), columns, primary_keys=["k"], options={"bucket": "2"}
+    )
+    table.append(pa.table({"k": range(50), "v": ["old"] * 50}))
+    table.append(pa.table({"k": [3, 60], "v": ["new"] * 2}))
+    register(spark_session)
+    changes = {"incremental-between": "1,2", "incremental-between-scan-mode": mode}
+    kinds = {**changes, "read.changelog": "true"}
+    for rows in (
+        frame(spark_session, table.location, **changes),
+        table.to_spark(spark_session, options=changes),
+    ):
+        assert sorted(rows.collect()) == [(3, "new"), (60, "new")]
+    for rows in (
+        frame(spark_session, table.location, **kinds),
+        table.to_spark(spark_session, options=kinds),
+    ):
+        assert rows.columns == ["rowkind", "k", "v"]
+        assert sorted(rows.collect()) == [("+I", 3, "new"), ("+I", 60, "new")]
+    with pytest.raises(UnsupportedFeature, match="what has changed is read"):
+        table.to_spark(spark_session, options=changes, native=True)
 
 
 def test_an_option_of_writers_is_named_by_a_read(

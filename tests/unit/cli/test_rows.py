@@ -252,6 +252,16 @@ def test_values_cannot_move_the_cursor_of_a_terminal(
     assert run("cat", table.location).stdout == '"s"\n"\\x1b[2J"\n'
 
 
+def test_the_rows_can_be_those_that_have_changed(warehouse: str) -> None:
+    table = f"{warehouse}/shop.db/orders"
+    changed = ("--option", "incremental-between=1,2")
+    assert [row["id"] for row in rows(table, *changed)] == [2]
+    (row,) = rows(table, *changed, "--option", "read.changelog=true", "--columns", "id")
+    assert row == {"rowkind": "+I", "id": 2}
+    wrong = run("head", table, "--option", "incremental-between=2,1")
+    assert wrong.exit_code and "Exchange the two" in wrong.stderr
+
+
 @pytest.mark.parametrize(("alias", "name"), [("history", "snapshots"), ("describe", "schema")])
 def test_other_names_of_a_command_do_the_same(kinds: str, alias: str, name: str) -> None:
     assert run(alias, "--json", kinds).stdout == run(name, "--json", kinds).stdout

@@ -379,6 +379,15 @@ def test_no_door_passes_over_an_option_of_paimon_in_silence(key: str) -> None:
             assert answer == "warned of"
 
 
+def test_the_default_of_an_option_that_chooses_rows_is_no_error_for_a_read() -> None:
+    for key, default in CHOOSING_ROWS.items():
+        if default is not None:
+            assert (
+                answer_of(lambda key=key, text=default: check_unfollowed_reads({key: text}, []))  # type: ignore[misc]
+                == "in silence"
+            )
+
+
 STREAM = ["scan.mode", "consumer-id", "streaming-read-overwrite", "read.changelog"]
 
 

@@ -1,0 +1,51 @@
+"""The names of automatic tags: each is named after the period that it ends (table-kinds.md §10)."""
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Final
+
+from paimon_stream import options as opt
+
+_DAY: Final = {
+    "with_dashes": "%Y-%m-%d",
+    "without_dashes": "%Y%m%d",
+    "without_dashes_and_spaces": "%Y%m%d",
+}
+_HOUR: Final = {
+    "with_dashes": "%Y-%m-%d %H",
+    "without_dashes": "%Y%m%d %H",
+    "without_dashes_and_spaces": "%Y%m%d%H",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodNames:
+    """How a table names its automatic tags. Times are local ones, labelled UTC.
+
+    Attributes:
+        format: the format of names, for `strftime`.
+    """
+
+    format: str
+
+    @classmethod
+    def of(cls, options: opt.Options) -> "PeriodNames":
+        """Raises `InvalidOption`."""
+        period = options.value(opt.TAG_CREATION_PERIOD)
+        style = options.value(opt.TAG_PERIOD_FORMATTER)
+        if options.is_set(opt.TAG_PERIOD_DURATION):
+            return cls("%Y%m%d%H%M")
+        if period == "daily":
+            return cls(_DAY[style])
+        if period == "two-hours":
+            return cls(_HOUR["with_dashes"])  # Java ignores the formatter here
+        return cls(_HOUR[style])
+
+    def time_of(self, name: str) -> dt.datetime | None:
+        """The beginning of the period that an automatic tag is named after; None for other tags."""
+        written = name.partition(" ")[0] if self.format in _DAY.values() else name
+        try:
+            time = dt.datetime.strptime(written, self.format).replace(tzinfo=dt.timezone.utc)
+        except ValueError:
+            return None
+        return time if time.strftime(self.format) == written else None
