@@ -32,7 +32,6 @@ from paimon_stream.options import (
     MISSING_COLUMNS,
     ON_UNKNOWN_HISTORY,
     PROTECT_LAST_SNAPSHOT,
-    STREAM_COMPACT,
     check_sink_options,
 )
 from paimon_stream.reports import Progress, silent
@@ -123,7 +122,7 @@ def _write_once(
             identity=once.identity,
             asked=asked,
             storage=table.storage,
-            options={**once.options, STREAM_COMPACT.key: "off"},  # nothing compacts behind it
+            options=once.options,
             replaced=replaced,
             write_rows=write_rows,
             may_write_again=not isinstance(rows, pa.RecordBatchReader),

@@ -30,6 +30,8 @@ from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.table_commit import AfterPublishing
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_marks import ONCE_PREFIX
+from paimon_stream.options import STREAM_COMPACT
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import MAIN, branch_of, whole_of
@@ -90,7 +92,7 @@ class OnceWrite:
     @property
     def user(self) -> str:
         """The commit user."""
-        return f"once:{self.identity}"
+        return f"{ONCE_PREFIX}{self.identity}"
 
     def error(
         self, kind: type[errors.PaimonStreamError], sentences: str
@@ -240,7 +242,7 @@ def _write(write: OnceWrite, *, is_first: bool) -> CommitReport:
             run_id=ids.uuid(),
             token=ids.uuid(),
         ),
-        options=write.options,
+        options={**write.options, STREAM_COMPACT.key: "off"},  # nothing compacts behind it
         replaced=write.replaced,
         runtime=write.runtime,
         observer=write.observer,

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from paimon_stream.api.streams import StreamWatch
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport, Phase
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import (
@@ -381,6 +382,19 @@ def test_orphan_removal_verify_and_expiry_keep_receipts() -> None:
     assert job.has_receipt()
     assert verify(bench.table).healthy
     assert job.call().outcome == "already committed"
+
+
+def test_a_write_with_an_identity_is_no_stream_that_has_stopped() -> None:
+    bench = Bench()
+    watch = StreamWatch(bench.storage)
+    Job(bench).cut(Phase.PUBLISHED)
+    assert watch.look(bench.clock.now_millis()).state == "no stream"
+    stream = Stream(bench)
+    stream.batches(3)
+    Job(bench).call()
+    Job(bench, identity="another").call()
+    state = watch.look(bench.clock.now_millis())
+    assert (state.state, state.user, state.batch) == ("well", "me", 2)
 
 
 def test_a_table_that_was_created_again_does_not_know_the_identity() -> None:
