@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ from tests.kits.faults import LOST_SNAPSHOT, FaultyStorage
 from tests.kits.streams import At, PowerCut, Stream
 
 LOAD = "load-2026-11-28"
+FILES = count()
 
 
 @dataclass
@@ -73,7 +75,7 @@ class Job:
             self.written += 1
             messages = ()
             if self.rows != 0:
-                name = f"data-{id(self)}-{self.written}"
+                name = f"data-{next(FILES)}"
                 messages = (bench.message(name, rows=self.rows or 10, dt=self.dt),)
             meanwhile()
             return WrittenRows(table=table, messages=messages, numbering=numbering, millis=1.0)
