@@ -203,6 +203,10 @@ class SharedCheckpoint(ReplayError):
     """Another running query writes under the same identity."""
 
 
+class IdentityUsed(ReplayError):
+    """A batch write with this identity is in the table, and it was given other rows."""
+
+
 class DuplicateWriter(ReplayError):
     """Two sinks of one run write under the same identity."""
 

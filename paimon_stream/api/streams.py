@@ -10,11 +10,11 @@ from typing import Final, Literal
 from paimon_stream.commit.report import commit_millis
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.format.snapshot_marks import Marks, own_properties
+from paimon_stream.format.snapshot_marks import ONCE_PREFIX, Marks, own_properties
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary, phases_of, previous_of
-from paimon_stream.table.register import registered_writers
+from paimon_stream.table.register import RegisteredWriter, registered_writers
 from paimon_stream.table.snapshots import SnapshotStore
 
 State = Literal["unreadable", "stuck", "contended", "silent", "starting", "well", "no stream"]
@@ -134,7 +134,7 @@ class StreamWatch:
             return self._state("unreadable", "There is no table any more.")
         batches = _newest_stream(self._recent(latest))
         is_deep = self._depth == _DEEP
-        if not batches and not is_deep and registered_writers(self._storage):
+        if not batches and not is_deep and _registered_streams(self._storage):
             self._depth = _DEEP
             return self._look(now)
         if not batches and is_deep:
@@ -163,7 +163,7 @@ class StreamWatch:
         registered. `latest` is the newest snapshot of the table.
         """
         states = []
-        for register in registered_writers(self._storage):
+        for register in _registered_streams(self._storage):
             running = self._running(register.checkpoint, now)
             is_stuck = running is not None and running > _LEAST_SILENCE_MILLIS
             state: State = "stuck" if is_stuck else "starting"
@@ -236,6 +236,12 @@ class StreamWatch:
         return None if millis is None else max(0, now - millis)
 
 
+def _registered_streams(storage: Storage) -> list[RegisteredWriter]:
+    """The registers of streams. A batch write with an identity has one while it is under way."""
+    registers = registered_writers(storage)
+    return [register for register in registers if not register.user.startswith(ONCE_PREFIX)]
+
+
 def _newest_stream(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     """The snapshots of the stream that has made the newest snapshot of any stream. The list is
     empty if none of its snapshots has rows. Both lists have the newest snapshot first.
@@ -244,7 +250,7 @@ def _newest_stream(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     streams = (
         (snapshot.commit_user, marks.query_id)
         for snapshot, marks in marked
-        if marks.query_id or marks.run_id
+        if (marks.query_id or marks.run_id) and not snapshot.commit_user.startswith(ONCE_PREFIX)
     )
     newest = next(streams, None)
     batches = [

@@ -76,6 +76,12 @@ class LoadedTable:
         """The table as it is now, with these options of a sink, under their names in Python.
         Options that are None are left out.
         """
+        return self._newest_with(self._sink_options(**sink_options))
+
+    def _sink_options(self, **sink_options: str | None) -> dict[str, str]:
+        """These options of a sink, under their keys, after a check. The arguments are those of
+        `_newest`.
+        """
         options = {}
         for name, value in sink_options.items():
             self._arguments.text(name, value, optional=True)
@@ -83,6 +89,10 @@ class LoadedTable:
                 options[SINK_PREFIX + name.replace("_", "-")] = value
         with naming(self.location):
             check_sink_options(options)
+        return options
+
+    def _newest_with(self, options: Mapping[str, str]) -> Table:
+        """The table as it is now, with these options of a sink."""
         table = load_table(self._storage, options)
         # The options of one call do not belong to the table, so they are not kept.
         self._table = table_of(self._storage, table.schema) if options else table

@@ -6,6 +6,7 @@ error, its files are removed. The files stay only if it is not known whether the
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -37,10 +38,12 @@ from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_write import BatchWrite, Replaced, WrittenRows
 from paimon_stream.stream.last_snapshot import protect_last_snapshot
+from paimon_stream.stream.once import OnceWrite, write_once
 from paimon_stream.stream.operations import operations_of
 from paimon_stream.stream.sequence_conflicts import fresh_numbering, rewrites
 from paimon_stream.stream.writable import check_writable, warn_of_merging, warn_of_work_left
 from paimon_stream.table.message_files import data_files, remove_files
+from paimon_stream.table.receipts import AskedWrite
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table, table_of
 from paimon_stream.write.key_task import write_keyed_task
@@ -57,11 +60,30 @@ _OF_COMMITS: Final = (COMMIT_GUARD, ON_UNKNOWN_HISTORY, PROTECT_LAST_SNAPSHOT)
 """The sink options that also apply to a writer without a stream."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Once:
+    """What makes a batch write take effect once.
+
+    Attributes:
+        identity: the identity of the write.
+        options: the options of a sink that the call has given.
+    """
+
+    identity: str
+    options: Mapping[str, str]
+
+
 def append_rows(
     table: Table,
     rows: Rows,
+    once: Once | None = None,
 ) -> CommitReport:
-    """Appends the rows as one batch commit. Raises what `PaimonTable.append` raises."""
+    """Appends the rows as one batch commit. With `once`, they are written once. Raises what
+    `PaimonTable.append` raises.
+    """
+    if once is not None:
+        asked = AskedWrite(kind="append", replaced=None, dynamic=None, **_known_of(rows))
+        return _write_once(table, rows, once, asked, replaced=None)
     write = BatchWrite(
         digest=_check_and_warn(table),
         user=batch_user(table.options, system().ids),
@@ -79,6 +101,52 @@ def append_rows(
             if is_last_attempt or not rewrites(table, conflict):
                 raise
     raise AssertionError("unreachable")
+
+
+def _write_once(
+    table: Table, rows: Rows, once: Once, asked: AskedWrite, replaced: Replaced | None
+) -> CommitReport:
+    """Writes the rows unless a call with this identity has done so. `asked` and `replaced` are as
+    for `OnceWrite`. Raises what `write_once` raises.
+    """
+    check_writable(table)
+    fixed: Mapping[str, pa.Scalar] = {}
+    if replaced is not None and replaced.partition:
+        fixed = static_spec(table, replaced.partition).scalars
+
+    def write_rows(target: Table, numbering: Numbering | None, user: str) -> WrittenRows:
+        return _write(target, rows, fixed, numbering, user)
+
+    return write_once(
+        OnceWrite(
+            identity=once.identity,
+            asked=asked,
+            storage=table.storage,
+            options=once.options,
+            replaced=replaced,
+            write_rows=write_rows,
+            may_write_again=not isinstance(rows, pa.RecordBatchReader),
+            after_commit=_after_commit(),
+            runtime=system(),
+        )
+    )
+
+
+def _known_of(rows: Any) -> dict[str, Any]:
+    """What `AskedWrite` says of rows that are not written yet: their columns, and how many they
+    are, where that is known. Rows in a form that cannot be written have no columns.
+    """
+    columns: Iterable[object] = ()
+    count_of_rows = None
+    if isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+        columns = rows.schema.names
+    elif type(rows).__name__ == "DataFrame":
+        columns = rows.columns
+    if isinstance(rows, pa.Table | pa.RecordBatch):
+        count_of_rows = rows.num_rows
+    elif type(rows).__module__.partition(".")[0] in ("pandas", "polars"):
+        count_of_rows = len(rows)
+    return {"columns": tuple(sorted(map(str, columns))), "rows": count_of_rows}
 
 
 def _check_and_warn(table: Table) -> str:
@@ -108,26 +176,40 @@ def overwrite_rows(
     rows: Rows,
     partition: Mapping[str, Any] | None,
     dynamic: bool | None,
+    once: Once | None = None,
 ) -> CommitReport:
-    """Overwrites the table, or a part of it, with the rows as one batch commit. Raises what
-    `PaimonTable.overwrite` raises.
+    """Overwrites the table, or a part of it, with the rows as one batch commit. With `once`, they
+    are written once. Raises what `PaimonTable.overwrite` raises.
     """
-    digest = _check_and_warn(table)
     if partition is None and dynamic is None and _is_spark(rows):
         dynamic = _frames().overwrites_dynamically(rows)
     replaces_some = is_dynamic(table, partition, dynamic)
     dynamic_of_whole = None
     if partition is None:
         dynamic_of_whole = replaces_some
+    replaced = Replaced(partition=partition, dynamic=dynamic_of_whole)
     fixed = static_spec(table, partition).scalars if partition else {}
+    if once is not None:
+        asked = AskedWrite(
+            kind="overwrite",
+            replaced=_shown(partition) if partition else None,
+            dynamic=dynamic_of_whole,
+            **_known_of(rows),
+        )
+        return _write_once(table, rows, once, asked, replaced)
     write = BatchWrite(
-        digest=digest,
+        digest=_check_and_warn(table),
         user=batch_user(table.options, system().ids),
         after_commit=_after_commit(),
-        replaced=Replaced(partition=partition, dynamic=dynamic_of_whole),
+        replaced=replaced,
     )
     written = _write(table, rows, fixed, _numbers(table, write), write.user)
     return write.publish(written, partial(_remove, written))
+
+
+def _shown(partition: Mapping[str, Any]) -> str:
+    """A partition spec as text, which is the same for the same spec."""
+    return ", ".join(f"{name}={partition[name]}" for name in sorted(partition))
 
 
 def batch_commit(table: Table) -> TableCommit:
@@ -301,6 +383,7 @@ class TableWriting(LoadedTable):
         self,
         df: Rows,
         *,
+        identity: str | None = None,
         merge_schema: str | None = None,
         operation_column: str | None = None,
         operation_mapping: str | None = None,
@@ -308,17 +391,21 @@ class TableWriting(LoadedTable):
     ) -> CommitReport:
         """Appends rows in one snapshot. If there are no rows, there is no snapshot.
 
-        Columns match by name. The table's newest schema and options apply. This is a batch commit:
-        if you repeat it, a table without a primary key has the rows twice. In a table with a
-        primary key, each row replaces the row with its key or is merged into it. Rows of `df` with
-        the same key apply in their order. If it raises an error other than `CommitUnknown`, nothing
-        is in the table, and the written files are removed. Errors in Spark's plan are raised as
-        Spark raises them.
+        Columns match by name. The table's newest schema and options apply. Without an `identity`
+        this is a batch commit: if you repeat it, a table without a primary key has the rows twice.
+        With an `identity`, the call takes effect once, and can be repeated after any error. In a
+        table with a primary key, each row replaces the row with its key or is merged into it. Rows
+        of `df` with the same key apply in their order. If it raises an error other than
+        `CommitUnknown`, nothing is in the table, and the written files are removed. Errors in
+        Spark's plan are raised as Spark raises them.
 
         Args:
             df: the rows. They are a DataFrame of Spark (not a streaming DataFrame), a
                 `pyarrow.Table`, `RecordBatch` or `RecordBatchReader`, or a DataFrame of pandas (its
                 index is left out, NaN is NULL) or polars.
+            identity: the name of this write, such as `"load-2026-11-28"`. If a call with this
+                identity has written its rows, nothing is written, and the report's `outcome` is
+                `already committed`.
             merge_schema: `off`, `add` or `widen`, only for a DataFrame of Spark (see
                 `paimon-stream.merge-schema`).
             operation_column: only for tables with a primary key: a column of `df`, not of the
@@ -341,14 +428,19 @@ class TableWriting(LoadedTable):
                 key.
             TableReplaced: if the table was dropped and created again meanwhile.
             CommitUnknown: if the rows may be in the table.
+            IdentityUsed: if a call with this identity had other rows, as far as that can be seen.
+            TableRolledBack: if the rows of this identity are not in the table any more.
+            HistoryUnknown: if it is not known whether the rows of this identity are in the table.
+            SharedCheckpoint: if another call with this identity works at the same time.
         """
-        table = self._newest(
+        options = self._sink_options(
             merge_schema=merge_schema,
             missing_columns=missing_columns,
             operation_column=operation_column,
             operation_mapping=operation_mapping,
         )
-        return append_rows(table, df)
+        once = self._once(identity, options)
+        return append_rows(self._newest_with(options), df, once)
 
     def overwrite(
         self,
@@ -356,6 +448,7 @@ class TableWriting(LoadedTable):
         partition: Mapping[str, Any] | None = None,
         dynamic: bool | None = None,
         *,
+        identity: str | None = None,
         merge_schema: str | None = None,
         missing_columns: str | None = None,
     ) -> CommitReport:
@@ -379,6 +472,8 @@ class TableWriting(LoadedTable):
                 the whole table. The rows may lack these columns. If they have them, their values
                 must agree.
             dynamic: replace only the partitions that get rows.
+            identity: as for `append`. A repeated call replaces nothing, also what others have
+                written since.
             merge_schema: as for `append`.
             missing_columns: as for `append`.
 
@@ -387,8 +482,18 @@ class TableWriting(LoadedTable):
             OutsidePartition: for rows outside the `partition`.
             PaimonStreamError: the errors of `append`.
         """
-        table = self._newest(merge_schema=merge_schema, missing_columns=missing_columns)
-        return overwrite_rows(table, df, partition, dynamic)
+        options = self._sink_options(merge_schema=merge_schema, missing_columns=missing_columns)
+        once = self._once(identity, options)
+        return overwrite_rows(self._newest_with(options), df, partition, dynamic, once)
+
+    def _once(self, identity: str | None, options: Mapping[str, str]) -> Once | None:
+        """What makes a write take effect once; None without an identity. Raises `InvalidOption`."""
+        if identity is None:
+            return None
+        self._arguments.text("identity", identity)
+        if not identity.isascii() and identity != identity.encode("utf-8", "replace").decode():
+            raise self._arguments.wrong("identity", identity, "text without lone surrogates")
+        return Once(identity=identity, options=options)
 
     def truncate(self) -> CommitReport:
         """Clears the whole table in one snapshot. Raises the errors of `append`."""

@@ -233,6 +233,7 @@ _VERSIONS: Final[Mapping[str, int]] = {
     "rollbacks": 1,
     "removal": 1,
     "branch": 1,
+    "receipt": 1,
 }
 """The newest version of each kind of file. A form that older releases cannot understand gets the
 next number, and only its own kind is then unknown to them. Older numbers stay readable.
@@ -253,6 +254,10 @@ _ADVICE: Final[Mapping[str, str]] = {
     "removal": (
         "It says which snapshots a rollback or fast forward has removed. Restore it from a backup; "
         "or look for the rows of all streams in the table, and move it away."
+    ),
+    "receipt": (
+        "Nothing was written. It says that a batch write with an identity is done. Look for its rows in the "
+        "table. If they are there, leave the identity alone; if they are missing, move the file away."
     ),
     "branch": (
         "It says when the branch was made. Restore it from a backup; "

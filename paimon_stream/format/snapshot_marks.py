@@ -22,6 +22,11 @@ NONCE_MARK: Final = MARK_PREFIX + "nonce"
 have none.
 """
 
+ONCE_PREFIX: Final = "once:"
+"""How the commit user of a batch write with an identity begins. Such a write has the marks of a
+stream, but it is none that goes on.
+"""
+
 
 def marked(properties: Mapping[str, str], nonce: str) -> dict[str, str]:
     """The properties for the snapshot of this nonce. If this package has written any of them, they

@@ -62,14 +62,15 @@ from paimon_stream.table.journal import Journal
 from paimon_stream.table.journalled import journalled_batches
 from paimon_stream.table.layout import (
     LATEST_HINT,
-    OWN_FOLDER,
     SCHEMA_FOLDER,
     SNAPSHOT_FOLDER,
     schema_path,
     snapshot_path,
     tag_path,
     user_folder,
+    user_folders,
 )
+from paimon_stream.table.receipts import copy_receipts
 from paimon_stream.table.references import read_tag
 from paimon_stream.table.removals import (
     FAST_FORWARD,
@@ -496,14 +497,14 @@ class _Forward:
 
     def copy_streams(self, present: Collection[SnapshotRef]) -> None:
         """Gives main what the branch's streams keep: their journals, claims and registers, which
-        vouch for the journals. A stream of main with the same commit user keeps its own files if it
+        vouch for the journals, and the receipts of writes with an identity. A stream of main with the same commit user keeps its own files if it
         is of another query. Otherwise its register unites what both registers say
         (`maintenance/forwarded.py`).
         """
         losses = self._losses(present)
-        for name in self.branch.list_folders(OWN_FOLDER):
-            folder = f"{OWN_FOLDER}/{name}"
+        for folder in user_folders(self.branch):
             copy_stream(self.branch, self.main, folder, losses.get(folder, ()))
+        copy_receipts(self.branch, self.main)
 
     def _losses(self, present: Collection[SnapshotRef]) -> dict[str, set[tuple[str | None, str]]]:
         """The folders of the commit users whose batches main loses. Each folder has pairs of a

@@ -28,7 +28,7 @@ from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.consumers import consumers
 from paimon_stream.table.journal import Journal
-from paimon_stream.table.layout import OWN_FOLDER, user_folder
+from paimon_stream.table.layout import user_folder, user_folders
 from paimon_stream.table.option_rules import changelog_outlives, of_changelogs
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -404,8 +404,7 @@ def _least_of_streams(storage: Storage, now_millis: int, last_of_stream: Snapsho
     if last_of_stream is not None:
         least = last_of_stream.id
         known_folder = user_folder(last_of_stream.commit_user)
-    for name in storage.list_folders(OWN_FOLDER):
-        folder = f"{OWN_FOLDER}/{name}"
+    for folder in user_folders(storage):
         if folder == known_folder:
             continue
         journal = Journal(storage, user="", folder=folder)

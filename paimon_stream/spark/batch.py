@@ -34,6 +34,7 @@ from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.small_batch import write_small
 from paimon_stream.spark.write_job import WriteOrder, run_write_job
 from paimon_stream.spark.write_plan import WritePlan
+from paimon_stream.stream.batch_write import WHOLE_TABLE
 from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.last_snapshot import protect_last_snapshot
@@ -257,7 +258,7 @@ class Runs:
                 token=settings.token,
             ),
             options=settings.options,
-            overwrites=settings.overwrites,
+            replaced=WHOLE_TABLE if settings.overwrites else None,
             runtime=self._runtime,
             observer=settings.observer,
         )

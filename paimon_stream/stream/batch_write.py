@@ -14,7 +14,7 @@ a snapshot may refer to them.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.sequence import Numbering
@@ -37,6 +37,10 @@ class Replaced:
 
     partition: Mapping[str, Any] | None
     dynamic: bool | None
+
+
+WHOLE_TABLE: Final = Replaced(partition={}, dynamic=None)
+"""What a stream replaces that writes its whole result with each batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

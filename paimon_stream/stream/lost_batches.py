@@ -108,7 +108,7 @@ def _error_of_entry(
             batch=entry.batch_id,
         ).of_table(storage.location)
     if entry.overwrites:
-        return not_to_be_repeated(storage, user, entry.batch_id, "it replaces the whole table")
+        return not_to_be_repeated(storage, user, entry.batch_id, "it replaces what is in the table")
     return None
 
 

@@ -17,6 +17,7 @@ from paimon_stream.format.snapshot_json import CommitKind, SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.storage.together import Request
 from paimon_stream.stream.batch_summary import BatchSummary, previous_commit
+from paimon_stream.stream.batch_write import Replaced
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.memory import superseded
 from paimon_stream.stream.prepared import EntryWrite, PreparedEntry, journal_entry
@@ -204,16 +205,24 @@ def _request(
         fence=fence,
         is_newest=run.claims.holds,
     )
-    if run.overwrites:
-        return _as_overwrite(written, request)
-    return request
+    if run.replaced is None:
+        return request
+    return _as_overwrite(written, request, run.replaced)
 
 
-def _as_overwrite(written: WrittenBatch, request: CommitRequest) -> CommitRequest:
-    """The request, changed so that the batch replaces the whole table."""
+def _as_overwrite(
+    written: WrittenBatch, request: CommitRequest, replaced: Replaced
+) -> CommitRequest:
+    """The request, changed so that the batch replaces what is in the table."""
     table = written.judged.table
     manifests = ManifestStore(written.judged.run.storage)
-    planned = plan_overwrite(table, manifests, written.messages, partition={})
+    planned = plan_overwrite(
+        table,
+        manifests,
+        written.messages,
+        partition=replaced.partition,
+        dynamic=replaced.dynamic,
+    )
     return replace(
         request,
         messages=planned.messages,

@@ -38,7 +38,7 @@ def judge(
         evidence: what the storage holds.
         refuse: the refusals for this batch.
         runtime: its clock tells how old prepared files are.
-        overwrites: whether each batch replaces the whole table.
+        overwrites: whether each batch replaces what is in the table.
 
     Raises:
         ReplayError: exactly-once cannot be proven.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from paimon_stream.commit.report import BatchObserver
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
+from paimon_stream.stream.batch_write import Replaced
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.replay_errors import StreamRefusals
@@ -24,8 +25,7 @@ class StreamRun:
         storage: the table's folder.
         identity: who the stream is.
         options: the options of the sink, which override the table's.
-        overwrites: whether each batch replaces the whole table. If so, a batch without rows clears
-            the table.
+        replaced: what each batch replaces; None if its rows are appended.
         runtime: the clock and the ids.
         observer: is told which phases a batch has reached.
         schemas: the schemas in the folder.
@@ -37,13 +37,20 @@ class StreamRun:
     storage: Storage
     identity: WriterIdentity
     options: Mapping[str, str]
-    overwrites: bool
+    replaced: Replaced | None
     runtime: Runtime
     observer: BatchObserver
     schemas: SchemaStore
     snapshots: SnapshotStore
     claims: Claims
     journal: Journal
+
+    @property
+    def overwrites(self) -> bool:
+        """Whether each batch replaces what is in the table. Without rows, a batch that replaces
+        named partitions, or the whole table, clears them.
+        """
+        return self.replaced is not None
 
     def refusals(self, batch: Batch, table: Table) -> StreamRefusals:
         """The errors by which this batch may be refused. The table's options say what an operator

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.stream.batch_write import Replaced
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.compacting import Settled, StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
@@ -41,7 +42,7 @@ class StreamWriter:
         storage: Storage,
         identity: WriterIdentity,
         options: Mapping[str, str],
-        overwrites: bool = False,
+        replaced: Replaced | None = None,
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
     ) -> None:
@@ -51,7 +52,7 @@ class StreamWriter:
             storage=storage,
             identity=identity,
             options=dict(options),
-            overwrites=overwrites,
+            replaced=replaced,
             runtime=runtime,
             observer=observer,
             schemas=SchemaStore(storage),

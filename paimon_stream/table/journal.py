@@ -61,7 +61,7 @@ class JournalEntry:
         prepared_millis: when the data files were prepared.
         reused_millis: when an attempt took over the data files of an earlier attempt; None for
             other attempts, and in entries of older releases.
-        overwrites: whether the batch replaces the whole table.
+        overwrites: whether the batch replaces what is in the table.
     """
 
     batch_id: int

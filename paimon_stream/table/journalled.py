@@ -9,7 +9,7 @@ from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.journal import Journal, JournalEntry
-from paimon_stream.table.layout import OWN_FOLDER
+from paimon_stream.table.layout import user_folders
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.message_files import written_files
@@ -21,13 +21,13 @@ def journalled_batches(storage: Storage) -> Iterator[tuple[str, JournalEntry]]:
     """All pairs of a commit user of the table and an entry of this user's journal. Entries that
     cannot be read are left out, because a stream reports its own. Raises `StorageError`.
     """
-    for name in storage.list_folders(OWN_FOLDER):
-        journal = Journal(storage, user="", folder=f"{OWN_FOLDER}/{name}")
+    for folder in user_folders(storage):
+        journal = Journal(storage, user="", folder=folder)
         for batch_id in journal.batches():
             with suppress(FormatError):
                 entry = journal.read(batch_id)
                 if entry is not None:
-                    yield unquote(name), entry
+                    yield unquote(folder.rpartition("/")[2]), entry
 
 
 def live_files_of(

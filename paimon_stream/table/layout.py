@@ -130,6 +130,8 @@ MANIFEST_FOLDER: Final = "manifest"
 INDEX_FOLDER: Final = "index"
 TAG_FOLDER: Final = "tag"
 OWN_FOLDER: Final = "_paimon_stream"
+RECEIPT_FOLDER: Final = f"{OWN_FOLDER}/once.receipts"
+"""The folder of the receipts (`receipts.py`)."""
 CHANGELOG_FOLDER: Final = "changelog"
 LATEST_HINT: Final = f"{SNAPSHOT_FOLDER}/LATEST"
 PIN_PREFIX: Final = "paimon-stream-rollback-"
@@ -221,9 +223,15 @@ def user_folder(user: str) -> str:
     """The folder in which this package keeps the files of one commit user. The folder's name has no
     dot. Each note beside these folders has a dot in its name. So no user's folder has the name of a
     note: `branch.<name>`, `expiring.<id>`, `clock.<uuid>`, `removed.<when>.json`, `identity.json`,
-    `rolled-back.json`.
+    `rolled-back.json`. The same holds for the folder of the receipts.
     """
     return f"{OWN_FOLDER}/{escape_user(user)}"
+
+
+def user_folders(storage: Storage) -> list[str]:
+    """The folders of all commit users of whom this package keeps files."""
+    names = storage.list_folders(OWN_FOLDER)
+    return [f"{OWN_FOLDER}/{name}" for name in names if "." not in name]
 
 
 @dataclass(slots=True)

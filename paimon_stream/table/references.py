@@ -176,8 +176,8 @@ def removal_of_tag(path: str) -> str:
 
 def _journal_entries(storage: Storage) -> Iterator[JournalEntry]:
     for history in histories(storage):
-        for folder in history.list_folders(layout.OWN_FOLDER):
-            journal = Journal(history, user="", folder=f"{layout.OWN_FOLDER}/{folder}")
+        for folder in layout.user_folders(history):
+            journal = Journal(history, user="", folder=folder)
             for batch in journal.batches():
                 entry = journal.read(batch)
                 if entry is not None:  # else its batch was published meanwhile

@@ -13,7 +13,7 @@ from typing import Any, Final
 from paimon_stream.format import json_text
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import Storage, read_if_there
-from paimon_stream.table.layout import OWN_FOLDER, user_folder
+from paimon_stream.table.layout import user_folder, user_folders
 
 CLAIM: Final = "claim-"
 """How the name of a claim's file begins; the run follows."""
@@ -167,8 +167,8 @@ def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[Regist
     """All streams that are registered in a table, except the folder `leave_out`. Reads one small
     file for each.
     """
-    folders = [f"{OWN_FOLDER}/{name}" for name in storage.list_folders(OWN_FOLDER)]
-    reads = [partial(_read_register, storage, folder) for folder in folders if folder != leave_out]
+    folders = [folder for folder in user_folders(storage) if folder != leave_out]
+    reads = [partial(_read_register, storage, folder) for folder in folders]
     return tuple(writer for writer in storage.together(reads) if writer is not None)
 
 

@@ -394,11 +394,11 @@ def check_journals(table: Table, roots: Sequence[CheckedRoot], findings: Finding
     committed = defaultdict[str, set[int]](set)
     for root in roots:
         committed[root.snapshot.commit_user].add(root.snapshot.commit_identifier)
-    for folder in storage.list_folders(layout.OWN_FOLDER):
-        journal = Journal(storage, user="", folder=f"{layout.OWN_FOLDER}/{folder}")
+    for folder in layout.user_folders(storage):
+        journal = Journal(storage, user="", folder=folder)
         batches = journal.batches()
         for batch in batches:
-            path = f"{layout.OWN_FOLDER}/{folder}/{batch}"
+            path = f"{folder}/{batch}"
             try:
                 entry = journal.read(batch)
             except FormatError as error:

@@ -17,6 +17,7 @@ from paimon_stream.errors import CommitUnknown, PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.storage.base import Storage
+from paimon_stream.stream.batch_write import WHOLE_TABLE
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.steps import JudgedBatch
 from paimon_stream.stream.verdicts import Batch
@@ -174,7 +175,7 @@ class Stream:
             storage=storage or self.bench.storage,
             identity=identity,
             options={},
-            overwrites=overwrites,
+            replaced=WHOLE_TABLE if overwrites else None,
             runtime=self.bench.runtime,
             observer=NO_OBSERVER,
         )

@@ -10,7 +10,14 @@ from typing import Any
 import pyarrow as pa
 
 from paimon_stream import PaimonTable, catalog
-from paimon_stream.errors import CommitContended, CommitUnknown, ReplayError, Unavailable
+from paimon_stream.errors import (
+    CommitContended,
+    CommitUnknown,
+    HistoryUnknown,
+    ReplayError,
+    SharedCheckpoint,
+    Unavailable,
+)
 from tests.kits.forks import FORKS
 from tests.kits.store_streams import RowStream
 
@@ -112,6 +119,30 @@ def append(
     for thread in threads:
         thread.join()
     return written
+
+
+def load_once(location: str, options: dict[str, str], loads: int, rows: int) -> list[str]:
+    """Appends some loads, each under its identity, as the other processes do. Repeats a call that
+    another one has disturbed. The outcomes.
+    """
+    table = opened(location, options)
+    outcomes = []
+    _BARRIER.wait(900)
+    for load in range(loads):
+        ids = pa.array(range(FAR * load, FAR * load + rows), pa.int64())
+        for left in reversed(range(20)):
+            try:
+                report = table.append(
+                    pa.table({"id": ids, "name": ["n"] * rows}), identity=f"load {load}"
+                )
+            except (HistoryUnknown, SharedCheckpoint, CommitContended) as disturbed:
+                outcomes.append(type(disturbed).__name__)
+                if not left:
+                    raise
+            else:
+                outcomes.append(report.outcome)
+                break
+    return outcomes
 
 
 def drive(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport, Phase
 from paimon_stream.storage.base import Storage
+from paimon_stream.stream.batch_write import WHOLE_TABLE
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.steps import JudgedBatch
 from paimon_stream.stream.verdicts import Batch
@@ -83,7 +84,7 @@ class Stream:
             storage=storage or self.bench.storage,
             identity=identity,
             options=dict(self.options),
-            overwrites=self.overwrites,
+            replaced=WHOLE_TABLE if self.overwrites else None,
             runtime=self.bench.runtime,
             observer=observer,
         )

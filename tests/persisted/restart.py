@@ -16,6 +16,7 @@ from paimon_stream.commit.report import CommitReport
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.runtime import Runtime, SimulatedClock
 from paimon_stream.spark.checkpoint import open_checkpoint
+from paimon_stream.stream.batch_write import WHOLE_TABLE
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Batch
@@ -59,7 +60,7 @@ class Restart:
                 token=f"a new sink: {sink}",
             ),
             options=self.options,
-            overwrites=self.stream.mode == "complete",
+            replaced=WHOLE_TABLE if self.stream.mode == "complete" else None,
             runtime=Runtime(clock=self.clock),
         )
 

@@ -89,8 +89,9 @@ from paimon_stream.table.branch_identity import read_identity
 from paimon_stream.table.consumers import consumers
 from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
 from paimon_stream.table.journal import Journal, decode_journal_entry
-from paimon_stream.table.layout import Layout
+from paimon_stream.table.layout import Layout, schema_path
 from paimon_stream.table.partition_value import partition_by_column
+from paimon_stream.table.receipts import read_receipt, receipt_path
 from paimon_stream.table.register import registered_writers
 from paimon_stream.table.removals import copy_removals, note_restored, read_removals
 from paimon_stream.table.schema import SchemaStore
@@ -172,6 +173,18 @@ _REGISTER: Final = {
     "earlierRuns": ["r"],
     "forwardedRuns": ["r"],
 }
+_RECEIPT: Final = {
+    "identity": "load",
+    "schemaDigest": "d",
+    "kind": "overwrite",
+    "replaced": "dt=a",
+    "dynamic": False,
+    "columns": ["dt", "id"],
+    "givenRows": 3,
+    "writtenRows": 3,
+    "stoodMillis": 5,
+    "snapshot": {"id": 1, "nonce": "n"},
+}
 _IDENTITY: Final = {"token": "t", "madeMillis": 5, "snapshot": {"id": 1, "nonce": "n"}}
 _REMOVAL: Final = {
     "by": "rollback",
@@ -248,6 +261,13 @@ def _register(body: bytes, path: str) -> None:
     except FormatError as raised:
         assert "_paimon_stream/u/writer" in str(raised)  # noqa: PT017
         raise type(raised)(f"{path} {raised}", path=path) from None
+
+
+def _receipt(body: bytes) -> None:
+    storage = MemoryStorage()
+    storage.write(schema_path(0), b"any schema")
+    storage.write(receipt_path("load"), _checksummed("receipt", body))
+    read_receipt(storage, "load", SchemaStore(storage))
 
 
 def _identity(body: bytes) -> None:
@@ -327,6 +347,14 @@ _JSON: Final[dict[str, Decoder]] = {
         decode_journal_entry, [encode_checksummed("journal", _JOURNAL)]
     ),
     "register": of_file(_register, [_body("writer", _REGISTER)]),
+    "receipt": Decoder(
+        good=[
+            _body("receipt", _RECEIPT),
+            _body("receipt", {**_RECEIPT, "snapshot": None, "givenRows": None, "dynamic": None}),
+        ],
+        decode=_receipt,
+        naming=receipt_path("load"),
+    ),
     "identity of a branch": Decoder(
         good=[_body("branch", _IDENTITY), _body("branch", {**_IDENTITY, "snapshot": None})],
         decode=_identity,

@@ -23,6 +23,7 @@ REASONS = {
     "needs a cloud store",
     "needs a cluster manager",
     "needs Paimon's jar",
+    "needs Airflow",
 }
 
 SLOW = {"quickstart.md", "reading.md", "spark-format.md"}

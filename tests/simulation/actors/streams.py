@@ -28,6 +28,7 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.maintenance.hints import repair_hints
+from paimon_stream.stream.batch_write import WHOLE_TABLE
 from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.recommit import RecommitReport
@@ -295,7 +296,7 @@ class Stream(Actor):
                 storage=self.storage(),
                 identity=identity,
                 options=self.run_options,
-                overwrites=self.overwrites,
+                replaced=WHOLE_TABLE if self.overwrites else None,
                 runtime=process.runtime,
                 observer=self,
             )

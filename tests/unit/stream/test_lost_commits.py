@@ -557,7 +557,7 @@ def test_what_replaced_the_table_is_not_committed_again() -> None:
     stream = Stream(bench, overwrites=True)
     stream.batches(2)
     lose(bench)
-    refused(bench, UnsupportedFeature, "it replaces the whole table", "me")
+    refused(bench, UnsupportedFeature, "it replaces what is in the table", "me")
 
 
 def test_a_table_without_lost_batches_says_so() -> None:

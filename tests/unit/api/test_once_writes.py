@@ -1,0 +1,137 @@
+"""`append` and `overwrite` with an identity, with rows of Arrow, pandas and polars."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from paimon_stream import PaimonTable
+from paimon_stream.errors import (
+    IdentityUsed,
+    IncompatibleSchema,
+    InvalidOption,
+    OutsidePartition,
+    UnsupportedFeature,
+)
+
+NUMBERS = count()
+
+
+def made(**arguments: Any) -> PaimonTable:
+    location = f"memory://once-writes-{next(NUMBERS)}/shop.db/orders"
+    schema = [("id", "BIGINT"), ("dt", "STRING")]
+    return PaimonTable.create(location, schema=schema, **arguments)
+
+
+def rows(*ids: int, dt: str = "a") -> pa.Table:
+    return pa.table({"id": pa.array(ids, pa.int64()), "dt": pa.array([dt] * len(ids))})
+
+
+def ids(table: PaimonTable) -> list[int]:
+    return sorted(table.to_arrow()["id"].to_pylist())
+
+
+def test_rows_in_any_form_are_appended_once() -> None:
+    for form in (
+        lambda: rows(1, 2),
+        lambda: rows(1, 2).to_batches()[0],
+        lambda: rows(1, 2).to_reader(),
+        lambda: pd.DataFrame({"id": [1, 2], "dt": ["a", "a"]}),
+        lambda: pl.DataFrame({"id": [1, 2], "dt": ["a", "a"]}),
+    ):
+        table = made()
+        outcomes = [table.append(form(), identity="load").outcome for _ in range(3)]
+        assert outcomes == ["committed", "already committed", "already committed"]
+        assert ids(table) == [1, 2]
+
+
+def test_identities_do_not_hinder_each_other_or_other_writes() -> None:
+    table = made()
+    table.append(rows(1), identity="a")
+    table.append(rows(1))
+    table.append(rows(1), identity="b")
+    assert ids(table) == [1, 1, 1]
+
+
+def test_a_table_with_a_primary_key_takes_the_rows_once() -> None:
+    table = made(primary_keys=["id"], options={"bucket": "1"})
+    table.append(rows(1, dt="first"), identity="load 1")
+    table.append(rows(1, dt="second"), identity="load 2")
+    assert table.append(rows(1, dt="first"), identity="load 1").outcome == "already committed"
+    assert table.to_arrow()["dt"].to_pylist() == ["second"]
+
+
+def test_a_table_that_only_a_stream_compacts_is_refused_as_without_an_identity() -> None:
+    table = made(primary_keys=["id"], options={"bucket": "1", "deletion-vectors.enabled": "true"})
+    messages = []
+    for identity in ({}, {"identity": "load"}):
+        with pytest.raises(UnsupportedFeature) as raised:
+            table.append(rows(1), **identity)  # type: ignore[arg-type]
+        messages.append(raised.value.message)
+    assert messages[0] == messages[1]
+
+
+@pytest.mark.parametrize("keys", [[], ["id", "dt"]])
+def test_overwrites_take_effect_once(keys: list[str]) -> None:
+    options = {"bucket": "1", "bucket-key": "id"}
+    table = made(partition_keys=["dt"], primary_keys=keys, options=options)
+    table.append(pa.concat_tables([rows(1, dt="a"), rows(2, dt="b")]))
+    without_dt = pa.table({"id": pa.array([3], pa.int64())})
+    calls: list[tuple[dict[str, Any], list[int]]] = [
+        ({"df": without_dt, "partition": {"dt": "a"}, "identity": "named"}, [2, 3]),
+        ({"df": rows(4, dt="b"), "dynamic": True, "identity": "dynamic"}, [3, 4]),
+        ({"df": rows(5, dt="c"), "dynamic": False, "identity": "whole"}, [5]),
+        ({"df": rows(), "partition": {"dt": "c"}, "identity": "cleared"}, []),
+    ]
+    for arguments, expected in calls:
+        assert table.overwrite(**arguments).outcome == "committed"
+        assert ids(table) == expected
+    table.append(rows(6, dt="a"))
+    for arguments, _ in calls:
+        assert table.overwrite(**arguments).outcome == "already committed"
+    assert ids(table) == [6]
+    with pytest.raises(
+        IdentityUsed, match="partition dt=a, and this call replaces the whole table"
+    ):
+        table.overwrite(without_dt, {}, identity="named")
+
+
+def test_other_rows_under_one_identity_are_refused() -> None:
+    table = made()
+    table.append(rows(1, 2), identity="load")
+    others = {
+        "2 rows, and now there are 1": rows(1),
+        "other columns; the difference is 'dt'": rows(1, 2).select(["id"]),
+    }
+    for message, other in others.items():
+        with pytest.raises(IdentityUsed, match=message) as raised:
+            table.append(other, identity="load")
+        assert raised.value.context["table"] == table.location
+        assert raised.value.context["identity"] == "load"
+    assert ids(table) == [1, 2]
+
+
+def test_a_call_that_failed_can_be_repeated_with_other_rows() -> None:
+    table = made(partition_keys=["dt"])
+    with pytest.raises(IncompatibleSchema):
+        table.append(pa.table({"id": ["text"], "dt": ["a"]}), identity="load")
+    with pytest.raises(OutsidePartition):
+        table.overwrite(rows(1, dt="b"), {"dt": "a"}, identity="load")
+    with pytest.raises(IncompatibleSchema):
+        table.append([1, 2], identity="load")  # type: ignore[arg-type]
+    assert table.append(rows(1), identity="load").outcome == "committed"
+    assert ids(table) == [1]
+
+
+@pytest.mark.parametrize("identity", ["", "  ", 7, "a\ud800"])
+def test_what_is_no_identity_is_refused_before_anything_is_written(identity: Any) -> None:
+    table = made()
+    for write in (table.append, table.overwrite):
+        with pytest.raises(InvalidOption, match="identity"):
+            write(rows(1), identity=identity)
+    assert table.snapshots() == ()
