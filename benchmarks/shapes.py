@@ -12,6 +12,9 @@ last decade of each axis is printed: 1 is linear.
 - Nothing is synced while a table is made. Steps sync as always.
 - pypaimon reads the same tables before the first step, in a Python of its own (--pypaimon). Where it
   fails, its step is left out, and the reason is in the results.
+- Of the axis `partitions`, Arrow also writes the rows of the step `append` into as many partitions,
+  into new folders. It syncs nothing. Folders that were removed in the last seconds make new ones
+  slower on ext4, so nothing is removed before the end.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from operator import or_
 from pathlib import Path
@@ -35,6 +38,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pds
 from many_files import make_table, most_memory
 
 from paimon_stream.api.table import PaimonTable
@@ -43,7 +47,7 @@ from paimon_stream.read.scan import plan_scan
 HERE = Path(__file__).resolve().parent
 AXES = {
     "columns": [10, 100, 500, 1_000, 2_000, 5_000],
-    "partitions": [1, 10, 100, 1_000, 10_000],
+    "partitions": [1, 10, 100, 1_000, 2_000, 5_000, 10_000],
     "terms": [1, 10, 100, 1_000],
     "buckets": [1, 10, 100, 1_000],
     "row-kilobytes": [1, 10, 100, 1_000, 10_000],
@@ -191,6 +195,22 @@ def measure(axis: str, size: int, pypaimon: Path) -> None:
             beside_pypaimon(axis, size, folder, pypaimon)
         for name, step in steps.items():
             report(axis, size, name, step)
+            if (axis, name) == ("partitions", "append"):
+                report(axis, size, "Arrow's append", partial(arrow_append, shape, folder))
+
+
+def arrow_append(shape: Shape, folder: str) -> None:
+    """Writes the rows of an append by Arrow alone."""
+    keys = pa.schema([shape.rows.schema.field(name) for name in shape.partition_keys])
+    files = pds.ParquetFileFormat()
+    pds.write_dataset(
+        shape.rows,
+        f"{folder}/arrow",
+        format=files,
+        partitioning=pds.partitioning(keys, flavor="hive"),
+        max_partitions=len(shape.rows),
+        file_options=files.make_write_options(compression="zstd"),
+    )
 
 
 def warm_up() -> None:

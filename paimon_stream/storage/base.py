@@ -19,13 +19,13 @@ Invariants:
   that it has not.
 """
 
-import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, BinaryIO, Final, Protocol, runtime_checkable
+from types import TracebackType
+from typing import Any, BinaryIO, Final, Protocol, cast, runtime_checkable
 
 from paimon_stream.errors import (
     CorruptMetadata,
@@ -344,7 +344,8 @@ class Bundle:
 
 class BufferedOutputs:
     """A storage whose new files are held in memory until `flush`, up to 16 MiB of them. Closing the
-    stream of such a file sends nothing. All other requests go to the storage itself.
+    stream of such a file sends nothing. A file of more than 16 MiB is not held: it is written to
+    the storage while its stream is open. All other requests go to the storage itself.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -354,14 +355,11 @@ class BufferedOutputs:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
 
-    @contextmanager
-    def open_output(self, path: str) -> Iterator[BinaryIO]:
+    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A stream for a new file under a name that is used once. When it ends, it raises
         `StorageError` if files must be written to make room and that fails.
         """
-        stream = io.BytesIO()
-        yield stream
-        self._bundle.write(path, stream.getvalue())
+        return _HeldOutput(self._storage, self._bundle, path)
 
     def delete(self, path: str) -> None:
         """Deletes the file, or drops it if it was not sent. Raises `StorageError`."""
@@ -371,3 +369,41 @@ class BufferedOutputs:
     def flush(self) -> None:
         """Writes the held files; then all files are durable. Raises `StorageError`."""
         self._bundle.flush()
+
+
+class _HeldOutput:
+    """The context of a file of `BufferedOutputs`, and its stream."""
+
+    def __init__(self, storage: Storage, bundle: Bundle, path: str) -> None:
+        self._storage = storage
+        self._bundle = bundle
+        self._path = path
+        self._held = bytearray()
+        self._context = ExitStack()
+        self._stream: BinaryIO | None = None
+        """The storage's stream, for a file that is too large to be held."""
+
+    def __enter__(self) -> BinaryIO:
+        return cast("BinaryIO", self)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._stream is not None:
+            self._context.__exit__(kind, error, trace)
+        elif error is None:
+            self._bundle.write(self._path, bytes(self._held))
+
+    def write(self, data: Any) -> int:
+        """Holds the data, or passes it on. Returns the number of bytes."""
+        if self._stream is None and len(self._held) + len(data) > _HELD_BYTES:
+            self._stream = self._context.enter_context(self._storage.open_output(self._path))
+            self._stream.write(self._held)
+            self._held = bytearray()
+        if self._stream is not None:
+            return self._stream.write(data)
+        self._held += data
+        return len(data)

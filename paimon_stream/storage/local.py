@@ -17,6 +17,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
@@ -33,6 +34,9 @@ from paimon_stream.storage.base import (
     checked_path,
     parents,
 )
+
+_OPEN_TOGETHER: Final = 256
+"""How many new files of `write_all` are open at once. A process may have 1,024 or more."""
 
 _NO_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 _PATH: Final = operator.attrgetter("path")
@@ -92,27 +96,44 @@ class LocalStorage(Storage):
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Like `write` for each file, but new files get their names at once, because nothing refers
-        to them yet. They are synced at the end, several at once if the disk is busy, and each
-        folder once.
+        to them yet. Some are open together. They are synced, several at once if that takes long,
+        and then each of their folders once.
         """
-        paths = [self._full(path) for path, _ in files]
+        whole = [(self._full(path), path, data) for path, data in files]
         created: list[os_files.CheckedFile] = []
         try:
-            for full, (path, data) in zip(paths, files, strict=True):
-                with os_files.writing(full):
-                    try:
-                        created.append(os_files.CheckedFile(full))
-                    except FileExistsError:
-                        self.write(path, data)
-                        continue
-                os_files.write_whole(created[-1].write, data)
-            os_files.close_files(created)
+            for start in range(0, len(whole), _OPEN_TOGETHER):
+                self._write_together(whole[start : start + _OPEN_TOGETHER], created)
         except BaseException:
             for file in created:
                 file.remove()
             raise
-        for full in {os.path.dirname(full): full for full in paths}.values():
-            os_files.sync_folder_of(full)
+
+    def _write_together(
+        self,
+        files: Sequence[tuple[str, str, bytes]],
+        created: list[os_files.CheckedFile],
+    ) -> None:
+        """Does what `write_all` does for some files.
+
+        Args:
+            files: the absolute path, the path and the content of each.
+            created: gets each new file, also before an error.
+        """
+        first = len(created)
+        folders: dict[str, str] = {}  # each folder to sync, and the path of a file below it
+        for full, path, data in files:
+            note = partial(_note_folder, folders, full)
+            note(os.path.dirname(full))
+            with os_files.writing(full):
+                try:
+                    created.append(os_files.CheckedFile(full, note))
+                except FileExistsError:
+                    self.write(path, data)
+                    continue
+            os_files.write_whole(created[-1].write, data)
+        os_files.close_files(created[first:])
+        os_files.sync_folders(folders)
 
     def write_hint(self, path: str, data: bytes) -> None:
         """Creates or replaces the file by renaming a temporary file over it. Nothing is synced."""
@@ -262,6 +283,11 @@ class LocalStorage(Storage):
             "set paimon-stream.unsafe-single-writer=true.",
             path=full,
         ) from None
+
+
+def _note_folder(folders: dict[str, str], full: str, folder: str) -> None:
+    """Notes a folder that is to be synced for the file `full`."""
+    folders.setdefault(folder, full)
 
 
 def _without_waiting(full: str, flags: int) -> int:

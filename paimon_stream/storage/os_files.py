@@ -6,7 +6,7 @@ import contextlib
 import errno
 import io
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, BinaryIO, Final, cast
@@ -25,9 +25,9 @@ _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _BUFFER_BYTES: Final = 1 << 20
 _CREATE_ATTEMPTS: Final = 3
 _SYNCED_TOGETHER: Final = 4
-"""How many files are synced at once if the disk is busy."""
+"""How many files are synced at once if that takes long."""
 _QUICK_SYNC_SECONDS: Final = 0.001
-"""A sync that takes longer shows that the disk is busy."""
+"""If all syncs together take less, threads would not make them quicker."""
 
 
 class CheckedFile(io.FileIO):
@@ -35,9 +35,16 @@ class CheckedFile(io.FileIO):
     it.
     """
 
-    def __init__(self, full: str) -> None:
+    def __init__(self, full: str, sync: Callable[[str], object] | None = None) -> None:
+        """Creates the file. Raises `OSError` untranslated.
+
+        Args:
+            full: its absolute path.
+            sync: is called with each folder in which a new folder was made for the file. None:
+                that folder is synced.
+        """
         self.full = full
-        super().__init__(_open_new(full), "wb")
+        super().__init__(_open_new(full, sync or _sync), "wb")
 
     def write(self, data: Any, /) -> int:
         """Writes some of the data, and returns the number of bytes."""
@@ -89,30 +96,49 @@ class Output:
 
 
 def close_files(files: Sequence[CheckedFile]) -> None:
-    """Closes, and so syncs, all files. If the disk is busy and the first sync is slow, the others
-    are synced several at a time, so that the file system commits its journal once for all of them.
-    The threads are short-lived, because a pool that is kept would not survive a fork.
+    """Closes, and so syncs, all files, several at once if that takes long."""
+    _sync_each([file.close for file in files])
+
+
+def sync_folders(folders: Mapping[str, str]) -> None:
+    """Makes the names in the folders durable, in several of them at once if that takes long. Raises
+    what `sync_folder_of` raises.
+
+    Args:
+        folders: each folder, with the path of a new file for which a name was made in it.
     """
-    waiting = list(files)
+    _sync_each([partial(_sync_names, folder, full) for folder, full in folders.items()])
+
+
+def _sync_each(syncs: Sequence[Callable[[], object]]) -> None:
+    """Calls functions that sync something. If the first one shows that calling all others would
+    take long, they are called several at a time, so that the file system commits its journal once
+    for all of them. The threads are short-lived, because a pool that is kept would not survive a
+    fork. The error of a call is raised when no call is under way.
+    """
     clock = system().clock
-    files_at_once = 1
-    while waiting:
+    waiting = iter(syncs)
+    for left, sync in zip(reversed(range(len(syncs))), waiting, strict=True):
         began = clock.monotonic()
-        batch = waiting[:files_at_once]
-        waiting = waiting[files_at_once:]
-        if files_at_once == 1:
-            batch[0].close()
-        else:
-            # The pool waits for all of them, and only then is the first error raised.
-            with ThreadPoolExecutor(files_at_once) as pool:
-                list(pool.map(CheckedFile.close, batch))
-        is_quick = clock.monotonic() - began < _QUICK_SYNC_SECONDS
-        files_at_once = 1 if is_quick else _SYNCED_TOGETHER
+        sync()
+        if (clock.monotonic() - began) * left > _QUICK_SYNC_SECONDS:
+            break
+    else:
+        return
+    with ThreadPoolExecutor(_SYNCED_TOGETHER) as pool:
+        # Each thread takes the next call from the same iterator.
+        for thread in [pool.submit(_call_each, waiting) for _ in range(_SYNCED_TOGETHER)]:
+            thread.result()
+
+
+def _call_each(waiting: Iterator[Callable[[], object]]) -> None:
+    for sync in waiting:
+        sync()
 
 
 def write_new(full: str, data: bytes, *, synced: bool = True) -> None:
     """Creates a file with the data, and syncs it if `synced`. Raises `OSError` untranslated."""
-    descriptor = _open_new(full)
+    descriptor = _open_new(full, _sync)
     try:
         write_whole(partial(os.write, descriptor), data)
         if synced:
@@ -125,8 +151,15 @@ def sync_folder_of(full: str) -> None:
     """Makes the name of a file durable. Raises `Unavailable` if that fails, because the file
     already exists and may stay.
     """
+    _sync_names(os.path.dirname(full), full)
+
+
+def _sync_names(folder: str, full: str) -> None:
+    """Makes the names in a folder durable, for the new file `full`. Raises what `sync_folder_of`
+    raises.
+    """
     try:
-        _sync(os.path.dirname(full))
+        _sync(folder)
     except OSError as failed:
         raise Unavailable(
             f"Created {full}, but its folder could not be synced ({failed.strerror}); "
@@ -135,27 +168,28 @@ def sync_folder_of(full: str) -> None:
         ) from None
 
 
-def _open_new(full: str) -> int:
+def _open_new(full: str, sync: Callable[[str], object]) -> int:
     """A descriptor of a file that did not exist. A cleaner of empty folders may remove a new folder
-    before its first file is created. The folder is created again then.
+    before its first file is created. The folder is created again then. `sync` is called with each
+    folder in which a new folder was made.
     """
     for _ in range(_CREATE_ATTEMPTS - 1):
         with contextlib.suppress(FileNotFoundError):
             return os.open(full, _NEW_FILE, 0o666)
-        _make_folder(os.path.dirname(full))
+        _make_folder(os.path.dirname(full), sync)
     return os.open(full, _NEW_FILE, 0o666)
 
 
-def _make_folder(folder: str) -> None:
+def _make_folder(folder: str, sync: Callable[[str], object]) -> None:
     if os.path.isdir(folder):
         return
-    _make_folder(os.path.dirname(folder))
+    _make_folder(os.path.dirname(folder), sync)
     try:
         os.mkdir(folder)
     except FileExistsError:
         if not os.path.isdir(folder):
             raise NotADirectoryError(errno.ENOTDIR, "is a file", folder) from None
-    _sync(os.path.dirname(folder))
+    sync(os.path.dirname(folder))
 
 
 def write_whole(write: Callable[[memoryview], int], data: bytes) -> None:

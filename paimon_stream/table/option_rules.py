@@ -5,7 +5,7 @@ write (format.md §9).
 """
 
 import datetime as dt
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from paimon_stream import options as opt
@@ -379,17 +379,20 @@ def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, u
         )
 
 
-def with_renamed(stored: Mapping[str, str], old: str, new: str) -> dict[str, str]:
-    """The options of a table after its column `old` is called `new`, as Java changes them. Raises
-    `InvalidOption` for an option that names the column and that Java would leave as it is.
+def with_renamed(stored: Mapping[str, str], renames: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """The options of a table after renames of its columns, as Java changes them. Raises
+    `InvalidOption` for an option that names such a column and that Java would leave as it is.
+
+    Args:
+        stored: the options before.
+        renames: the old and the new name of each rename, in their order.
     """
+    new_names: dict[str, str] = {}
+    for old, new in reversed(renames):  # a later rename may change the new name again
+        new_names[old] = new_names.get(new, new)
 
     def renamed(names: str) -> str:
-        listed = names.split(",")
-        for place, name in enumerate(listed):
-            if name.strip() == old:
-                listed[place] = new
-        return ",".join(listed)
+        return ",".join(new_names.get(name.strip(), name) for name in names.split(","))
 
     options = {}
     for key, text in stored.items():
@@ -398,19 +401,30 @@ def with_renamed(stored: Mapping[str, str], old: str, new: str) -> dict[str, str
         elif key.startswith("fields.") and key.count(".") > 1:
             columns, _, suffix = key.removeprefix("fields.").rpartition(".")
             new_key = f"fields.{renamed(columns)}.{suffix}"
+            column = _first_renamed(columns, new_names)
             if suffix in _RENAMED_IN_BOTH:
                 options[new_key] = renamed(text)
-            elif suffix in _RENAMED_IN_KEY or new_key == key:
+            elif suffix in _RENAMED_IN_KEY or column is None:
                 options[new_key] = text
             else:
-                raise _kept(key, old)
-        elif _keeps_names(key) and old in (
-            name.strip().partition("[")[0] for name in text.split(",")
-        ):
-            raise _kept(key, old)
+                raise _kept(key, column)
         else:
+            column = _first_renamed(text, new_names) if _keeps_names(key) else None
+            if column is not None:
+                raise _kept(key, column)
             options[key] = text
     return options
+
+
+def _first_renamed(names: str, new_names: Mapping[str, str]) -> str | None:
+    """The first of these names of columns that gets a new name; None if no name does. A name may be
+    followed by a part in brackets.
+    """
+    for name in names.split(","):
+        column = name.strip().partition("[")[0]
+        if column in new_names:
+            return column
+    return None
 
 
 def _keeps_names(key: str) -> bool:

@@ -10,8 +10,11 @@ not read its own result (TIME, keys of a MAP, MULTISET), the merge is refused.
 Invariant: a merge drops nothing, narrows nothing and makes nothing NOT NULL.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from itertools import groupby
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final, Literal, NoReturn
 
@@ -26,6 +29,7 @@ from paimon_stream.table.option_rules import check_alteration, with_renamed
 Mode = Literal["add", "widen"]
 
 _SEQUENCE_FIELD: Final = "a sequence field"
+_ACTION: Final = attrgetter("action")
 
 _INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
 # The digits that an integer type needs in a DECIMAL.
@@ -316,20 +320,29 @@ def altered(
     cannot be set or removed.
     """
     changed = schema
-    for change in changes:
-        if change.action == "setOption":
-            changed = _with_option(changed, change, used=used)
-        elif change.action == "removeOption":
-            changed = _without_option(changed, change, used=used)
-        elif change.action == "updateComment":
-            changed = replace(changed, comment=change.value or None)
-        elif change.action == "addColumn":
-            changed = _with_column(changed, change)
+    for action, alike in groupby(changes, _ACTION):
+        if action == "renameColumn":
+            changed = _with_renamed_columns(changed, list(alike))
         else:
-            changed = _with_changed_column(changed, change)
+            changed = reduce(partial(_after, used=used), alike, changed)
     if changed == schema:
         return schema
     return replace(changed, id=schema.id + 1, time_millis=time_millis)
+
+
+def _after(schema: TableSchema, change: SchemaChange, *, used: bool) -> TableSchema:
+    """The schema after a change that renames no column. `used` is that of `altered`."""
+    match change.action:
+        case "setOption":
+            return _with_option(schema, change, used=used)
+        case "removeOption":
+            return _without_option(schema, change, used=used)
+        case "updateComment":
+            return replace(schema, comment=change.value or None)
+        case "addColumn":
+            return _with_column(schema, change)
+        case _:
+            return _with_changed_column(schema, change)
 
 
 def _with_option(schema: TableSchema, change: SchemaChange, *, used: bool) -> TableSchema:
@@ -380,11 +393,51 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
             columns.append(column)
         elif new is not None:
             columns.append(new)
-    changed = replace(schema, fields=tuple(columns))
-    if change.action != "renameColumn":
-        return changed
-    options = with_renamed(schema.options, name, str(change.value))
-    return replace(changed, options=MappingProxyType(options))
+    return replace(schema, fields=tuple(columns))
+
+
+def _with_renamed_columns(schema: TableSchema, changes: Sequence[SchemaChange]) -> TableSchema:
+    """The schema after these renames, in their order. Their cost grows with their number and that of
+    the columns, not with the product.
+    """
+    uses = fixed_columns(schema)
+    column_of_name = dict(schema.by_name)
+    new_names: dict[int, str] = {}  # by the id of the column
+    for change in changes:
+        name = change.target
+        if name not in column_of_name:
+            current = (new_names.get(column.id, column.name) for column in schema.fields)
+            raise _refused(change, f"is not one of {', '.join(current)}")
+        _check_rename(change, uses.get(name), column_of_name)
+        column = column_of_name.pop(name)
+        new_names[column.id] = str(change.value)
+        column_of_name[str(change.value)] = column
+    fields = tuple(
+        replace(column, name=new_names[column.id]) if column.id in new_names else column
+        for column in schema.fields
+    )
+    renames = [(change.target, str(change.value)) for change in changes]
+    options = MappingProxyType(with_renamed(schema.options, renames))
+    return replace(schema, fields=fields, options=options)
+
+
+def _check_rename(change: SchemaChange, use: str | None, names: Container[str]) -> None:
+    """Raises `IncompatibleSchema` for a column that keeps its name.
+
+    Args:
+        change: the rename.
+        use: the use of the column, if its type cannot change.
+        names: the names of all columns.
+    """
+    new_name = str(change.value)
+    if use and use != _SEQUENCE_FIELD:  # the option of a sequence field gets the new name
+        raise _stays(change, use)
+    if change.value in names:
+        raise _stays(change, f"{shown_name(new_name)} exists already")
+    if not new_name.strip():
+        raise _stays(change, "the new name is blank")
+    if why_no_name(new_name) is not None:
+        raise _stays(change, f"the new name {shown_name(new_name)} is one of Paimon's own")
 
 
 def _dropped(schema: TableSchema, change: SchemaChange, old: DataField) -> None:
@@ -396,20 +449,6 @@ def _dropped(schema: TableSchema, change: SchemaChange, old: DataField) -> None:
         raise _stays(change, use)
     if len(schema.fields) == 1:
         raise _stays(change, "the only column")
-
-
-def _renamed(schema: TableSchema, change: SchemaChange, old: DataField) -> DataField:
-    new_name = str(change.value)
-    use = fixed_columns(schema).get(old.name)
-    if use and use != _SEQUENCE_FIELD:  # the option of a sequence field gets the new name
-        raise _stays(change, use)
-    if change.value in schema.by_name:
-        raise _stays(change, f"{shown_name(new_name)} exists already")
-    if not new_name.strip():
-        raise _stays(change, "the new name is blank")
-    if why_no_name(new_name) is not None:
-        raise _stays(change, f"the new name {shown_name(new_name)} is one of Paimon's own")
-    return replace(old, name=new_name)
 
 
 def _retyped(schema: TableSchema, change: SchemaChange, old: DataField) -> DataField:
@@ -450,7 +489,6 @@ _CHANGED_COLUMN: Final[
     dict[str, Callable[[TableSchema, SchemaChange, DataField], DataField | None]]
 ] = {
     "dropColumn": _dropped,
-    "renameColumn": _renamed,
     "updateColumnType": _retyped,
     "updateColumnNullability": _with_nullability,
     "updateColumnComment": _with_comment,

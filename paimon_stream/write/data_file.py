@@ -208,6 +208,7 @@ class BucketWriter:
 
     Attributes:
         paths: the complete files.
+        storage: where the next file is written.
     """
 
     def __init__(
@@ -215,7 +216,7 @@ class BucketWriter:
     ) -> None:
         self.paths: list[str] = []
         self._settings = settings
-        self._storage = storage
+        self.storage = storage
         self._runtime = runtime
         self._folder = folder
         self._uuid = runtime.ids.uuid()
@@ -318,7 +319,7 @@ class BucketWriter:
         rows = self._waiting.take(self._row_group_rows())
         if self._file is None:
             self._file = self._settings.format.open(
-                self._storage, self._choose_path(), rows, self._sizes.of_files
+                self.storage, self._choose_path(), rows, self._sizes.of_files
             )
         size_before = self._file.size
         self._file.write(rows)

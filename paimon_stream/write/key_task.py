@@ -278,6 +278,7 @@ class _KeyedTask(Task):
         return rows.set_column(place, SEQUENCE, pa.array(np.arange(rows.num_rows)))
 
     def finish(self) -> Iterable[NewFiles]:
+        self.hold_last_files()
         for bucket in self.buckets:
             self._end_bucket(bucket)
             changelog = () if bucket.changelog is None else bucket.changelog.close()

@@ -25,6 +25,9 @@ _LEAST_SAMPLE_ROWS: Final = 256
 _MOST_SAMPLE_ROWS: Final = 4096
 _DISTINCT_SHARE: Final = 0.4
 
+_WHOLE_DISTINCT_SHARE: Final = 0.8
+"""The share for a file whose rows are all in the sample."""
+
 _GLANCE_ROWS: Final = 512
 """This number of rows is enough to decide for most columns, because the values of keys and measures
 hardly repeat, and codes have few values.
@@ -294,23 +297,28 @@ class Dictionaries:
 
 def worth_a_dictionary(rows: pa.Table) -> list[str]:
     """The columns for which a dictionary pays, because a sample from both ends of the rows has few
-    different values. A column inside a nested column has its path in Parquet files as its name.
+    different values. A few rows are looked at whole. A column inside a nested column has its path
+    in Parquet files as its name.
     """
     size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
-    both_ends = [rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))]
-    sample = pa.concat_tables(both_ends).combine_chunks()
+    sample = rows
+    few_share = _WHOLE_DISTINCT_SHARE
+    if rows.num_rows > size:
+        both_ends = [rows.slice(0, size), rows.slice(max(size, rows.num_rows - size))]
+        sample = pa.concat_tables(both_ends)
+        few_share = _DISTINCT_SHARE
     paths = []
     for name, column in zip(rows.column_names, sample.columns, strict=True):
-        for chunk in column.chunks:
-            for path, leaf in leaf_columns(name, chunk):
-                if not pa.types.is_boolean(leaf.type) and _repeats(leaf):
-                    paths.append(path)
+        chunk = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for path, leaf in leaf_columns(name, chunk):
+            if not pa.types.is_boolean(leaf.type) and _repeats(leaf, few_share):
+                paths.append(path)
     return paths
 
 
-def _repeats(leaf: pa.Array) -> bool:
-    """Whether few of the values are different. A part of them decides if it shows a clear
-    result.
+def _repeats(leaf: pa.Array, few_share: float) -> bool:
+    """Whether the share of different values is at most `few_share`. A part of the values decides if
+    it shows a clear result.
     """
     values = leaf.slice(0, 2 * _MOST_SAMPLE_ROWS)
     if len(values) >= 2 * _GLANCE_ROWS:
@@ -318,7 +326,7 @@ def _repeats(leaf: pa.Array) -> bool:
         share = _distinct_share(values.slice(middle, _GLANCE_ROWS))
         if not _FEW_SHARE < share < _NEARLY_ALL_SHARE:
             return share <= _FEW_SHARE
-    return _distinct_share(values) <= _DISTINCT_SHARE
+    return _distinct_share(values) <= few_share
 
 
 def _distinct_share(values: pa.Array) -> float:

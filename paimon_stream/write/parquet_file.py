@@ -80,6 +80,8 @@ class ParquetSettings(FileSettings):
         arrow: the schema of the rows.
         stored: the schema that Arrow's writer gets.
         int96_leaves: the positions of the leaves of twelve bytes, which are INT96 in the file.
+        bounded: the leaves that get bounds in the footer; True for all.
+        first_leaves: for each column, the position of its first leaf.
         types: the types of the columns.
         level: the level of compression, if the codec is zstd.
         dictionary: whether columns get dictionaries; None if the rows decide.
@@ -92,6 +94,8 @@ class ParquetSettings(FileSettings):
     arrow: pa.Schema
     stored: pa.Schema
     int96_leaves: frozenset[int]
+    bounded: bool | tuple[str, ...]
+    first_leaves: tuple[int, ...]
     types: tuple[DataType, ...]
     level: int | None
     dictionary: bool | None
@@ -113,14 +117,16 @@ class ParquetSettings(FileSettings):
             level = format_option(options, _LEVEL, int, "parquet-hadoop", level)
         if codec != "zstd":
             level = None  # only this codec has levels
+        leaves = _leaves(stored)
+        leaf_counts = [len(leaf_types(field)) for field in arrow]
         return cls(
             arrow=arrow,
             stored=stored,
             int96_leaves=frozenset(
-                position
-                for position, (_, type_) in enumerate(_leaves(stored))
-                if type_.equals(TWELVE_BYTES)
+                position for position, (_, type_) in enumerate(leaves) if type_.equals(TWELVE_BYTES)
             ),
+            bounded=_bounded(leaves),
+            first_leaves=(0, *accumulate(leaf_counts[:-1])),
             types=tuple(field.type for field in schema.fields),
             codec=arrow_codec,
             level=level,
@@ -141,6 +147,18 @@ class ParquetSettings(FileSettings):
 def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
     """All leaves with their paths, in file order."""
     return [leaf for field in schema for leaf in leaf_types(field)]
+
+
+def _bounded(leaves: Sequence[tuple[str, pa.DataType]]) -> bool | tuple[str, ...]:
+    """The leaves that get bounds in the footer; True for all. Some get none: the order of twelve
+    bytes is not the order in time, and the bounds of floating-point numbers would leave NaN out.
+    """
+    bounded = [
+        leaf
+        for leaf, type_ in leaves
+        if not (type_.equals(TWELVE_BYTES) or pa.types.is_floating(type_))
+    ]
+    return len(bounded) == len(leaves) or tuple(bounded)
 
 
 def _page_version(value: str) -> str:
@@ -174,20 +192,16 @@ class _ParquetStats:
     - Timestamps of more than 6 digits have no bounds.
     """
 
-    def __init__(
-        self, types: Sequence[DataType], arrow: pa.Schema, footers: Sequence[pq.FileMetaData]
-    ) -> None:
+    def __init__(self, settings: ParquetSettings, footers: Sequence[pq.FileMetaData]) -> None:
         """Begins without rows.
 
         Args:
-            types: the types of the columns.
-            arrow: the schema of the rows.
+            settings: how the file is written.
             footers: a list that gets the footer when the file is complete.
         """
         self._footers = footers
-        self._types = types
-        leaf_counts = [len(leaf_types(field)) for field in arrow]
-        self._first_leaf = [0, *accumulate(leaf_counts)]
+        self._types = types = settings.types
+        self._first_leaf = settings.first_leaves
         self._is_int96 = [type_.is_timestamp and type_.precision > _MICRO_DIGITS for type_ in types]
         is_collected = [
             type_.is_float or is_int96
@@ -268,22 +282,14 @@ class ParquetFile(FileWriter):
         self._stored = settings.stored
         self._int96_leaves = settings.int96_leaves
         footers: list[pq.FileMetaData] = []
-        self.stats = _ParquetStats(settings.types, settings.arrow, footers)
+        self.stats = _ParquetStats(settings, footers)
         dictionary: bool | list[str] | None = settings.dictionary
         if dictionary is None:
             dictionary = settings.choices.choose(first)
         super().__init__(storage, path)
-        # These leaves get no bounds: the order of twelve bytes is not the order in time, and the
-        # bounds of floating-point numbers would leave NaN out.
-        leaves = _leaves(settings.stored)
-        bounded = [
-            leaf
-            for leaf, type_ in leaves
-            if not (type_.equals(TWELVE_BYTES) or pa.types.is_floating(type_))
-        ]
         write_statistics: bool | list[str] = True
-        if len(bounded) < len(leaves):
-            write_statistics = bounded
+        if not isinstance(settings.bounded, bool):
+            write_statistics = list(settings.bounded)
         start = partial(
             pq.ParquetWriter,
             schema=settings.stored,

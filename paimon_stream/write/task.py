@@ -20,7 +20,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +39,7 @@ from paimon_stream.format.json_text import BROKEN
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options import BUCKET, Options
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import Storage
+from paimon_stream.storage.base import BufferedOutputs, Storage
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.message_files import remove_files
 from paimon_stream.write.conform import ColumnPlan
@@ -190,6 +190,11 @@ _LEAST_STAGE_BYTES: Final = 4 * 2**20
 _MOST_STAGE_BYTES: Final = 32 * 2**20
 _STAGE_BYTES_PER_GROUP: Final = 128 * 2**10
 
+_WORTH_HOLDING: Final = 8
+"""From this many writers on, the files that a task ends last are held and written together. Then
+fewer syncs of a disk, or requests to a store, are waited for one after the other.
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
@@ -275,6 +280,7 @@ class Task(ABC):
         assigner: gives keys their buckets; None if buckets are not dynamic.
         router: finds and numbers the groups.
         writers: all writers.
+        held: holds files that are written together at the end.
         indexes: the paths of the index files that the task has written.
     """
 
@@ -295,6 +301,7 @@ class Task(ABC):
             )
         self.router = Router(spec.schema, spec.options, table, self.assigner)
         self.writers: list[BucketWriter] = []
+        self.held = BufferedOutputs(spec.storage)
         self.indexes: list[str] = []
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
@@ -327,13 +334,22 @@ class Task(ABC):
     def finish(self) -> Iterable[NewFiles]:
         """Writes the rest and ends all files. Returns the files of each group, by group number."""
 
+    def hold_last_files(self) -> None:
+        """From now on, new files of the writers are held, if the writers are many. Subclasses call
+        this when no more rows come.
+        """
+        is_held_by_driver = isinstance(self.spec.storage, BufferedOutputs)
+        if len(self.writers) >= _WORTH_HOLDING and not is_held_by_driver:
+            for writer in self.writers:
+                writer.storage = cast("Storage", self.held)
+
     def folder(self, number: int) -> str:
         """The folder of a group."""
         group = self.router.groups[number]
         return self.layout.bucket_folder(group.partition, group.bucket)
 
     def _result(self, files: Iterable[NewFiles]) -> TaskResult:
-        messages = (
+        messages = tuple(
             CommitMessage(
                 partition=group.partition,
                 bucket=group.bucket,
@@ -344,7 +360,8 @@ class Task(ABC):
             )
             for group, new in zip(self.router.groups, files, strict=True)
         )
-        return TaskResult(messages=tuple(messages))
+        self.held.flush()
+        return TaskResult(messages=messages)
 
     def _write_index(self, group: Group) -> tuple[IndexFileMeta, ...]:
         """Writes the group's next index file, if it has new keys."""
@@ -371,7 +388,7 @@ class Task(ABC):
         for writer in self.writers:
             try:
                 for path in writer.abort(error):
-                    self.spec.storage.delete(path)
+                    self.held.delete(path)
             except StorageError as failed:
                 logger.warning("A file of a failed task could not be removed: %s", failed)
 
@@ -411,6 +428,7 @@ class _AppendTask(Task):
 
     def finish(self) -> Iterable[NewFiles]:
         self._split_staged()
+        self.hold_last_files()
         return [NewFiles(writer.close()) for writer in self.writers]
 
     def _split_staged(self) -> None:

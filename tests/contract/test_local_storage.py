@@ -11,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -29,7 +30,7 @@ from paimon_stream.errors import (
     StorageError,
     Unavailable,
 )
-from paimon_stream.storage.base import PutResult
+from paimon_stream.storage.base import PutResult, parents
 from paimon_stream.storage.local import LocalStorage
 
 PROCESSES = 4
@@ -200,6 +201,44 @@ def test_files_written_together_are_synced_each_and_their_folders_once_at_the_en
     calls.clear()
     storage.write_all([("f/a", b"1"), ("f/b", b"2")])
     assert calls == ["fsync table/f/a", "fsync table/f/b", "fsync table/f"]
+
+
+def test_many_new_folders_written_together_are_synced_once_for_each_group_of_files(
+    storage: LocalStorage, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage.write("there", b"")
+    calls.clear()
+    monkeypatch.setattr("paimon_stream.storage.local._OPEN_TOGETHER", 20)
+    paths = [f"p={number}/bucket-0/data" for number in range(40)]
+    storage.write_all([(path, b"1") for path in paths])
+    folders = {f"table/{folder}" for path in paths for folder in parents(path)}
+    synced = Counter(call for call in calls if call.startswith("fsync"))
+    assert synced == {
+        "fsync table": 2,
+        **{f"fsync {folder}": 1 for folder in folders},
+        **{f"fsync table/{path}": 1 for path in paths},
+    }
+    # The second group begins when the first one is durable.
+    begin_of_second = calls.index("mkdir table/p=20")
+    assert sum(call.startswith("fsync") for call in calls[:begin_of_second]) == 20 * 3 + 1
+
+
+def test_files_written_together_are_open_in_groups(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_before = len(os.listdir("/proc/self/fd"))
+    most_open = 0
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        nonlocal most_open
+        most_open = max(most_open, len(os.listdir("/proc/self/fd")) - open_before)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    storage.write_all([(f"f/{number}", b"1") for number in range(700)])
+    assert 200 < most_open < 300
+    assert len(storage.list_names("f")) == 700
 
 
 def test_a_file_that_exists_is_never_seen_in_part_by_who_writes_files_together(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from paimon_stream.errors import Unavailable
@@ -19,6 +21,36 @@ def buffered(storage: MemoryStorage, moment: Moment) -> BufferedOutputs:
     with pytest.raises(Unavailable):
         outputs.flush()
     return outputs
+
+
+def test_a_file_too_large_to_be_held_is_written_while_it_is_open() -> None:
+    storage = MemoryStorage()
+    seen = FaultyStorage(storage)
+    outputs = BufferedOutputs(seen)
+    with outputs.open_output("large") as out:
+        out.write(b"a" * (16 << 20))
+        assert not seen.operations
+        out.write(b"b")
+        out.write(b"c")
+    assert storage.read("large")[-3:] == b"abc"
+    assert [operation.verb for operation in seen.operations] == [
+        "open_output",
+        *["output.write"] * 3,
+        "output.close",
+    ]
+    outputs.flush()
+    outputs.delete("large")
+    assert not storage.exists("large")
+
+
+def test_a_large_file_that_is_given_up_is_removed() -> None:
+    storage = MemoryStorage()
+    output = BufferedOutputs(storage).open_output("large")
+    output.__enter__().write(b"a" * (17 << 20))
+    error = ValueError("given up")
+    with suppress(ValueError):
+        output.__exit__(ValueError, error, None)
+    assert not storage.exists("large")
 
 
 @pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])

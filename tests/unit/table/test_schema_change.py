@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,6 +26,7 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.schema_change import SchemaChange as To
 from paimon_stream.table.schema_change import altered
 from paimon_stream.table.table import Table, alter_table, create_table, load_table
+from tests.kits.calls import calls_of, grown_too_much
 
 COLUMNS = {
     "k": "INT NOT NULL",
@@ -218,6 +222,61 @@ def test_options_follow_a_column_through_several_names() -> None:
     )
     expected = {"sequence.field": "newer", "fields.seq.aggregate-function": "sum", "bucket": "2"}
     assert dict(made.options) == expected
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_renames_of_one_change_do_what_they_do_one_after_the_other(seed: int) -> None:
+    random = Random(seed)
+    names = ["seq", "n", "s", "x", "y"]
+    schema = changed(
+        To.add_column("x", "INT"),
+        To.add_column("y", "INT"),
+        To.set_option("fields.x.aggregate-function", "max"),
+        To.set_option("fields.seq.aggregate-function", "min"),
+    )
+    renames = []
+    for number in range(12):
+        place = random.randrange(len(names))
+        # Names that are free again are used again.
+        free = [name for name in ("seq", "n", "s", "x", "y", f"z{number}") if name not in names]
+        new_name = random.choice(free)
+        renames.append(To.rename_column(names[place], new_name))
+        names[place] = new_name
+    step_by_step = schema
+    for rename in renames:
+        step_by_step = changed(rename, schema=step_by_step)
+    together = changed(*renames, schema=schema)
+    assert together.fields == step_by_step.fields
+    assert dict(together.options) == dict(step_by_step.options)
+    assert [field.name for field in together.fields[2:]] == names
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (To.rename_column("n", "q"), "is not one of k, dt, seq, m, s"),
+        (To.rename_column("m", "s"), "'s' exists already"),
+        (To.rename_column("m", "m"), "'m' exists already"),
+    ],
+)
+def test_a_later_rename_sees_the_names_of_those_before_it(change: To, reason: str) -> None:
+    with pytest.raises(IncompatibleSchema) as caught:
+        changed(To.rename_column("n", "m"), change)
+    assert reason in caught.value.message
+
+
+def test_the_cost_of_renames_grows_with_their_number_not_with_its_square() -> None:
+    def calls(columns: int) -> Counter[str]:
+        fields = tuple(
+            DataField(id=number, name=f"c{number}", type=parse_type("INT"))
+            for number in range(columns)
+        )
+        options = {f"fields.c{number}.aggregate-function": "sum" for number in range(columns)}
+        schema = replace(SCHEMA, fields=fields, primary_keys=(), partition_keys=(), options=options)
+        renames = [To.rename_column(f"c{number}", f"d{number}") for number in range(columns)]
+        return calls_of(lambda: changed(*renames, schema=schema))
+
+    assert not grown_too_much(calls(50), calls(200), times=4)
 
 
 def test_a_refused_name_is_not_repeated_in_full() -> None:

@@ -289,6 +289,32 @@ def test_many_groups_do_not_keep_many_files_open() -> None:
     assert len(result.messages) == 75
 
 
+def test_the_last_files_of_many_partitions_are_written_together() -> None:
+    spec = spec_of(_Together(MemoryStorage()), partition=("p",))
+    result = write_task(spec, batches(450, 100, partitions=75))
+    assert isinstance(spec.storage, _Together)
+    assert spec.storage.groups == [75]
+    assert sorted(ids_of(written(spec, result))) == list(range(450))
+
+
+class _Together:
+    """A storage that notes how many files each `write_all` gets, and has no single outputs."""
+
+    def __init__(self, inner: Storage) -> None:
+        self.inner = inner
+        self.groups: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def open_output(self, path: str) -> Any:
+        raise AssertionError(f"{path} is written by itself")
+
+    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        self.groups.append(len(files))
+        self.inner.write_all(files)
+
+
 class _OpenFiles:
     """A storage that counts how many of its outputs are open at once."""
 
@@ -384,8 +410,11 @@ def test_null_in_not_null_names_table_column_and_count_and_leaves_no_file() -> N
     assert all_files(spec.storage) == []
 
 
+@pytest.mark.parametrize("partitions", [3, 12])
 @pytest.mark.parametrize("error", [NoSpace, PermissionDenied, Unavailable])
-def test_every_storage_operation_may_fail_and_no_file_stays(error: type[StorageError]) -> None:
+def test_every_storage_operation_may_fail_and_no_file_stays(
+    error: type[StorageError], partitions: int
+) -> None:
     at = 0
     while True:
         at += 1
@@ -393,12 +422,12 @@ def test_every_storage_operation_may_fail_and_no_file_stays(error: type[StorageE
         storage = FaultyStorage(inner, [Fault(at=at, error=error)])
         spec = spec_of(storage, partition=("p",), target_file_size="8 kb")
         try:
-            write_task(spec, batches(3000, 1000))
+            write_task(spec, batches(3000, 1000, partitions))
         except error:
             assert all_files(inner) == [], storage.operations
         if not storage.fired:
             break
-    assert at > 20
+    assert at > 12
 
 
 def test_an_answer_lost_after_a_close_leaves_at_most_that_file() -> None:
