@@ -28,11 +28,21 @@ class Died(RuntimeError):
 class Peer:
     """One system in a process, a JVM and a session of its own. Call `wait` before the first run.
 
-    `python` is the interpreter that runs it. Raises `Died`, or `Unavailable` if its jar is not
-    available.
+    `python` is the interpreter that runs it. Its Pythons write samples of their stacks into the
+    folder `samples`, if there is one (`sampler/sitecustomize.py`). Raises `Died`, or `Unavailable`
+    if its jar is not available.
     """
 
-    def __init__(self, name: str, folder: Path, *, python: str, memory: str, limit: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        folder: Path,
+        *,
+        python: str,
+        memory: str,
+        limit: float,
+        samples: Path | None = None,
+    ) -> None:
         self.name, self.folder, self.limit = name, folder, limit
         self.runs = 0
         jars = map(str, jars_for(name.partition("+")[0], spark_version(python)))
@@ -46,6 +56,9 @@ class Peer:
             "TMPDIR": str(folder),
             "TZ": "UTC",
         }
+        if samples is not None:
+            environment["STACK_SAMPLES"] = str(samples)
+            environment["PYTHONPATH"] += os.pathsep + str(HERE / "peers" / "sampler")
         self._log = (folder / "log").open("wb")
         self._process = subprocess.Popen(
             [python, "-m", "peers.child", name, str(folder), memory, *jars],

@@ -67,7 +67,7 @@ class SparkExecutors:
         if Spark may add executors. Spark adds them only if there are more tasks than cores.
         """
         cores = int(self._context.defaultParallelism)
-        grows = self._context.getConf().get(_GROWS, "false") == "true"
+        grows = self._session.conf.get(_GROWS, "false") == "true"
         if grows:
             return max(cores, _AT_ONCE_IF_SPARK_GROWS)
         return max(cores, 1)

@@ -1,6 +1,6 @@
 """The code that runs in Python workers beside an executor. Each worker imports this module before
 its first row, so it imports only what is needed to write files: no Avro, no manifests, nothing for
-the driver alone.
+the driver alone. What only tables with a primary key need, or packets, is imported by their tasks.
 
 A worker that runs many tasks collects garbage among all its objects after each task. That takes
 about 30 ms of CPU, nearly all of it for modules, which never become garbage. So when the second
@@ -21,7 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zipimport import zipimporter
 
 import pyarrow as pa
@@ -35,9 +35,6 @@ from paimon_stream.write.arrow_batches import (
     RowTooWide,
     widest_row,
 )
-from paimon_stream.write.key_task import write_keyed_task
-from paimon_stream.write.row_kinds import Operations
-from paimon_stream.write.shuffle_packets import pack, unpack
 from paimon_stream.write.task import (
     Answer,
     TaskFailure,
@@ -47,6 +44,9 @@ from paimon_stream.write.task import (
     encode_result,
     write_task,
 )
+
+if TYPE_CHECKING:
+    from paimon_stream.write.row_kinds import Operations
 
 ANSWER: Final = "result"
 """The name of the column with a task's answer."""
@@ -186,7 +186,7 @@ class WriteTask:
     guarded: bool = False
     first_sequence: int = 0
     is_sorted: bool = False
-    operations: Operations | None = None
+    operations: "Operations | None" = None
     numbers: int | None = None
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -236,6 +236,8 @@ class WriteTask:
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows in the columns of the table."""
         if self.packed:
+            from paimon_stream.write.shuffle_packets import unpack
+
             return unpack(batches)
         return unguarded(batches) if self.guarded else batches
 
@@ -243,6 +245,8 @@ class WriteTask:
         """Writes the rows. Raises what `write_task` and `write_keyed_task` raise."""
         if not self.spec.schema.primary_keys:
             return write_task(self.spec, batches)
+        from paimon_stream.write.key_task import write_keyed_task
+
         first = self.first_sequence
         if self.numbers is not None:
             first += partition * self.numbers
@@ -268,6 +272,8 @@ def pack_task(
     """The rows as packets. Packs them in Python beside an executor. `guarded` is as for
     `WriteTask`.
     """
+    from paimon_stream.write.shuffle_packets import pack
+
     context = begin_task()
     incoming = iter(batches)
     rows = unguarded(incoming) if guarded else incoming

@@ -325,8 +325,9 @@ def _largest(sizes: list[int]) -> int | None:
 
 def task_attempts(session: SparkSession) -> int:
     """How often the session's Spark tries a task."""
-    context = session.sparkContext
-    return attempts_of(context.master, context.getConf().get(_TASK_FAILURES, None))
+    # The session's values include those of its SparkContext, whose `getConf` copies all of them, with
+    # a call of the JVM for each.
+    return attempts_of(session.sparkContext.master, session.conf.get(_TASK_FAILURES, None))
 
 
 def attempts_of(master: str | None, failures: str | None) -> int:

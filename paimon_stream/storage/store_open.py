@@ -6,9 +6,6 @@ the settings could be combined with a token of the environment.
 """
 
 import os
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -370,6 +367,11 @@ def asked_region(url: str, proxy: str | None, ca: str | None) -> str:
     """The region in the answer about a bucket. Raises `OSError`, and `LookupError` if the answer
     has none.
     """
+    # Only here, because each worker of Spark imports this module, and few ask.
+    import ssl
+    import urllib.error
+    import urllib.request
+
     context = ssl.create_default_context()
     if ca is not None:
         context.load_verify_locations(cadata=ca)

@@ -3,12 +3,10 @@ configuration, and the environment. Each option has its value from the first sou
 Credentials are taken from the first source that has any. No message holds a value.
 """
 
-import configparser
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -189,6 +187,8 @@ def _has_default_profile(environment: Mapping[str, str]) -> bool:
         path = Path(home, ".aws", "credentials")
     else:
         return False
+    import configparser  # only here, because each worker of Spark imports this module
+
     parser = configparser.RawConfigParser()
     try:
         parser.read_string(path.read_text())
@@ -201,6 +201,8 @@ def _is_old() -> bool:
     """Whether the installed obstore is older than 0.11, and so has no option for a certificate. The
     newest release for Python 3.10 is such a release.
     """
+    from importlib import metadata  # only here, for the same reason
+
     try:
         numbers = metadata.version("obstore").split(".")[:2]
         return [int(number) for number in numbers] < [0, 11]

@@ -48,16 +48,21 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                         f"There is no bucket {message.bucket} of {message.total_buckets}."
                     )
                 buckets.add(bucket)
-            for name in message.file_names():
-                checked_name(name, location, "It")  # raises for a wrong name
             added = message.new_files
             if message.is_more_than_new_files():
+                for name in message.file_names():
+                    checked_name(name, location, "It")  # raises for a wrong name
                 added = (
                     *added,
                     *message.changelog_files,
                     *message.compact_after,
                     *message.compact_changelog_files,
                 )
+            else:
+                for file in added:
+                    checked_name(file.file_name, location, "It")
+                    for name in file.extra_files:
+                        checked_name(name, location, "It")
             # A file inside the table has no external path. The table has those of compacted files
             # already. Most messages compact nothing.
             known_paths = _INSIDE

@@ -28,9 +28,7 @@ from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import external_path
 from paimon_stream.table.layout import ExternalPaths
-from paimon_stream.write.avro_data import AvroSettings
 from paimon_stream.write.file_stats import StatsPlan, file_schema
-from paimon_stream.write.orc_file import OrcSettings
 from paimon_stream.write.output import FileSettings, FileWriter
 from paimon_stream.write.parquet_file import ParquetSettings
 
@@ -134,8 +132,12 @@ def file_settings(
         case FileFormat.PARQUET:
             return ParquetSettings.of(schema, options)
         case FileFormat.ORC:
+            from paimon_stream.write.orc_file import OrcSettings
+
             return OrcSettings.of(schema, options, wanted)
         case FileFormat.AVRO:
+            from paimon_stream.write.avro_data import AvroSettings
+
             return AvroSettings.of(schema, options, wanted)
 
 

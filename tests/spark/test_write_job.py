@@ -14,7 +14,7 @@ from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, errors
 from paimon_stream.spark.tasks import WriteTask
-from paimon_stream.spark.write_job import _failure, attempts_of, written_by
+from paimon_stream.spark.write_job import _failure, attempts_of, task_attempts, written_by
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.arrow_batches import RowTooWide
@@ -207,3 +207,19 @@ def test_the_master_or_a_setting_says_how_often_a_task_is_tried(
     master: str, failures: str | None, attempts: int
 ) -> None:
     assert attempts_of(master, failures) == attempts
+
+
+def test_to_learn_how_often_a_task_is_tried_takes_a_few_calls_of_the_jvm(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = job.spark.sparkContext._gateway._gateway_client
+    calls: list[str] = []
+
+    def counted(command: str, *others: object, **named: object) -> object:
+        calls.append(command)
+        return send(command, *others, **named)
+
+    send = client.send_command
+    monkeypatch.setattr(client, "send_command", counted)
+    assert task_attempts(job.spark) == attempts_of(job.spark.sparkContext.master, None)
+    assert len([command for command in calls if not command.startswith("m\nd\n")]) <= 4

@@ -5,6 +5,8 @@ once, and does not read the lists of Spark's own archives before each task.
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import weakref
 import zipfile
 from collections import Counter
@@ -84,3 +86,22 @@ def _archive(path: Path) -> str:
         archive.writestr("one.py", "")
         archive.writestr("inner/__init__.py", "")
     return str(path)
+
+
+def test_a_worker_that_appends_imports_nothing_for_keys_other_formats_and_requests() -> None:
+    code = "import sys, pyarrow.parquet, paimon_stream.spark.tasks\nprint(*sys.modules, sep='\\n')"
+    command = [sys.executable, "-c", code]
+    imported = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert "paimon_stream.write.parquet_file" in imported
+    assert not {
+        "configparser",
+        "http.client",
+        "paimon_stream.merge.rows",
+        "paimon_stream.write.avro_data",
+        "paimon_stream.write.key_task",
+        "paimon_stream.write.orc_file",
+        "paimon_stream.write.row_kinds",
+        "paimon_stream.write.shuffle_packets",
+        "pyarrow.orc",
+        "urllib.request",
+    } & set(imported)
