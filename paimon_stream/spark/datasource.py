@@ -52,9 +52,6 @@ def register(spark: SparkSession) -> None:
         enter(spark, type("PaimonSource", (PaimonDataSource,), {"catalogs": catalogs}))
     else:
         enter(spark, PaimonDataSource)
-    if hasattr(spark, "_jsparkSession"):
-        jvm = spark._jvm
-        jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
 
 
 class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
@@ -143,9 +140,15 @@ def enter(
     spark: SparkSession,
     source: type[PaimonDataSource],
 ) -> None:
-    """Makes a data source known to the session. py4j does not log it, because it may hold secrets."""
+    """Makes a data source known to the session, and a classic session the thread's active one. py4j
+    does not log the source, because it may hold secrets.
+    """
     from paimon_stream.spark.hadoop_options import unlogged
 
+    if hasattr(spark, "_jsparkSession"):
+        # This comes first: Spark refuses a word that the active session knows and this one does not.
+        jvm = spark._jvm
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
     with unlogged():
         spark.dataSource.register(source)
 

@@ -70,6 +70,8 @@ def register_views(
     """Makes each table of a catalog readable and writable as `database.table` in Spark SQL. Each
     query reads the newest snapshot. Call it again for tables and columns that are new.
 
+    As by `register`, a classic session becomes the active one of the calling thread.
+
     Tables that cannot be read, or whose names Spark does not take, are left out with a warning.
 
     Args:
@@ -221,20 +223,24 @@ class _Views:
             _leave_out(name.shown, "Spark has another table or view of this name. Drop that first")
             return False
         of_name = {"path": name.quoted, self.source.CATALOG: json.dumps(self.options)}
+        read = require("paimon_stream.spark.datasource_read", "spark", "A read")
         try:
-            columns = require("paimon_stream.spark.datasource_read", "spark", "A read").schema_of(
-                dict(of_name)
-            )
+            columns = read.schema_of(of_name)
         except PaimonStreamError as failed:
             _leave_out(name.shown, f"it cannot be read: {failed}")
             return False
-        word = name.holder[0]
-        attributes = {"word": word, "of_name": of_name}
-        base = self.source.PaimonDataSource
-        self.source.enter(self.spark, type("PaimonTableSource", (base,), attributes))
+        self._enter(name.holder[0], of_name)
         if holder is None or self.spark.table(name.quoted).schema != columns:
             self._create(name, columns)
         return True
+
+    def _enter(self, word: str, of_name: Mapping[str, str]) -> None:
+        """Makes the data source of a table known to the session. Spark cannot even drop a name whose
+        data source it does not know.
+        """
+        attributes = {"word": word, "of_name": of_name}
+        base = self.source.PaimonDataSource
+        self.source.enter(self.spark, type("PaimonTableSource", (base,), attributes))
 
     def _create(self, name: _SqlName, columns: "StructType") -> None:
         """Puts the name into Spark's catalog, in place of an earlier one of the same table."""
@@ -245,13 +251,15 @@ class _Views:
 
     def _forget(self, database: str, table: str, holder: tuple[str, str]) -> None:
         """Drops the name of a table that is no longer in the catalog."""
-        if holder[0] != _word_of(database, table):
+        word, folder = holder
+        if word != _word_of(database, table):
             return
         try:
             location = self.paimon.location((database, table))
         except NotFound:  # a server says where a table is only while it has it
             return
-        if holder[1].lower() == _plain(location).lower():
+        if folder.lower() == _plain(location).lower():
+            self._enter(word, {})
             self.spark.sql(f"DROP TABLE IF EXISTS `{database}`.`{table}`")
             _LOG.info("%s.%s is no longer in the catalog. Its name is dropped.", database, table)
 

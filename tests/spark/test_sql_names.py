@@ -93,9 +93,12 @@ def test_a_second_call_follows_the_catalog(
     shop.drop_table("sqlshop.gone")
     assert "NotFound" in told(spark, "SELECT * FROM sqlshop.gone")
     assert spark.table("sqlshop.orders").columns == ["id"]
-    assert register_views(spark, shop, databases=["sqlshop"]) == ["sqlshop.Orders"]
-    assert spark.sql("SELECT * FROM sqlshop.orders").collect() == [(1, None)]
+    other = spark.newSession()
+    assert register_views(other, shop, databases=["sqlshop"]) == ["sqlshop.Orders"]
+    assert other.sql("SELECT * FROM sqlshop.orders").collect() == [(1, None)]
     assert "TABLE_OR_VIEW_NOT_FOUND" in told(spark, "SELECT * FROM sqlshop.gone")
+    assert register_views(spark, shop) == ["sqlshop.Orders"]
+    assert spark.table("sqlshop.orders").columns == ["id", "note"]
 
 
 @needs_sources
