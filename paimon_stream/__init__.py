@@ -13,6 +13,7 @@ if _typing.TYPE_CHECKING:
     from paimon_stream.format.commit_message import CommitMessage
     from paimon_stream.spark.datasource import PaimonDataSource, register
     from paimon_stream.spark.sink import PaimonSink
+    from paimon_stream.spark.views import register_views
     from paimon_stream.table.schema_change import SchemaChange
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "catalog",
     "errors",
     "register",
+    "register_views",
 ]
 
 # These names are loaded when they are first used, because every Python worker imports parts of this
@@ -41,6 +43,7 @@ _HOMES = {
     "SchemaChange": "paimon_stream.table.schema_change",
     "catalog": "paimon_stream.api.catalog",
     "register": "paimon_stream.spark.datasource",
+    "register_views": "paimon_stream.spark.views",
 }
 
 

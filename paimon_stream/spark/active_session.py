@@ -5,7 +5,7 @@ the process has imported it already.
 import sys
 from collections.abc import Mapping
 from os import PathLike
-from typing import Any
+from typing import Any, Final
 
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, catalog_arguments
 from paimon_stream.catalogs.jdbc import JdbcCatalog
@@ -16,6 +16,10 @@ from paimon_stream.compact.remote import Elsewhere
 from paimon_stream.options import Arguments
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.table import Table
+
+_CATALOGS: Final = "spark.sql.catalog."
+_WAREHOUSE: Final = ".warehouse"
+_PAIMON: Final = "org.apache.paimon."
 
 
 def open_beside_spark(
@@ -43,10 +47,15 @@ def in_catalog(
     """
     if catalog is None:
         return location, {}
-    arguments = catalog_arguments(options_of_catalog(catalog))
+    return catalog_of(options_of_catalog(catalog)).found(location)
+
+
+def catalog_of(options: Mapping[str, str]) -> FilesystemCatalog:
+    """The catalog with these options. Asks nobody. Raises `InvalidOption`, `UnsupportedFeature`."""
+    arguments = catalog_arguments(options)
     kinds: dict[str, type[FilesystemCatalog]] = {"jdbc": JdbcCatalog, "rest": RestCatalog}
     kind = kinds.get(metastore_of(arguments["storage_options"]), FilesystemCatalog)
-    return kind(**arguments, opened=open_table_folder).found(location)
+    return kind(**arguments, opened=open_table_folder)
 
 
 def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
@@ -64,12 +73,29 @@ def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
         return Arguments("The catalog").mapping(
             "catalog", catalog, "{'warehouse': 's3://bucket/path'}", texts=True
         )
-    options = _options_in_session(session or _session(), f"spark.sql.catalog.{catalog}.")
+    options = _options_in_session(session or _session(), f"{_CATALOGS}{catalog}.")
     if not options:
         raise Arguments("The catalog").wrong(
             "catalog", catalog, "a name with options spark.sql.catalog.<name>.*"
         )
     return options
+
+
+def catalogs_in(session: Any) -> dict[str, dict[str, str]]:
+    """The options of the session's catalogs by their names, with secrets: of those that have a
+    warehouse, and are Paimon's or of no class.
+    """
+    options = _options_in_session(session, _CATALOGS)
+    names = [key.removesuffix(_WAREHOUSE) for key in options if key.endswith(_WAREHOUSE)]
+    return {
+        name: {
+            key.removeprefix(f"{name}."): value
+            for key, value in options.items()
+            if key.startswith(f"{name}.")
+        }
+        for name in names
+        if "." not in name and options.get(name, _PAIMON).startswith(_PAIMON)
+    }
 
 
 def _options_in_session(session: Any, prefix: str) -> dict[str, str]:

@@ -13,10 +13,13 @@ queries. Spark replaces a process in which an error was raised.
                                                                  not published: remove the files
 """
 
-from typing import Any, Final
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 
-from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.extras import require
+from paimon_stream.spark.active_session import catalogs_in
 
 require("pyspark.sql", "spark", "PaimonDataSource")
 try:
@@ -31,41 +34,64 @@ except ImportError:
     ) from None
 
 NAME: Final = "paimon_stream"
+CATALOG: Final = "catalog"
+_OF_TABLES: Final = {"path", "warehouse", CATALOG, "columns"}
+"""The options by which a user says which table and columns are meant."""
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("paimon_stream")` known to the session, classic or Connect.
+    """Makes `format("paimon_stream")` known to the session, classic or Connect, and to it the
+    catalogs that the session has now (docs/catalogs.md).
 
     A classic session also becomes the active session of the calling thread. Spark looks for the
     data source of a stream in the active session, and a thread that Python starts has none.
     """
-    spark.dataSource.register(PaimonDataSource)
-    if hasattr(spark, "_jsparkSession"):
-        jvm = spark._jvm
-        jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    catalogs = catalogs_in(spark)
+    if catalogs:
+        # The processes in which Spark makes a data source have no session to ask.
+        enter(spark, type("PaimonSource", (PaimonDataSource,), {"catalogs": catalogs}))
+    else:
+        enter(spark, PaimonDataSource)
 
 
 class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
     """Writes and reads Paimon tables by `format("paimon_stream")`, after `register(spark)`. Spark
     creates its instances.
+
+    Attributes:
+        word: the word for `format()`.
+        catalogs: the options of catalogs by their names, with secrets. If there are some, Spark
+            pickles the class, and shows it nowhere.
+        of_name: the options that belong to the word itself, because it means one table.
     """
+
+    word: ClassVar[str] = NAME
+    catalogs: ClassVar[Mapping[str, Mapping[str, str]]] = {}
+    of_name: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def name(cls) -> str:
         """The word for `format()`."""
-        return NAME
+        return cls.word
 
     def schema(self) -> StructType:
-        """The columns of the table, for a reader."""
-        return _module("read").schema_of(dict(self.options))
+        """The columns of the table, for a reader. Raises `UnsupportedFeature` for CREATE TABLE."""
+        if "provider" in self.options:  # Spark adds it to the options of CREATE TABLE only
+            raise UnsupportedFeature(
+                f"CREATE TABLE … USING {self.word} is refused: Spark does not tell the readers and "
+                "writers of such a table where it is. Call paimon_stream.register_views(spark, "
+                "warehouse), which gives all tables of a warehouse their names, or use CREATE "
+                "TEMPORARY VIEW … USING paimon_stream OPTIONS (path '…')."
+            )
+        return _module("read").schema_of(self._all_options())
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
         """Reads a snapshot of the table."""
-        return _module("read").reader_of(dict(self.options), schema)
+        return _module("read").reader_of(self._all_options(), schema)
 
     def streamReader(self, schema: StructType) -> ds.DataSourceStreamReader:
         """Reads the rows that the table has, and then the changes of each new snapshot."""
-        return _module("stream").StreamReader(dict(self.options), schema)
+        return _module("stream").StreamReader(self._all_options(), schema)
 
     def writer(
         self,
@@ -73,7 +99,7 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         overwrite: bool,
     ) -> ds.DataSourceWriter:
         """Appends the rows to the table, or replaces it."""
-        return _module("write").TableWriter(dict(self.options), schema, overwrite)
+        return _module("write").TableWriter(self._all_options(), schema, overwrite)
 
     def streamWriter(
         self,
@@ -81,7 +107,50 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         overwrite: bool,
     ) -> ds.DataSourceStreamWriter:
         """Appends each batch, or replaces the table by it."""
-        return _module("write").StreamTableWriter(dict(self.options), schema, overwrite)
+        return _module("write").StreamTableWriter(self._all_options(), schema, overwrite)
+
+    def _all_options(self) -> dict[str, str]:
+        """The options of the user and of the word, with the options of the catalog in place of its
+        name. Raises `InvalidOption`.
+        """
+        options = dict(self.options)
+        if self.of_name:
+            for key in _OF_TABLES & options.keys():
+                raise InvalidOption(
+                    f"{self.word} is the name of a table, and takes no option {key!r}. SELECT names "
+                    f'columns. For another table use format("{NAME}").',
+                    option=key,
+                )
+            return options | dict(self.of_name)
+        name = options.get(CATALOG)
+        if name is not None:
+            if name not in self.catalogs:
+                raise InvalidOption(
+                    "The option 'catalog' is no catalog that the session had at "
+                    "paimon_stream.register(spark). Set spark.sql.catalog.<name>.warehouse, call "
+                    "register(spark) again, and give that name. Or leave 'catalog' out, and give "
+                    "the catalog's options themselves: .options(**options).",
+                    option=CATALOG,
+                )
+            options[CATALOG] = json.dumps(dict(self.catalogs[name]))
+        return options
+
+
+def enter(
+    spark: SparkSession,
+    source: type[PaimonDataSource],
+) -> None:
+    """Makes a data source known to the session, and a classic session the thread's active one. py4j
+    does not log the source, because it may hold secrets.
+    """
+    from paimon_stream.spark.hadoop_options import unlogged
+
+    if hasattr(spark, "_jsparkSession"):
+        # This comes first: Spark refuses a word that the active session knows and this one does not.
+        jvm = spark._jvm
+        jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
+    with unlogged():
+        spark.dataSource.register(source)
 
 
 def _module(kind: str) -> Any:

@@ -1,5 +1,6 @@
 """The options of one read or write by `format("paimon_stream")`, divided by what they concern."""
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -45,7 +46,8 @@ def divided(
     """Divides the options by what they concern.
 
     Args:
-        options: all options, with keys in lower case, as Spark passes them.
+        options: all options, with keys in lower case, as Spark passes them; `catalog` has the
+            options of a catalog as JSON.
         own_keys: the keys that this kind of read or write knows.
 
     Raises:
@@ -54,9 +56,18 @@ def divided(
     rest = opt.lowered(options)
     known = [*own_keys, "branch", "warehouse"]
     path = _path_in(rest)
+    catalog_text = rest.pop("catalog", None)
     own = {key: rest.pop(key) for key in (*known, *_OF_SPARK) if key in rest}
     storage: dict[str, str] = {}
-    if "warehouse" in own and "/" not in path:
+    if catalog_text is not None:
+        if "warehouse" in own:
+            raise InvalidOption(
+                "catalog and warehouse both say where the table is. Give one of them.",
+                option="warehouse",
+            )
+        path, of_catalog = in_catalog(path, json.loads(catalog_text))
+        storage |= of_catalog
+    elif "warehouse" in own and "/" not in path:
         catalog = {"warehouse": own["warehouse"]}
         if "metastore" in rest:
             keys = [key for key in rest if OF_DATABASE.fullmatch(key) or OF_SERVER.fullmatch(key)]
@@ -90,8 +101,9 @@ def _path_in(options: Mapping[str, str]) -> str:
         raise InvalidOption(
             f"paimon_stream was given {options.get('paths', 'no path')}. Name the folder of one "
             "table: .start(location), .save(location) or .load(location). In SQL, use CREATE "
-            "TEMPORARY VIEW … USING paimon_stream OPTIONS (path '…'): tables of Spark's catalog, "
-            "saveAsTable and writeTo do not pass on their options.",
+            "TEMPORARY VIEW … USING paimon_stream OPTIONS (path '…'), or the names that "
+            "paimon_stream.register_views gives to tables: tables that CREATE TABLE or saveAsTable "
+            "makes do not pass on their options.",
             option="path",
         )
     return path

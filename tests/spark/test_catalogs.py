@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from paimon_stream import PaimonSink, catalog, errors
+from paimon_stream import PaimonSink, catalog, errors, register_views
 from tests.kits.spark_jobs import Job
 from tests.servers.rest_double import RestDouble
 
@@ -217,3 +217,6 @@ def test_a_data_source_finds_a_table_of_a_rest_catalog(served: RestDouble, job: 
     stream.start("shop.orders").awaitTermination(900)
     assert read.load("shop.orders").count() == 15
     assert len(served.table("shop.orders").seen) == 3
+    assert register_views(job.spark, "served") == ["shop.orders"]
+    assert job.spark.table("shop.orders").count() == 15
+    job.spark.sql("DROP DATABASE shop CASCADE")

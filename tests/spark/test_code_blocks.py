@@ -26,7 +26,7 @@ REASONS = {
     "needs Airflow",
 }
 
-SLOW = {"quickstart.md", "reading.md", "spark-format.md"}
+SLOW = {"quickstart.md", "reading.md", "spark-format.md", "spark-sql.md"}
 """`make test-long` runs these."""
 
 Given = Callable[[Any], dict[str, Any]]
@@ -71,7 +71,7 @@ def envelopes(spark: Any) -> dict[str, Any]:
 
 
 def sources(_: Any) -> dict[str, Any]:
-    """spark-format.md: Spark 3.5 has no data sources in Python."""
+    """spark-format.md, spark-sql.md: Spark 3.5 has no data sources in Python."""
     pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python need pyspark 4.0")
     return {}
 
@@ -86,6 +86,7 @@ GIVEN: dict[str, Given] = {
     "compaction.md": orders,
     "primary-keys.md": envelopes,
     "spark-format.md": sources,
+    "spark-sql.md": sources,
 }
 """What these pages take for granted: their reader has a table, or a stream."""
 

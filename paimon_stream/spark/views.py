@@ -1,0 +1,287 @@
+"""`register_views`: names in Spark SQL for the tables of a catalog (docs/spark-sql.md).
+
+Spark's catalog does not pass the options of a table to a data source in Python. So each table gets
+a data source of its own, whose class holds the options (docs/decisions/0021-a-class-for-each-name.md).
+
+Invariants:
+
+- Nothing in Spark can delete files of a table. A name is an external table of Spark's catalog, whose
+  files DROP TABLE leaves alone. DROP DATABASE deletes the folder that Spark has for the database, so
+  that folder must not hold the tables.
+- A name in Spark's catalog that is not of the same table is never replaced.
+"""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from paimon_stream import options as opt
+from paimon_stream.catalogs.filesystem import FilesystemCatalog
+from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError, UnsupportedFeature
+from paimon_stream.extras import require
+from paimon_stream.spark.active_session import catalog_of, options_of_catalog
+from paimon_stream.storage.location import scheme_of, shown_location
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+_LOG = logging.getLogger(__name__)
+
+_SQL_NAME: Final = re.compile(r"[A-Za-z0-9_]+")
+"""What Spark's own catalog takes as a name."""
+
+_PROVIDER: Final = re.compile(r"^Provider: (.*)$", re.MULTILINE)
+_LOCATION: Final = re.compile(r"^Location: (.*)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SqlName:
+    """A table of the catalog, with its name in Spark SQL."""
+
+    database: str
+    table: str
+    location: str
+
+    @property
+    def shown(self) -> str:
+        return f"{self.database}.{self.table}"
+
+    @property
+    def quoted(self) -> str:
+        return f"`{self.database}`.`{self.table}`"
+
+    @property
+    def holder(self) -> tuple[str, str]:
+        """The data source and the folder by which Spark's catalog shows that it is this table."""
+        return _word_of(self.database, self.table), _plain(self.location)
+
+
+def register_views(
+    spark: "SparkSession",
+    catalog: Mapping[str, str] | FilesystemCatalog | str,
+    *,
+    databases: Iterable[str] | None = None,
+) -> list[str]:
+    """Makes each table of a catalog readable and writable as `database.table` in Spark SQL. Each
+    query reads the newest snapshot. Call it again for tables and columns that are new.
+
+    As by `register`, a classic session becomes the active one of the calling thread.
+
+    Tables that cannot be read, or whose names Spark does not take, are left out with a warning.
+
+    Args:
+        spark: the session, classic or Connect, in which the names hold.
+        catalog: a warehouse's folder, a catalog's options, its name in the session, or what
+            `catalog` returns.
+        databases: the databases whose tables get names; None for all.
+
+    Returns:
+        The names, sorted.
+
+    Raises:
+        UnsupportedFeature: Spark is earlier than 4.0.
+        NotFound: there is no such database, or none in the warehouse.
+        InvalidOption: an argument is wrong, or Spark keeps its own database in the folder of the
+            tables.
+        StorageError: the catalog cannot be read.
+    """
+    source = _source()
+    options = _options_of(spark, catalog)
+    paimon = catalog_of(options)
+    chosen: Iterable[str] = paimon.list_databases()
+    if databases is not None:
+        arguments = opt.Arguments(shown_location(paimon.warehouse))
+        chosen = arguments.items("databases", databases, str, "names such as ['shop']")
+    elif not chosen:
+        raise NotFound(
+            f"There is no database in {shown_location(paimon.warehouse)}. Correct the warehouse: it "
+            "is the folder that holds <database>.db/<table>.",
+            path=shown_location(paimon.warehouse),
+        )
+    views = _Views(spark, source, options, paimon)
+    return sorted(name for database in chosen for name in views.register(database))
+
+
+def _source() -> Any:
+    """The module of the data source."""
+    try:
+        return require("paimon_stream.spark.datasource", "spark", "register_views")
+    except UnsupportedFeature:
+        raise UnsupportedFeature(
+            "register_views needs pyspark 4.0 or later: earlier versions have no name that reads "
+            "the newest snapshot in each query. Before each query, make a temporary view: "
+            "PaimonTable.load(location).to_spark(spark).createOrReplaceTempView('orders')."
+        ) from None
+
+
+def _options_of(spark: Any, catalog: Any) -> dict[str, str]:
+    """The options of the catalog, with a full path of the warehouse, because other processes read
+    it.
+    """
+    if isinstance(catalog, FilesystemCatalog):
+        options = {"warehouse": catalog.warehouse, **catalog.storage_options}
+    elif isinstance(catalog, os.PathLike) or (isinstance(catalog, str) and "/" in catalog):
+        options = {"warehouse": os.fspath(catalog)}
+    else:
+        options = options_of_catalog(catalog, spark)
+    warehouse = options.get("warehouse", "")
+    if warehouse and not scheme_of(warehouse) and options.get("metastore") != "rest":
+        options["warehouse"] = os.path.abspath(warehouse)
+    return options
+
+
+@dataclass(frozen=True, slots=True)
+class _Views:
+    """Registers the tables of databases.
+
+    Attributes:
+        spark: the session.
+        source: the module of the data source.
+        options: those of the catalog, with secrets.
+        paimon: the catalog.
+    """
+
+    spark: Any
+    source: Any
+    options: Mapping[str, str]
+    paimon: FilesystemCatalog
+
+    def register(self, database: str) -> list[str]:
+        """Gives the tables of a database their names, and returns these. Names of tables that are
+        gone are dropped.
+        """
+        tables = self.paimon.list_tables(database)
+        if not _SQL_NAME.fullmatch(database):
+            _leave_out(f"all {len(tables):,} tables of database {database!r}", _NOT_TAKEN)
+            return []
+        names = self._names_of(database, tables)
+        self._check_folder(database, names)
+        self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{database}`")
+        holders = self._holders(database)
+        registered = [name.shown for name in names if self._register(name, holders)]
+        for table in holders.keys() - {table.lower() for table in tables}:
+            self._forget(database, table, holders[table])
+        return registered
+
+    def _names_of(self, database: str, tables: Iterable[str]) -> list[_SqlName]:
+        """Those of the tables that can have a name in Spark SQL."""
+        names: dict[str, _SqlName] = {}
+        for table in tables:
+            shown = f"{database}.{table}"
+            if not _SQL_NAME.fullmatch(table):
+                _leave_out(shown, _NOT_TAKEN)
+            elif table.lower() in names:
+                _leave_out(shown, f"Spark does not tell it from {names[table.lower()].shown}")
+            else:
+                location = self.paimon.location((database, table))
+                names[table.lower()] = _SqlName(database=database, table=table, location=location)
+        return list(names.values())
+
+    def _check_folder(self, database: str, names: Iterable[_SqlName]) -> None:
+        """Raises `InvalidOption` if Spark's folder of the database holds a table: DROP DATABASE
+        would delete it.
+        """
+        if self.spark.catalog.databaseExists(database):
+            rows = self.spark.sql(f"DESCRIBE DATABASE `{database}`").collect()
+            folder = next(row[1] for row in rows if row[0] == "Location")
+        else:
+            folder = f"{self.spark.conf.get('spark.sql.warehouse.dir')}/{database.lower()}.db"
+        for name in names:
+            if f"{_plain(name.location)}/".startswith(f"{_plain(folder)}/"):
+                raise InvalidOption(
+                    f"The folder of Spark's database {database!r}, {folder}, holds the table "
+                    f"{name.shown}, so DROP DATABASE would delete its files. Nothing was "
+                    "registered. Start Spark with another spark.sql.warehouse.dir than the "
+                    f"warehouse, or first run CREATE DATABASE {database} LOCATION '<elsewhere>'.",
+                    option="spark.sql.warehouse.dir",
+                    path=folder,
+                )
+
+    def _holders(self, database: str) -> dict[str, tuple[str, str]]:
+        """What Spark's catalog has in a database: the data source and the folder of each table,
+        by its name in lower case.
+        """
+        rows = self.spark.sql(f"SHOW TABLE EXTENDED IN `{database}` LIKE '*'").collect()
+        return {
+            row["tableName"].lower(): (
+                _value_in(_PROVIDER, row["information"]),
+                _plain(_value_in(_LOCATION, row["information"])),
+            )
+            for row in rows
+            if not row["isTemporary"]
+        }
+
+    def _register(self, name: _SqlName, holders: Mapping[str, tuple[str, str]]) -> bool:
+        """Whether the table has got its name, or had it."""
+        holder = holders.get(name.table.lower())
+        if holder is not None and holder != name.holder:
+            _leave_out(name.shown, "Spark has another table or view of this name. Drop that first")
+            return False
+        of_name = {"path": name.quoted, self.source.CATALOG: json.dumps(self.options)}
+        read = require("paimon_stream.spark.datasource_read", "spark", "A read")
+        try:
+            columns = read.schema_of(of_name)
+        except PaimonStreamError as failed:
+            _leave_out(name.shown, f"it cannot be read: {failed}")
+            return False
+        self._enter(name.holder[0], of_name)
+        if holder is None or self.spark.table(name.quoted).schema != columns:
+            self._create(name, columns)
+        return True
+
+    def _enter(self, word: str, of_name: Mapping[str, str]) -> None:
+        """Makes the data source of a table known to the session. Spark cannot even drop a name whose
+        data source it does not know.
+        """
+        attributes = {"word": word, "of_name": of_name}
+        base = self.source.PaimonDataSource
+        self.source.enter(self.spark, type("PaimonTableSource", (base,), attributes))
+
+    def _create(self, name: _SqlName, columns: "StructType") -> None:
+        """Puts the name into Spark's catalog, in place of an earlier one of the same table."""
+        self.spark.sql(f"DROP TABLE IF EXISTS {name.quoted}")
+        self.spark.catalog.createTable(
+            name.quoted, path=shown_location(name.location), source=name.holder[0], schema=columns
+        )
+
+    def _forget(self, database: str, table: str, holder: tuple[str, str]) -> None:
+        """Drops the name of a table that is no longer in the catalog."""
+        word, folder = holder
+        if word != _word_of(database, table):
+            return
+        try:
+            location = self.paimon.location((database, table))
+        except NotFound:  # a server says where a table is only while it has it
+            return
+        if folder.lower() == _plain(location).lower():
+            self._enter(word, {})
+            self.spark.sql(f"DROP TABLE IF EXISTS `{database}`.`{table}`")
+            _LOG.info("%s.%s is no longer in the catalog. Its name is dropped.", database, table)
+
+
+_NOT_TAKEN: Final = "names in Spark's catalog have letters a to z, digits and _ only"
+
+
+def _leave_out(tables: str, reason: str) -> None:
+    _LOG.warning("register_views leaves out %s: %s.", tables, reason.rstrip("."))
+
+
+def _word_of(database: str, table: str) -> str:
+    """The word for `format()` that means a table. Spark compares such words in lower case."""
+    return f"paimon_stream.{database}.{table}".lower()
+
+
+def _value_in(pattern: re.Pattern[str], information: str) -> str:
+    found = pattern.search(information)
+    return "" if found is None else found[1].strip()
+
+
+def _plain(location: str) -> str:
+    """A folder without its scheme, in one form for comparisons."""
+    path = re.sub(r"\A[\w+.-]+:/*", "", shown_location(location)).strip("/")
+    return path if scheme_of(location) not in ("", "file") else os.path.realpath(f"/{path}")[1:]
