@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from paimon_stream import options as opt
 from paimon_stream.catalogs.filesystem import FilesystemCatalog
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError, UnsupportedFeature
 from paimon_stream.extras import require
 from paimon_stream.spark.active_session import catalog_of, options_of_catalog
@@ -130,7 +131,7 @@ def _options_of(spark: Any, catalog: Any) -> dict[str, str]:
     else:
         options = options_of_catalog(catalog, spark)
     warehouse = options.get("warehouse", "")
-    if warehouse and not scheme_of(warehouse) and options.get("metastore") != "rest":
+    if warehouse and not scheme_of(warehouse) and metastore_of(options) != "rest":
         options["warehouse"] = os.path.abspath(warehouse)
     return options
 
