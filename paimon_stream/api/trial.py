@@ -17,6 +17,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.branch import is_served, whole_of
 from paimon_stream.storage.local import LocalStorage
+from paimon_stream.storage.location import shown_location
 from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
 from paimon_stream.table.table import Table
 
@@ -66,6 +67,10 @@ def try_writing(table: Table, runtime: Runtime | None = None) -> WriteTrial:
     not_tried = list(_ALWAYS)
     if is_served(storage):
         not_tried.insert(0, "the catalog's server, which publishes the snapshots")
+    not_tried[:0] = [
+        f"the external path {shown_location(address)}, in which the table has no folder yet"
+        for address in _empty_roots(table)
+    ]
     for folder in _folders(table):
         above = f"{folder}/" if folder else ""
         is_of_data = folder not in _FOLDERS
@@ -131,11 +136,25 @@ def _folders(table: Table) -> Iterator[str]:
             yield folder
     yield ""
     for root in ("", *table.layout.roots):
-        data = f"{root}{table.layout.directory}".rstrip("/")
-        above = f"{data}/" if data else ""
-        names = (
-            name
-            for name in reversed(storage.list_folders(data))
-            if "=" in name or name.startswith("bucket-")
-        )
-        yield from (f"{above}{name}" for name in islice(names, _DATA_FOLDERS))
+        yield from islice(_data_folders(table, root), _DATA_FOLDERS)
+
+
+def _data_folders(table: Table, root: str) -> Iterator[str]:
+    """The folders of buckets and partitions directly under a root, the last name first."""
+    data = f"{root}{table.layout.directory}".rstrip("/")
+    above = f"{data}/" if data else ""
+    for name in reversed(table.storage.list_folders(data)):
+        if "=" in name or name.startswith("bucket-"):
+            yield f"{above}{name}"
+
+
+def _empty_roots(table: Table) -> Iterator[str]:
+    """The external paths in which the table has no folder of data. Creating a file there would
+    create folders, so they are not tried.
+    """
+    layout = table.layout
+    if layout.external is None:
+        return
+    for address, root in zip(dict.fromkeys(layout.external.turns), layout.roots, strict=True):
+        if next(_data_folders(table, root), None) is None:
+            yield address

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.api.trial import try_writing
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     CorruptMetadata,
@@ -55,6 +56,20 @@ def with_options(table: PaimonTable, options: dict[str, str]) -> PaimonTable:
     newest = store.latest()
     assert store.create(replace(newest, id=newest.id + 1, options=options)), encode_schema(newest)
     return PaimonTable.load(table.location)
+
+
+def test_a_trial_says_which_external_paths_it_left_out(tmp_path: Path) -> None:
+    used, unused = (tmp_path / name for name in ("used", "unused"))
+    table = created(tmp_path / "t", outside(f"file:{used}"))
+    table.append(ROWS)
+    with_options(table, outside(f"file:{used}", f"file:{unused}"))
+    trial = try_writing(load_table(open_folder(table.location)))
+    assert trial.failures == ()
+    assert f"file:{used}/p=a" in [external_path(folder) for folder in trial.tried]
+    left_out = f"the external path file:{unused}, in which the table has no folder yet"
+    assert left_out in trial.not_tried
+    assert not any(f"file:{used}," in words for words in trial.not_tried)
+    assert not unused.exists()
 
 
 def test_paths_are_as_java_prints_them() -> None:
