@@ -462,7 +462,7 @@ def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
         return f"{type(error).__name__}: Batch {batch_id} of {location}: {message}"
     first_line = next(iter(str(error).splitlines()), "")
     return (
-        f"{type(error).__name__}: Batch {batch_id} of {location} failed in Spark or in a function "
-        f"of the user's: {first_line} It may be published. When the query is restarted, it "
+        f"{type(error).__name__}: Batch {batch_id} of {location} failed in Spark or in your own "
+        f"code: {first_line} The batch may have been published. When the query is restarted, it "
         "looks for the batch in the table before it writes it."
     )
