@@ -32,6 +32,7 @@ from paimon_stream.spark.limit_expressions import LimitExpressions
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.small_batch import write_small
+from paimon_stream.spark.trigger import start_with
 from paimon_stream.spark.write_job import WriteOrder, run_write_job
 from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.stream.compacting import StreamCompaction
@@ -280,7 +281,7 @@ class Runs:
         frame: DataFrame,
         sink: Callable[[DataFrame, int], None],
         settings: SinkSettings,
-        trigger: Mapping[str, Any] | None,
+        trigger: Mapping[str, Any],
         query_name: str | None,
     ) -> StreamingQuery:
         """Checks everything that can be checked without rows, then starts the query."""
@@ -306,9 +307,7 @@ class Runs:
             writer = writer.option("checkpointLocation", settings.checkpoint)
         if query_name is not None:
             writer = writer.queryName(query_name)
-        if trigger:
-            writer = writer.trigger(**trigger)
-        return writer.start()
+        return start_with(writer, trigger, table.location)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
