@@ -782,8 +782,10 @@ def test_a_table_that_was_put_back_from_an_older_copy_is_said_and_is_no_alarm(
     diagnosis = query.ask()
     assert (diagnosis.verdict, diagnosis.safe) == ("fresh", True)
     (text,) = diagnosis.history
-    assert text.startswith("the checkpoint has done batches 2 to 3, which left no snapshot")
-    assert "put back from an older copy" in text
+    assert text.startswith(
+        "the checkpoint records batches 2 to 3 as done, but no snapshot and no journal"
+    )
+    assert "restored from an older copy" in text
 
 
 def test_a_note_of_removed_snapshots_that_cannot_be_read_is_shown(query: Query) -> None:
