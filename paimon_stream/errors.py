@@ -216,7 +216,7 @@ class TableReplaced(ReplayError):
 
 
 class TableRolledBack(ReplayError):
-    """The last snapshot of this stream is no longer part of the table."""
+    """The last snapshot that this stream wrote or read is no longer part of the table."""
 
 
 class CommitConflict(PaimonStreamError):

@@ -68,7 +68,7 @@ class PaimonCatalog(FilesystemCatalog):
         own_options = opt.Arguments(location).mapping("options", options, _OPTIONS)
         if "path" in own_options:
             raise errors.InvalidOption(
-                f"{location}: tables of a catalog lie in its warehouse. Leave the option 'path' out.",
+                f"{location}: the catalog itself chooses the folder of each table. Leave the option 'path' out.",
                 option="path",
             )
         described |= {"if_not_exists": ignore_if_exists, "storage_options": self.storage_options}

@@ -171,13 +171,13 @@ def obstacle_of(
             )
         case Kind.OTHER:
             return Obstacle(
-                f"{path} is no checkpoint: it has no file metadata. {_NEW_QUERY_BEGINS}",
+                f"{path} is not a checkpoint: it has no file named metadata. {_NEW_QUERY_BEGINS}",
                 _GIVE_THE_CHECKPOINT,
             )
         case Kind.NO_METADATA:
             return Obstacle(
-                f"The checkpoint {path} lacks its file metadata. Spark would give the query a new id, and the sink "
-                "would not know its earlier batches.",
+                f"The checkpoint {path} lacks its file named metadata. Spark would give the query a new id, and "
+                "the sink would not know its earlier batches.",
                 "Restore the file metadata. It holds the query's id, which the table's snapshots also name.",
             )
         case Kind.FILE:
@@ -311,7 +311,7 @@ def cure_of(
     is_moved = option == opt.ON_CHECKPOINT_RESET.key and known_checkpoint is not None
     if is_moved and known_checkpoint != checkpoint:
         return (
-            f"The table knows the checkpoint of this stream as {known_checkpoint}: give that one. "
+            f"According to the table, the checkpoint of this stream is {known_checkpoint}: give that one. "
             f"{read_again}Only where the stream itself was moved to {checkpoint}, let it continue, {for_one_start}"
         )
     if isinstance(error, CheckpointReset):

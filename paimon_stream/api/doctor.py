@@ -449,7 +449,7 @@ class _Doctor:
         except PaimonStreamError as error:
             users = " or ".join(map(repr, sorted(others.apart)))
             return (
-                f" If the query has no sink as {users} any more, this one stops: {type(error).__name__}. "
+                f" If the query no longer has a sink as {users}, this one stops: {type(error).__name__}. "
                 "Give the names of the query's sinks, or the commit user of its only one."
             )
         return ""
@@ -510,9 +510,9 @@ class _Doctor:
                 known=known,
                 explanation=f"{trace}. It is a stream into another table, or its snapshots have expired and "
                 f"its notes in _paimon_stream were deleted. {diagnosis.explanation}",
-                cure=f"If it wrote elsewhere: Give the checkpoint of a stream of this table{known_place}, or the table of "
-                "this stream; here rows of another stream would come into this table. "
-                f"If it wrote here: {cure_here}",
+                cure=f"If it wrote to another table, give the checkpoint of a stream of this table{known_place}, or the "
+                "table of this stream: here it would add rows that do not belong to this table. If it wrote to this "
+                f"table, do the following. {cure_here}",
                 notes=notes,
             )
         would_write = ""
@@ -526,7 +526,7 @@ class _Doctor:
             known=known,
             explanation=f"{trace}: it is a stream into another table.{would_write}",
             cure=f"Give the checkpoint of a stream of this table{known_place}, or the table of this stream. "
-            "Do not let it continue: rows of another stream would come into this table.",
+            "Do not let it continue: it would add rows that do not belong to this table.",
         )
 
     def _two_streams(self, diagnosis: Diagnosis, restart: _Restart) -> Diagnosis:
@@ -545,8 +545,8 @@ class _Doctor:
             f"{users_of_query}. Commit user {diagnosis.user!r} is that of query {restart.owner}.",
             cure=f"To go on as commit user {diagnosis.user!r}, give {checkpoint}. To use the checkpoint of query "
             f"{diagnosis.query_id}, set commit user {users_of_query}; a new sink of this query needs a name that "
-            "nobody has had here. Do not let this query continue as it is: the rows of one stream would be taken "
-            "for those of the other.",
+            "nobody has had here. Do not let this query continue as it is: the sink would mistake the batches of "
+            "one stream for those of the other.",
         )
 
     def _beginner(self, diagnosis: Diagnosis, kind: Kind) -> Diagnosis:

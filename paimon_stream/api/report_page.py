@@ -234,7 +234,8 @@ def _phases(history: History) -> PageSection:
         for phase in phases
     ]
     about = (
-        "Milliseconds of each commit by step, at the time of the commit after it, which says so."
+        "Milliseconds of each commit by phase. The next commit records them, so they are shown at "
+        "its time."
     )
     if not commits:
         about = "No snapshot says how the commit before it went: they were made by another engine or an earlier release."
@@ -348,8 +349,8 @@ def _attempts(history: History) -> PageSection:
     return PageSection(
         title="Attempts and conflicts",
         about=f"Other writers were faster at {count(lost_attempts, 'attempt')}, and {count(totals['conflicts'], 'compaction')} lost to "
-        f"them. The query began anew {totals['restarts']:,} times, and {totals['reused']:,} times it had files of a run that was killed. "
-        "A batch that failed and was never run again left no snapshot, and is not here.",
+        f"them. The query was restarted {totals['restarts']:,} times, and reused the files of a killed run {totals['reused']:,} times. A "
+        "batch that failed and was never run again left no snapshot, so it is not shown.",
         header=("batch", "time", *_ATTEMPT_NUMBERS),
         rows=[[batch.batch, batch.time, *batch.numbers()] for batch in batches],
         traces=[
@@ -494,7 +495,7 @@ def _levels(table: Table, live: list[ManifestEntry]) -> PageSection:
     bars = _trace("bar", "files", names, [files for _, _, files in drawn])
     return PageSection(
         title="Files of level 0",
-        about="New files that no compaction has merged yet. Readers merge all of a bucket. The deepest come first.",
+        about="New files that no compaction has merged yet. A reader merges all those of a bucket. Buckets with the most files come first.",
         header=("partition", "bucket", "files"),
         rows=rows,
         traces=[bars] if rows else (),
@@ -514,7 +515,7 @@ def _amplification(table: Table) -> PageSection:
     advice = "Run: paimon-stream compact" if buckets else "Nothing needs a compaction."
     return PageSection(
         title="Read amplification",
-        about=f"What a reader opens for one file that it needs: {report.read_amplification:.1f}. {advice}",
+        about=f"Files that a reader opens for each file that it needs: {report.read_amplification:.1f}. {advice}",
         header=("partition", "bucket", "files", "bytes", "read now", "then"),
         rows=[
             (

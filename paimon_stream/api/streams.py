@@ -131,7 +131,7 @@ class StreamWatch:
         if latest is None:
             if self._storage.exists("schema/schema-0"):
                 return self._first_batch(now) or self._state("no stream")
-            return self._state("unreadable", "There is no table any more.")
+            return self._state("unreadable", "The table no longer exists.")
         batches = _newest_stream(self._recent(latest))
         is_deep = self._depth == _DEEP
         if not batches and not is_deep and _registered_streams(self._storage):
@@ -143,7 +143,7 @@ class StreamWatch:
                 return starting
             return self._state(
                 "silent",
-                "A stream is registered, and made none of the newest snapshots: it has stopped, or has no rows.",
+                "A stream is registered, but made none of the newest snapshots: it has stopped, or its source has no new rows.",
                 latest,
             )
         if not batches:

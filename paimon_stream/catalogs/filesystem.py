@@ -89,8 +89,8 @@ def names_of(
         parts = tuple(name for name in match.groups() if name)
     if not isinstance(parts, tuple) or len(parts) != 2 or not all(map(_is_name, parts)):
         raise errors.InvalidOption(
-            f"The table is {identifier!r}. "
-            "Give it as 'database.table', or, if a name has dots, (database, table).",
+            f"{identifier!r} is not the name of a table. Give it as 'database.table', or as "
+            "(database, table) if a name has dots.",
             option="identifier",
         )
     database, table_or_branch = parts
@@ -100,7 +100,8 @@ def names_of(
     if mark and is_refused:
         kind = errors.InvalidOption if is_branch else errors.UnsupportedFeature
         raise kind(
-            f"{identifier!r} is no table, but a branch or a system table. Give {database}.{table}."
+            f"{identifier!r} is not a table, but a branch or a system table. Give "
+            f"{database}.{table}."
         )
     return database, table_or_branch
 
@@ -312,8 +313,8 @@ class FilesystemCatalog:
         """
         if not _is_name(database):
             raise errors.InvalidOption(
-                f"{database!r} cannot be a database: its name is a folder's, and not 'sys'. "
-                "Give another name.",
+                f"{database!r} cannot be the name of a database: it must be the name of a folder, "
+                "and 'sys' is reserved for system tables. Give another name.",
                 option="database",
             )
         return self._finds(database)
@@ -351,8 +352,8 @@ def _delete_external_paths(table: Table, location: str) -> None:
         inside = _without_scheme(table.storage.location)
         if f"{inside}/".startswith(f"{_without_scheme(root)}/"):
             _LOG.warning(
-                "%s lies in its own external path %s, with what else is there: "
-                "only the table's folder goes",
+                "%s is inside its own external path %s, where other files may be: only the table's "
+                "folder is deleted",
                 location,
                 root,
             )

@@ -247,8 +247,8 @@ def open_table(
     names = _FOLDER.search(location)
     if names is None:
         raise errors.InvalidOption(
-            f"{storage.location} is no table of a JDBC catalog. "
-            "Name a table in <warehouse>/<database>.db/<table>.",
+            f"{storage.location} is not a table of a JDBC catalog. Give a table in "
+            "<warehouse>/<database>.db/<table>.",
             option="metastore",
         )
     lock_name = f"{of_catalog.get('catalog-key', 'jdbc')}.{names[1]}.{names[2]}"
@@ -429,9 +429,9 @@ def _in_our_words(sql: Any, shown: str, kind: type[errors.StorageError]) -> Iter
         ) from None
     except sql.exc.SQLAlchemyError as failed:
         raise kind(
-            f"The catalog's database, {shown}, failed ({_codes(failed)}). "
-            "See that it runs, and that 'uri', 'jdbc.user' and 'jdbc.password' are right and may "
-            "read, write and create its tables.",
+            f"The catalog's database, {shown}, failed ({_codes(failed)}). Check that it runs, that "
+            "'uri', 'jdbc.user' and 'jdbc.password' are right, and that this user may create, read "
+            "and write the catalog's tables.",
             path=shown,
         ) from None
 

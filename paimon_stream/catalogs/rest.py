@@ -562,8 +562,8 @@ def open_table(
     """
     if f"{_CATALOG}table-id" not in options:
         raise errors.InvalidOption(
-            f"{location} is of a REST catalog. "
-            "Open it by its name: catalog(options).get_table('database.table').",
+            f"{location} is a table of a REST catalog. Open it by its name: "
+            "catalog(options).get_table('database.table').",
             option="metastore",
             location=location,
         )
@@ -696,9 +696,9 @@ class RestStorage(StorageView):
 
     def _refusal(self, path: str) -> errors.UnsupportedFeature:
         return errors.UnsupportedFeature(
-            f"{self.location}/{path} is not changed, because a REST catalog's server owns it. "
-            "Change the schema by the catalog's alter_table. "
-            "Expire, roll back, and make tags and branches by the server or another engine.",
+            f"{self.location}/{path} was not changed, because a REST catalog's server owns it. "
+            "Change the schema with the catalog's alter_table. Expire snapshots, roll back, and "
+            "make tags and branches on the server or with another engine.",
             table=self.location,
             path=path,
         )
@@ -826,8 +826,9 @@ class RestStorage(StorageView):
 
     def _replaced(self, missing: errors.PaimonStreamError) -> errors.TableReplaced:
         return errors.TableReplaced(
-            f"{self.location}: the catalog has no such table, or another one of its name. "
-            f"Nothing was published. Start the query again to decide. {missing.message}",
+            f"{self.location}: the catalog no longer has this table, or it has another table with "
+            "this name. Nothing was published. Start the query again: if the table was replaced, "
+            f"its error says how to continue. {missing.message}",
             table=self.location,
         )
 

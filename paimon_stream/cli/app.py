@@ -40,7 +40,7 @@ COMMANDS: Final = {
     "branch": ("tags", "List, create and delete branches."),
     "rollback": ("tags", "Make an earlier snapshot the newest again."),
     "recommit": ("snapshots", "Commit a batch again that another engine replaced."),
-    "rebuild-index": ("orphans", "Make the index of dynamic buckets anew."),
+    "rebuild-index": ("orphans", "Rebuild the index of dynamic buckets."),
     "drop-lost-files": ("clear", "Make a table whole without files that are lost."),
     "compact": ("compact", "Rewrite small files into larger ones."),
     "compact-manifests": ("orphans", "Merge small manifests into large ones."),

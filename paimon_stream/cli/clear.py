@@ -271,7 +271,7 @@ def _comparison(piece: re.Match[str], schema: TableSchema) -> pc.Expression:
     value = partition_value(type_, text)
     if value is None:
         raise click.UsageError(
-            f"--where: {text!r} is no value of {name}, whose type is {type_}. {expected_form(type_)}"
+            f"--where: {text!r} is not a value of {name}, whose type is {type_}. {expected_form(type_)}"
         )
     return _OPERATORS[piece["op"]](column, value_scalar(value, type_))
 

@@ -194,7 +194,7 @@ def rebuild_index(session: Session, yes: bool) -> CommandAnswer:
         where = "" if report.snapshot_id is None else f", in snapshot {report.snapshot_id}"
         verb = "was" if yes else "would be"
         parts.append(
-            f"The hash index of {buckets} {verb} made anew, with {keys}{where}: {listed(report.buckets)}."
+            f"The hash index of {buckets} {verb} rebuilt, with {keys}{where}: {listed(report.buckets)}."
         )
     if not parts:
         parts.append(

@@ -14,7 +14,8 @@ from paimon_stream.cli.watch import COLUMNS, Watched, sick_first
 from paimon_stream.errors import PaimonStreamError
 
 _FULL: Final = (
-    "Show the plots of at most this number of tables: of a warehouse, the sick ones first."
+    "Show the plots of at most this number of tables. In a warehouse, tables with problems come "
+    "first."
 )
 
 
@@ -73,7 +74,7 @@ def _sections(
 
 def _overview(states: Sequence[StreamState], without_plots: int) -> PageSection:
     """A section with a row for each table. The last `without_plots` tables have no plots."""
-    about = "The sick ones come first."
+    about = "Tables with problems come first."
     if without_plots > 0:
         about += f" The plots of {without_plots:,} others are left out."
     return PageSection(

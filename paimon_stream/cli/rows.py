@@ -85,7 +85,7 @@ _FORMAT: Final = (
     params=(
         option(
             "--limit",
-            "Show at most this number of rows: head 10, cat all, if it is not given.",
+            "Show at most this number of rows. By default, head shows 10 and cat shows all.",
             type=COUNT,
         ),
         option("--format", _FORMAT, "form", type=click.Choice(["table", "csv", "json"])),

@@ -397,7 +397,7 @@ def recommit(
     else:
         parts.append(f"{files} with {rows} would be committed again. All of them exist.")
         parts.append(
-            "If somebody rolled the table back with another engine within the last hour, "
-            "it can look like this. Then do not do it."
+            "If another engine rolled the table back within the last hour, the table looks the same. "
+            "In that case, do not commit the batch again."
         )
     return changed_answer(report.to_json(), parts, done=yes, has_work=True)

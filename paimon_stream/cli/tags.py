@@ -23,11 +23,11 @@ _NAME = click.Argument(["name"])
 _TAG = click.Argument(["name"], shell_complete=command.tags)
 _BRANCH = click.Argument(["name"], shell_complete=command.branches)
 _GIVE_UP: Final = (
-    "Give up an interrupted rollback to another target. Make sure that it runs no more."
+    "Give up an interrupted rollback to another target. Make sure that it no longer runs."
 )
 _TAKE_OVER: Final = option("--take-over", _GIVE_UP, is_flag=True)
 _COLUMNS: Final = named_columns("tag")
-_RETAINED: Final = 'Keep it for this long, such as "90 d". By default it is kept for ever.'
+_RETAINED: Final = 'Keep it for this long, such as "90 d". By default, it is kept forever.'
 
 
 @table_command(name="list", example="tag list /data/shop.db/orders", columns=_COLUMNS)

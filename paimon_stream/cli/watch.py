@@ -285,7 +285,8 @@ def sick_first(states: list[StreamState], by: str = "state") -> list[StreamState
         ),
         option(
             "--rounds",
-            "Look this number of times, then end. On a terminal without end; else once.",
+            "Look this number of times, then end. By default, on a terminal, look until you quit; "
+            "elsewhere look once.",
             type=COUNT,
         ),
         FOUND_IN,

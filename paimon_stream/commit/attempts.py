@@ -215,8 +215,8 @@ class Attempts:
         """The error for a commit whose table was dropped or replaced."""
         return TableReplaced(
             f"{self._location}: the table was dropped, or dropped and created again, while {self._commit} "
-            "was under way. Nothing was published. Start the query again to decide whether it goes on here, "
-            "or start with a new checkpoint to write everything again.",
+            "was under way. Nothing was published. Start the query again to decide whether it continues "
+            "here, or start with a new checkpoint to write everything again.",
             **self.facts(),
         )
 
@@ -225,7 +225,7 @@ class Attempts:
         return SharedCheckpoint(
             f"{self._location}: {self._commit} was paused before its snapshot was published. Meanwhile "
             f"another run of this stream began, and removed {len(missing)} of its files (such as "
-            f"{missing[0]}) as those of a dead attempt. The snapshot was taken back, and nothing is "
+            f"{missing[0]}) as those of a dead attempt. The snapshot was withdrawn, and nothing was "
             "published. Two queries run on one checkpoint or share a commit user: stop one.",
             **self.facts(),
         )

@@ -253,7 +253,7 @@ class Checker:
         if not self._warned_of_others:
             self._warned_of_others = True
             _LOG.warning(
-                "%s: %s = none applies only to appends; this commit of kind %s is checked all the same.",
+                "%s: %s = none applies only to appends; this commit of kind %s is checked anyway.",
                 self._table.location,
                 opt.CONFLICT_DETECTION.key,
                 request.kind.value,

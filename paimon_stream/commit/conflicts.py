@@ -229,14 +229,14 @@ def check_removed_files_are_there(
     if expires is not None and emptied == touched:
         partitions = ", ".join(sorted(map(context.partition_name, emptied))[:_SHOWN])
         raise DeletedFiles(
-            f"{context}: {len(names)} of its files are to be removed, but are not in the table any more: "
+            f"{context}: {len(names)} of its files are to be removed, but are no longer in the table: "
             f"{_listed(names)}. {context.left_out}. Nothing is left of their partitions ({partitions}), and the table "
             f"drops partitions after {expires} (partition.expiration-time): filter such late rows out before they are "
             "written, because otherwise this error comes back with every restart.",
             **_file_facts(context, names),
         )
     raise DeletedFiles(
-        f"{context}: {len(names)} of its files are to be removed, but are not in the table any more: "
+        f"{context}: {len(names)} of its files are to be removed, but are no longer in the table: "
         f"{_listed(names)}. {context.left_out}. Another writer compacted or overwrote them meanwhile; run the job "
         "again on the current state.",
         **_file_facts(context, names),
@@ -285,9 +285,9 @@ def check_key_ranges(
                 both = (lower.file_name, upper.file_name)
                 raise KeyRangeOverlap(
                     f"{context}: the files {both[0]} and {both[1]} would both be in level {level} of bucket {bucket} "
-                    f"of {context.place(partition)}, and their keys overlap. Readers would take old rows for new ones. "
-                    f"{context.left_out}. Two compactions of one bucket ran at the same time: let only one job compact "
-                    "the table (write-only = true for all others), and run this one again.",
+                    f"of {context.place(partition)}, and their keys overlap. Readers would return old rows instead of "
+                    f"new ones. {context.left_out}. Two compactions of one bucket ran at the same time: let only one "
+                    "job compact the table (write-only = true for all others), and run this one again.",
                     **context.facts(),
                     partition=context.partition_name(partition),
                     bucket=bucket,

@@ -70,9 +70,10 @@ def _check_unknown(
     for entry in newer:
         if _place(entry) in added:
             raise UnsupportedFeature(
-                f"the index manifest says of {entry.file.file_name} what this release does not know "
-                f"({names_of(entry.unknown)}), and a new index file would lack it. Nothing was published. "
-                "Write the table with the engine that wrote the index, or with a newer release of paimon-stream.",
+                f"the index manifest's entry of {entry.file.file_name} has fields that this release does not "
+                f"know ({names_of(entry.unknown)}), and the entry of a new index file would lack them. Nothing "
+                "was published. Write the table with the engine that wrote the index, or with a newer release of "
+                "paimon-stream.",
                 index=entry.file.file_name,
             ).of_table(location)
 

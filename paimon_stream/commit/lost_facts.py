@@ -71,7 +71,7 @@ class LostFacts:
     def sentence(self) -> str:
         """The numbers as a sentence."""
         if self.files is None:
-            return "how many is not known, because its manifests are gone."
+            return "their number is not known, because its manifests are gone."
         noun = "file" if self.files == 1 else "files"
         return f"{self.rows:,} in {self.files:,} {noun}."
 
@@ -80,10 +80,10 @@ class LostFacts:
         """The command, and what has to be added to it."""
         if self.in_store:
             return (
-                f"{self.command} (with --yes after a look at what it shows, and a --storage-option for each storage "
-                "option of this writer)"
+                f"{self.command} (first without --yes, to see what it would do; add a --storage-option for each "
+                "storage option of this writer)"
             )
-        return f"{self.command} (with --yes after a look at what it shows)"
+        return f"{self.command} (first without --yes, to see what it would do)"
 
     @property
     def context(self) -> dict[str, Any]:

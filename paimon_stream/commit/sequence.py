@@ -123,8 +123,8 @@ class Sequences:
             raise CorruptMetadata(
                 f"bucket {bucket} of partition {self._partition_of(partition) or '()'} has files, and "
                 f"{latest.index_manifest or 'no index manifest'} of snapshot {latest.id} names no hash index for "
-                f"it{others}: keys would be written a second time. "
-                "Nothing was written. Run `paimon-stream rebuild-index`, which makes it anew from the table's files.",
+                f"it{others}: keys would be written a second time. Nothing was written. Run `paimon-stream "
+                "rebuild-index`, which rebuilds it from the table's files.",
                 snapshot=latest.id,
             ).of_table(self._location)
         self._is_indexed = True
@@ -194,7 +194,7 @@ class Sequences:
             then = self._snapshots.find(numbered_on.id)
             if SnapshotRef.of_optional(then) != numbered_on:
                 raise self._assigned_anew(
-                    f"snapshot {numbered_on.id}, by which it did so, is gone: keep snapshots longer"
+                    f"snapshot {numbered_on.id}, which has that index, is gone: keep snapshots longer"
                 )
         manifest_then = _index_manifest(then)
         manifest_now = _index_manifest(base)
@@ -229,17 +229,17 @@ class Sequences:
         table's any more. `change` says what has happened.
         """
         return IndexConflict(
-            f"this batch has given its keys their buckets by the hash index, and {change}. "
-            "A key could be in two buckets. Nothing was published. Write the batch again."
+            f"this batch has assigned its keys to buckets by the hash index, and {change}. A key "
+            "could be in two buckets. Nothing was published. Write the batch again."
         ).of_table(self._location)
 
     def _unknown(self, numbering: Numbering) -> SequenceConflict:
         """The error for a batch if some snapshots after its numbering are gone."""
         numbered_id = 0 if numbering.numbered_on is None else numbering.numbered_on.id
         return SequenceConflict(
-            f"this batch was numbered on snapshot {numbered_id}, and some later snapshots are gone. So it is not known "
-            "whether another writer has used the batch's sequence numbers. Nothing was published. Keep snapshots "
-            "longer than a batch may take."
+            f"the sequence numbers of this batch were chosen at snapshot {numbered_id}, and some later snapshots are "
+            "gone. So it is not known whether another writer has used the batch's sequence numbers. Nothing was "
+            "published. Keep snapshots longer than a batch may take."
         ).of_table(self._location)
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:
@@ -248,8 +248,8 @@ class Sequences:
         """
         return SequenceConflict(
             f"snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to bucket {bucket} with sequence "
-            f"numbers up to {theirs}, and this batch, numbered before that, begins at {ours} there. It is not certain "
-            "that its rows would replace older ones. Nothing was published. Let only one writer write to a bucket, "
+            f"numbers up to {theirs}, and this batch, whose numbers were chosen before that, begins at {ours} there. "
+            "So its rows might not replace older ones. Nothing was published. Let only one writer write to a bucket, "
             f"set 'sequence.field' on the table, or see {ON_SEQUENCE_CONFLICT.key}.",
             snapshot=snapshot.id,
             bucket=bucket,

@@ -48,8 +48,8 @@ def published_since(
         raise HistoryUnknown(
             f"{snapshots.location}: whether commit {request.identifier} of user {request.user!r} was published "
             f"by another run is not known: snapshots between {after} and {latest.id} expired during the commit. "
-            "It was not published now. Start the query again, and keep snapshots longer than a batch may "
-            "take (snapshot.time-retained, snapshot.num-retained.min).",
+            "Nothing was published now. Start the query again, and keep snapshots longer than a batch may take "
+            "(snapshot.time-retained, snapshot.num-retained.min).",
             **attempts.facts(),
             snapshot=latest.id,
         )

@@ -157,8 +157,8 @@ class AfterCommit:
             if self._reported is None:
                 self._reported = table.location
                 _LOG.info(
-                    "%s is of a REST catalog: its server or another engine expires snapshots and "
-                    "partitions, and tags.",
+                    "%s is a table of a REST catalog: its server or another engine expires "
+                    "snapshots and partitions, and creates tags.",
                     table.location,
                 )
             return

@@ -335,8 +335,8 @@ class _Forward:
         ]
         if not ids:
             raise NotFound(
-                f"{branch.location} has no snapshot that main could get. Nothing was changed. "
-                "Write to it first.",
+                f"{branch.location} has no snapshot to which main could be forwarded. Nothing was "
+                "changed. Write to it first.",
                 table=main.location,
                 branch=branch.branch,
             )
@@ -635,6 +635,6 @@ class _Forward:
 
     def _contended(self, cause: str) -> CommitContended:
         return CommitContended(
-            f"was not forwarded to the end: {cause}. It is in a state that the branch had. Stop "
+            f"was forwarded only in part: {cause}. It is in an earlier state of the branch. Stop "
             "the writers of both, and run fast_forward again."
         ).of_table(self.main.location, subject=True)

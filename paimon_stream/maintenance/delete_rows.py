@@ -104,8 +104,8 @@ def _refuse_other_tables(table: Table) -> None:
     check_table_kind(table)
     if table.schema.primary_keys:
         raise UnsupportedFeature(
-            "has a primary key, and rows are deleted by their keys there. Append rows with these "
-            "keys and an operation column that says -D."
+            "has a primary key, so rows are deleted by key. Append rows with these keys and an "
+            "operation column that says -D."
         ).of_table(table.location, subject=True)
     if table.options.value(DATA_EVOLUTION):
         raise UnsupportedFeature(
@@ -217,9 +217,8 @@ class _DeleteSource:
         gone = deletions.keys() - live.keys()
         if gone:
             raise DeletedFiles(
-                f"others have replaced {len(gone)} of the {len(deletions)} data files whose rows were "
-                "to be deleted, each time that they were looked for. Nothing was deleted. Delete "
-                "again later.",
+                f"other writers have replaced {len(gone)} of the {len(deletions)} data files whose "
+                "rows were to be deleted, in each attempt. Nothing was deleted. Delete again later.",
                 files=tuple(sorted(name for *_, name in gone)),
             ).of_table(table.location)
         index = VectorIndex.of(table, base.snapshot)

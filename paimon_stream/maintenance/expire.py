@@ -256,8 +256,8 @@ def _refuse_expiry(storage: Storage) -> None:
     refuse_while_pinned(storage, "nothing was expired")
     if is_served(storage):
         raise UnsupportedFeature(
-            "is of a REST catalog, whose server or another engine expires snapshots. Nothing "
-            "was expired."
+            "is a table of a REST catalog, whose server or another engine expires snapshots. "
+            "Nothing was expired."
         ).of_table(storage.location, subject=True)
 
 

@@ -231,7 +231,7 @@ def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
             before.append(row)
     if unread:
         _LOG.warning(
-            "%s: %d partitions do not expire: %r is no time of the form %s. %s",
+            "%s: %d partitions do not expire: %r is not a time of the form %s. %s",
             table.location,
             len(unread),
             unread[0],
@@ -245,7 +245,8 @@ def _how_to_name_times(table: Table) -> str:
     """What to do if the values of partitions name no time, as a sentence."""
     if any(type_.root is TypeRoot.DATE for type_ in table.partition_types):
         return (
-            f"A DATE names none: {_STRATEGY.key} = update-time goes by the age of the newest file."
+            f"A DATE has no such form: set {_STRATEGY.key} = update-time, which uses the age of "
+            "the newest file instead."
         )
     return f"Set {_PATTERN.key} or {_FORM.key} to what names the time."
 

@@ -162,9 +162,9 @@ def _refuse_if_unmounted(
     for root in sorted(roots_of_lost - {_root_of(table, entry) for entry in present}):
         where = external_path(root) or table.location
         raise NotFound(
-            f"has live data files in {where}, and none of them exists. Nothing was changed. Is it "
-            "mounted, and is this the right place? If the files are lost indeed, drop their "
-            "partitions, or truncate the table.",
+            f"has live data files in {where}, and none of them exists. Nothing was changed. Check "
+            "that it is mounted, and that this is the right place. If the files are really lost, "
+            "drop their partitions, or truncate the table.",
             path=where,
         ).of_table(table.location, subject=True)
 
@@ -185,8 +185,8 @@ def _refuse_if_linked(
             continue
         raise NotFound(
             f"has a live data file behind a symbolic link, {shown(path)}, and nothing is there. "
-            "Nothing was changed. Is the disk mounted to which the link leads? If the files there "
-            "are lost indeed, remove the link.",
+            "Nothing was changed. Check that the disk to which the link leads is mounted. If its "
+            "files are really lost, remove the link.",
             path=shown(path),
         ).of_table(table.location, subject=True)
 

@@ -124,9 +124,8 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
     if is_stray:
         later = "" if following is None else f" Take snapshot {following.id} or a later one."
         raise NotFound(
-            f"snapshot {wanted.id} is no part of the table. The next one was "
-            "not built on it: a paused writer created it again after its id "
-            f"had expired. Nothing was changed.{later}",
+            f"snapshot {wanted.id} is not part of the table. The next one was not built on it: a "
+            f"paused writer created it again after its id had expired. Nothing was changed.{later}",
             snapshot=wanted.id,
         ).of_table(snapshots.location)
 

@@ -200,7 +200,7 @@ class _Rebuild:
                 for schema_id in schemas.ids()
             ):
                 raise errors.CorruptMetadata(
-                    f"{error.message} It cannot be made anew, because it also named the deletion "
+                    f"{error.message} It cannot be rebuilt, because it also named the deletion "
                     "vectors, and no other file says which rows are deleted. Nothing was written.",
                     **error.context,
                 ) from None

@@ -387,8 +387,9 @@ class _Arithmetic:
         table = self._column_name.table
         column = self._column_name.column
         return InvalidData(
-            f"Column {column!r} of {table} is a product of {held}, and a row retracts {new}, by which it "
-            f"cannot be divided exactly. Correct the row, or set fields.{column}.ignore-retract to true.",
+            f"Column {column!r} of {table} is a product of {held}, and a row retracts {new}: the product "
+            f"cannot be divided by it exactly. Correct the row, or set fields.{column}.ignore-retract to "
+            "true.",
             table=table,
             column=column,
         )

@@ -341,7 +341,7 @@ CONSUMER_CHANGELOG_ONLY = switch(
     "Where changelogs outlive their snapshots, consumers keep only changelogs from expiring, not snapshots.",
 )
 TAG_TIME_RETAINED = Option(
-    "tag.default-time-retained", duration, None, "How long new tags stay. If not set: for ever."
+    "tag.default-time-retained", duration, None, "How long new tags stay. If not set: forever."
 )
 TAG_TIME_EXPIRE = Option(
     "tag.time-expire-enabled", boolean, "true", "Expired tags are deleted after commits."

@@ -121,7 +121,8 @@ def _all_rows(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
             yield batch.select(names)
 
 
-_KINDS: Final = pa.array(["+I", "-U", "+U", "-D"])
+_KINDS: Final = ("+I", "-U", "+U", "-D")
+"""The texts of row kinds, by their numbers."""
 
 
 def _with_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -130,7 +131,7 @@ def _with_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
     if KIND in batch.schema.names:
         kinds = batch.column(KIND)
     field = pa.field(ROW_KIND, pa.string(), False)
-    return batch.append_column(field, _KINDS.take(kinds))
+    return batch.append_column(field, pa.array(_KINDS).take(kinds))
 
 
 def _changes(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:

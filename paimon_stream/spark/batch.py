@@ -32,6 +32,7 @@ from paimon_stream.spark.limit_expressions import LimitExpressions
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.small_batch import write_small
+from paimon_stream.spark.trigger import start_with
 from paimon_stream.spark.write_job import WriteOrder, run_write_job
 from paimon_stream.spark.write_plan import WritePlan
 from paimon_stream.stream.batch_write import WHOLE_TABLE
@@ -281,7 +282,7 @@ class Runs:
         frame: DataFrame,
         sink: Callable[[DataFrame, int], None],
         settings: SinkSettings,
-        trigger: Mapping[str, Any] | None,
+        trigger: Mapping[str, Any],
         query_name: str | None,
     ) -> StreamingQuery:
         """Checks everything that can be checked without rows, then starts the query."""
@@ -307,9 +308,7 @@ class Runs:
             writer = writer.option("checkpointLocation", settings.checkpoint)
         if query_name is not None:
             writer = writer.queryName(query_name)
-        if trigger:
-            writer = writer.trigger(**trigger)
-        return writer.start()
+        return start_with(writer, trigger, table.location)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -463,7 +462,7 @@ def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
         return f"{type(error).__name__}: Batch {batch_id} of {location}: {message}"
     first_line = next(iter(str(error).splitlines()), "")
     return (
-        f"{type(error).__name__}: Batch {batch_id} of {location} failed in Spark or in a function "
-        f"of the user's: {first_line} It may be published. When the query is restarted, it "
+        f"{type(error).__name__}: Batch {batch_id} of {location} failed in Spark or in your own "
+        f"code: {first_line} The batch may have been published. When the query is restarted, it "
         "looks for the batch in the table before it writes it."
     )

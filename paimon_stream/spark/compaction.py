@@ -83,9 +83,9 @@ class SparkExecutors:
             return answers_of(frame, self._table).messages[0]
         except PySparkException as failed:
             raise WriteInterrupted(
-                "Spark gave up the task that rewrote it, and nothing of it was published. If an "
-                "executor ran out of memory, give it more (spark.executor.memoryOverhead). Spark "
-                f"says: {str(failed).strip()[:500]}",
+                "Spark gave up the task of a compaction, and none of its files were published. If "
+                "an executor ran out of memory, give it more (spark.executor.memoryOverhead). "
+                f"Spark says: {str(failed).strip()[:500]}",
                 table=self._table.location,
             ) from failed
 

@@ -188,10 +188,10 @@ def _check_door(table: Table) -> None:
     if option is not None:
         value = options.get(option.key, option.default)
         raise errors.UnsupportedFeature(
-            f'cannot be written by format("paimon_stream") with {option.key} = {value}, which '
-            "needs more than tasks that write the rows they have. Nothing was written. Use "
-            "PaimonSink with foreachBatch for a stream, and PaimonTable.append or overwrite for "
-            "other rows.",
+            f'cannot be written by format("paimon_stream") with {option.key} = {value}: its tasks '
+            "write only the rows that Spark hands to them, and cannot shuffle rows, change the "
+            "table's schema or assign dynamic buckets. Nothing was written. Use PaimonSink with "
+            "foreachBatch for a stream, and PaimonTable.append or overwrite for other rows.",
             option=option.key,
         ).of_table(table.location, subject=True)
 
@@ -301,8 +301,8 @@ def commit_batch(
             ).of_table(sink.location)
         if overwrite:
             raise errors.IdentityUnknown(
-                f"No task says of which query batch {batch_id} is. Nothing was published. Restart "
-                "the query."
+                f"the query of batch {batch_id} is not known, because no task has reported it. "
+                "Nothing was published. Restart the query."
             ).of_table(sink.location)
         return
     runs = _RUNS.setdefault((first.query_id, sink.location), Runs())
@@ -352,9 +352,8 @@ class TaskRows:
         """
         if any(answer is not None and answer.result is None for answer in self.answers):
             raise errors.TableRolledBack(
-                f"batch {judged.batch.batch_id} was in the table when it was planned, and is not "
-                "there any more. Nothing was published. Restart the query: it judges the batch "
-                "again."
+                f"batch {judged.batch.batch_id} was in the table when Spark planned it, but is no "
+                "longer there. Nothing was published. Restart the query: it judges the batch again."
             ).of_table(self.sink.location)
         messages = written_by(_results(self.answers), judged.table, gathered=False).messages
         digest, numbering = pickle.loads(self.for_commit)
@@ -419,11 +418,11 @@ def _check_known(sink: SinkSettings, query_id: str, batch_id: int) -> None:
     if any(writer.query_id == query_id for writer in writers):
         return
     raise errors.IdentityUnknown(
-        f"batch {batch_id} is not the first one of query {query_id}, of which this table knows "
-        "nothing, and where its checkpoint lies is not known. So whether the table was dropped and "
-        "created again cannot be known, either. Nothing was published. Give "
-        '.option("checkpoint", …), the folder of the query\'s checkpoint; or let it continue with '
-        f"this batch: option {opt.ON_TABLE_CHANGE.key!r} = 'continue'."
+        f"batch {batch_id} is not the first batch of query {query_id}, but this table has no "
+        "record of that query, and the location of the query's checkpoint is not known. So the "
+        "table may have been dropped and created again. Nothing was published. Set "
+        '.option("checkpoint", …) to the folder of the query\'s checkpoint, or let the query '
+        f"continue with this batch: option {opt.ON_TABLE_CHANGE.key!r} = 'continue'."
     ).of_table(sink.location)
 
 

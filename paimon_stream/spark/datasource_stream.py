@@ -99,13 +99,19 @@ _BEFORE: Final[Offset] = {"snapshot": -1, "nonce": ""}
 """The start of a stream's first batch."""
 
 _CONSUMER: Final = Option(
-    "consumer-id", text, "", "Keeps from expiring what the stream has not read."
+    "consumer-id",
+    text,
+    "",
+    "Snapshots that the stream with this id has not read yet do not expire.",
 )
 _OVERWRITES: Final = switch(
     "streaming-read-overwrite", "As in Paimon", aliases=("streaming-read-append-overwrite",)
 )
 _MOST: Final = Option(
-    "read.stream.max-snapshots-per-trigger", positive, f"{2**31 - 1}", "The most of one batch."
+    "read.stream.max-snapshots-per-trigger",
+    positive,
+    f"{2**31 - 1}",
+    "The largest number of snapshots in one batch.",
 )
 _FOLLOWED: Final = [
     name
@@ -187,9 +193,9 @@ def _check_changes_can_be_told(table: Table, producer: str) -> None:
     """Raises `UnsupportedFeature` for a table whose changes its files do not show."""
     if producer == "none" or (producer and table.options.value(opt.DATA_EVOLUTION)):
         raise UnsupportedFeature(
-            "cannot be read as a stream: it has a primary key and no changelog, so updates and "
-            "deletes cannot be told. Set changelog-producer to input, or to lookup or "
-            "full-compaction: then compactions write a changelog."
+            "cannot be read as a stream: it has a primary key and no changelog, so its files do "
+            "not show updates and deletes. Set changelog-producer to input, or to lookup or "
+            "full-compaction, with which compactions write a changelog."
         ).of_table(table.location, subject=True)
     if table.options.value(opt.DATA_EVOLUTION):
         raise UnsupportedFeature(
@@ -280,9 +286,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         for offset in (start, end):
             if begin.after > last or self._is_lost(offset):
                 raise TableRolledBack(
-                    f"was rolled back or created anew: snapshot {offset['snapshot']} is not the "
-                    "one that this stream knows. Start with a new checkpoint, and choose by "
-                    "scan.mode what it reads.",
+                    f"was rolled back, or dropped and created again: snapshot {offset['snapshot']} "
+                    "is not the one that this stream knows. Start with a new checkpoint, and "
+                    "choose with scan.mode what it reads.",
                     snapshot=offset["snapshot"],
                 ).of_table(self._table.location, subject=True)
         rows: list[bytes] = []
@@ -376,9 +382,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         answer = fate_of(self._store, known, self._store.latest())
         if answer.fate is Fate.UNKNOWN:
             raise HistoryUnknown(
-                f"cannot be read further: whether snapshot {known.id}, up to which this stream has "
-                f"read, has expired or was rolled back is not known: {answer.why}. Start with a "
-                "new checkpoint, and choose by scan.mode what it reads.",
+                f"cannot be read further: it is not known whether snapshot {known.id}, the last "
+                f"one that this stream has read, has expired or was rolled back: {answer.why}. "
+                "Start with a new checkpoint, and choose with scan.mode what it reads.",
                 snapshot=known.id,
             ).of_table(self._table.location, subject=True)
         if answer.fate is not Fate.EXPIRED:

@@ -73,8 +73,8 @@ def check_shuffle(table: Table) -> None:
         )
     if choice == "bucket" and table.options.value(opt.BUCKET) <= 0:
         raise InvalidOption(
-            f"{opt.SHUFFLE.key} is {choice!r} for {table.location}: the table has no fixed "
-            "buckets, so there is nothing to gather rows by. Leave the option out.",
+            f"{opt.SHUFFLE.key} is {choice!r} for {table.location}, but the table has no fixed "
+            "number of buckets, so rows cannot be grouped by bucket. Leave the option out.",
             option=opt.SHUFFLE.key,
             value=choice,
             table=table.location,

@@ -132,7 +132,8 @@ class PaimonSink:
             df: a streaming DataFrame.
             checkpoint: the query's `checkpointLocation`; by default the sink's, or else a folder
                 with the query's name below `spark.sql.streaming.checkpointLocation`.
-            trigger: the arguments of `DataStreamWriter.trigger`, such as `{"availableNow": True}`.
+            trigger: the arguments of `DataStreamWriter.trigger`: `{"availableNow": True}`,
+                `{"once": True}`, or an interval such as `{"processingTime": "10 seconds"}`.
             query_name: the query's name in Spark.
 
         Raises:

@@ -69,10 +69,9 @@ class SinkSettings:
         """
         if self.mode == "update" and not table.schema.primary_keys:
             raise UnsupportedFeature(
-                "mode='update' needs a primary key, by which a row replaces an earlier one, and "
-                f"{table.location} has none: each update would add a row. Use mode='complete', "
-                "which replaces the table each time, mode='append' with a watermark, or a table "
-                "with a primary key.",
+                f"mode='update' needs a primary key, and {table.location} has none: each update "
+                "would add a row instead of replacing one. Use mode='complete', which replaces the "
+                "table each time, mode='append' with a watermark, or a table with a primary key.",
                 table=table.location,
                 option="mode",
                 value=self.mode,

@@ -94,8 +94,9 @@ def rows_of_split(
         for array, field in zip(batch.columns, arrow, strict=True):
             if array.null_count and not field.nullable:
                 raise InvalidData(
-                    f"column {field.name!r} is NOT NULL in Spark, but holds NULL, maybe of before "
-                    "it was altered. Read with .schema(...), without NOT NULL there.",
+                    f"column {field.name!r} is NOT NULL in Spark, but some of its rows hold NULL. "
+                    "They may be older than the column's NOT NULL. Read with .schema(...), in "
+                    "which the column may be NULL.",
                     column=field.name,
                 ).of_table(scan.table.location)
         arrays = [

@@ -66,7 +66,7 @@ def frame_of(spark: SparkSession, scan: Scan, native: bool | None) -> DataFrame:
         UnsupportedFeature: Spark's own reader was asked for, and would not return the right rows.
     """
     if native is False:
-        _LOG.debug("%s is read by tasks in Python: so it was asked", scan.table.location)
+        _LOG.debug("%s is read by tasks in Python, as native=False demands", scan.table.location)
         return _by_tasks(spark, scan)
     files_by_schema: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
     for entry in scan.files:
@@ -207,7 +207,7 @@ def _obstacle_of_schema(scan: Scan, written: TableSchema) -> str | None:
         if source is not None and source.type.with_nullable(field.type.nullable) != field.type:
             return f"column {field.name!r} had another type"
         if _spark_reads_differently(field.type):
-            return f"Spark reads the type of column {field.name!r} in another way"
+            return f"Spark's own reader and Paimon differ on values of the type of column {field.name!r}"
     return None
 
 

@@ -303,7 +303,7 @@ def _regular(full: str, status: os.stat_result) -> os.stat_result:
         raise IsADirectoryError(errno.EISDIR, "is a folder", full)
     if not stat.S_ISREG(status.st_mode):
         raise NotFound(
-            f"{full} is no file, but a pipe, a socket or a device, which is not read. Remove it.",
+            f"{full} is not a file, but a pipe, a socket or a device, which is not read. Remove it.",
             path=full,
         )
     return status

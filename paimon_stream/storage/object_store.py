@@ -284,7 +284,7 @@ class ObjectStorage(Storage):
         key = f"{self.settings.prefix}/{path}"
         if _CONTROL.search(key):
             raise self._no_key(
-                path, "has a control character, or bytes that are no text. Use another name."
+                path, "has a control character, or bytes that are not text. Use another name."
             )
         size = len(key.encode())
         if size > _MOST_KEY_BYTES:

@@ -145,7 +145,7 @@ def _divided(
             ours[name.lower()] = value
         elif name.lower().startswith(opt.SINK_PREFIX):
             raise InvalidOption(
-                f"{place.shown}: {name!r} is no option of object stores. "
+                f"{place.shown}: {name!r} is not an option of object stores. "
                 f"{opt.did_you_mean(name, _OUR_NAMES)}",
                 location=place.shown,
                 options=(name,),

@@ -133,10 +133,11 @@ class Claims:
 def duplicate_writer(location: str, user: str) -> DuplicateWriter:
     """The error for two sinks of one run under one commit user."""
     return DuplicateWriter(
-        f"Two sinks of the same run write to {location} as commit user {user!r}, so one of them would be taken for a "
-        "replay of the other. Nothing was written by the second. Make each sink once, outside the batch function, and "
-        "give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, name='second'). In a query that has run "
-        "before, leave the first sink as it is, because it may have written this batch, and name the others.",
+        f"Two sinks of the same run write to {location} as commit user {user!r}, so the batch of one would be "
+        "mistaken for a replay of the other. The second sink wrote nothing. Make each sink once, outside the batch "
+        "function, and give several sinks names: PaimonSink(…, name='first'), PaimonSink(…, name='second'). In a "
+        "query that has run before, leave the first sink as it is, because it may have written this batch, and name "
+        "the others.",
         table=location,
         user=user,
     )

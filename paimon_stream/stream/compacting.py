@@ -466,8 +466,8 @@ class StreamCompaction:
         if watched.too_many and partitions >= set(watched.partitions):
             self._decision = _Decision(table, compacts=False)
             _LOG.warning(
-                "%s: a batch touches partitions with more than %d files. "
-                "The stream compacts no more; run a job.",
+                "%s: a batch touches partitions with more than %d files. The stream no longer "
+                "compacts; run a job that does.",
                 table.location,
                 watched.MOST,
             )

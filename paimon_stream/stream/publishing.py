@@ -104,14 +104,14 @@ def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
             discard(written)
             message = (
                 f"{location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was "
-                "published, and its files were removed. The batch comes again when the query is "
-                "restarted."
+                "published, and its files were removed. Spark runs the batch again when the query "
+                "is restarted."
             )
         else:
             message = (
                 f"{location}, batch {batch_id}: before_commit raised {veto!r}. Nothing was "
-                "published, and the files an earlier run had prepared stay for the next one. The "
-                "batch comes again when the query is restarted."
+                "published, and the files that an earlier run had prepared stay for the next run. "
+                "Spark runs the batch again when the query is restarted."
             )
         raise errors.CommitVetoed(message, table=location, batch=batch_id) from veto
 

@@ -496,9 +496,9 @@ class _Errors:
         return errors.CheckpointRewound(
             f"{self.location}: the query went on without user {self.lost.user!r}: it has published batch "
             f"{later.commit_identifier} as user {later.commit_user!r} (snapshot {later.id}) in a run in which "
-            f"{self.lost.user!r} had no sink. So batch {self.lost.batch} of {self.lost.user!r} need not have been "
-            "committed, and its rows may be in the table already. Nothing was published. Look for its rows, and "
-            "write again what is missing.",
+            f"{self.lost.user!r} had no sink. So batch {self.lost.batch} of {self.lost.user!r} may never have "
+            "been committed, and its rows may be in the table already. Nothing was published. Look for its rows, "
+            "and write again what is missing.",
             **self._facts,
         )
 

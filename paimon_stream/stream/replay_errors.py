@@ -91,7 +91,7 @@ class StreamRefusals(CommitRefusals):
         )
 
     def maybe_rolled_back(
-        self, batch_id: int, cause: str = "the manifest lists are missing that would show it"
+        self, batch_id: int, cause: str = "the manifest lists that would show it are missing"
     ) -> None:
         """It is not known whether an earlier batch of ours is in the table, because records
         contradict each other or are missing. `cause` says which records, and ends a sentence.
@@ -194,10 +194,10 @@ class StreamRefusals(CommitRefusals):
         """
         files = [file.file_name for message in entry.messages for file in message.new_files]
         self.warn(
-            f"no snapshot of this stream is left, and the table's manifests mention none of the files of batch "
+            "no snapshot of this stream is left, and the table's manifests mention none of the files of batch "
             f"{entry.batch_id}, the last one that was journalled: {errors.first_few(files)}. They may have been "
-            "compacted; or another engine has rolled the table back, whose ids were used again and have expired. "
-            "Look for the batch's rows. A longer snapshot.time-retained keeps what would show it."
+            "compacted; or another engine has rolled the table back, and the snapshots that got the same ids have "
+            "expired. Look for the batch's rows. A longer snapshot.time-retained keeps what would show it."
         )
 
     def commit_lost(
@@ -288,9 +288,9 @@ class StreamRefusals(CommitRefusals):
             ON_TABLE_CHANGE,
             errors.TableRolledBack,
             f"batch {lost.batch_id} of this stream was committed as snapshot {lost.snapshot.id}, which still "
-            f"stands, but the table's newest snapshot, {latest.id}, was not built upon it. The file "
-            "LATEST named an old snapshot when that batch was committed, so the batch lies beside the "
-            "table's line of snapshots, and is no part of the table",
+            f"stands, but the table's newest snapshot, {latest.id}, was not built upon it. The file LATEST "
+            "named an old snapshot when that batch was committed, so the batch is beside the table's line of "
+            "snapshots, and is not part of the table",
             f"Read the rows of snapshot {lost.snapshot.id} with PaimonTable.to_arrow(snapshot_id=…), write "
             "what is missing in the table again, and correct the hint with 'paimon-stream repair-hints "
             "--yes'. Then let it continue with this batch",
@@ -313,8 +313,9 @@ def gap_in_words(first: int, last: int) -> str:
     if first == last:
         batches = f"batch {first}"
     return (
-        f"the checkpoint has done {batches}, which left no snapshot and no journal here: no rows came, or the table's "
-        "folder was put back from an older copy, which nothing in it shows. If it was, write their rows again."
+        f"the checkpoint records {batches} as done, but no snapshot and no journal here shows that: either no rows "
+        "came, or the table's folder was restored from an older copy, of which the folder itself shows no trace. If "
+        "it was restored, write those rows again."
     )
 
 

@@ -110,7 +110,7 @@ class JudgedBatch:
         if digest != self.target.digest:
             raise TableReplaced(
                 "the table was dropped and created again while the rows were written. Nothing was "
-                "published. Restart the query, if the new table may have them."
+                "published. If the new table should get these rows, restart the query."
             ).of_table(self.run.storage.location)
 
     def written(

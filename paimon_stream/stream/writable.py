@@ -22,7 +22,7 @@ from paimon_stream.write.row_kinds import KindRules
 
 _LOG = logging.getLogger(__name__)
 
-_INVISIBLE: Final = "rows are invisible to readers until a compaction has taken them in"
+_INVISIBLE: Final = "rows are invisible to readers until a compaction has rewritten them"
 _LEFT_TO_OTHERS: Final[Mapping[opt.Option[Any], str]] = {
     opt.COMMIT_CALLBACKS: "they are Java classes, and are not called",
     opt.ICEBERG_STORAGE: "no Iceberg metadata is written",
@@ -115,8 +115,8 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
     columns = KindRules.of(table.schema, table.options, spec).late_deletes
     if columns:
         _LOG.warning(
-            "%s: a -D removes a row, but one that comes late, with a lower sequence than the row has, could "
-            "not be merged by any reader, because the functions of %s take no value back. Set "
+            "%s: a -D removes a row. But no reader could merge a -D that comes late, with a lower sequence "
+            "than its row, because the functions of %s take no value back. Set "
             "fields.<column>.ignore-retract to true for them, unless deletes always come in order.",
             table.location,
             ", ".join(columns),
@@ -155,12 +155,12 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
     batch_and_branch = evidence.elsewhere(evidence.registered, range(batch))
     if evidence.siblings and batch_and_branch is None:
         return
-    where = "if the sink wrote to another table before, their rows are in that table"
+    where = "if the sink wrote to another table before, the rows are in that table"
     if batch_and_branch is not None:
         written, branch = batch_and_branch
         where = f"this query wrote batch {written} in branch {branch!r}, whose rows stay there"
     _LOG.warning(
-        "%s: checkpoint %s begins here with batch %d. The table knows nothing of its batches 0 to %d: %s. "
+        "%s: checkpoint %s begins here with batch %d. The table has no record of its batches 0 to %d: %s. "
         "To have all rows in this table, start with a new checkpoint.",
         table.location,
         identity.checkpoint or f"of commit user {identity.user!r}",
@@ -178,8 +178,8 @@ def warn_of_sink_options(table: Table) -> None:
     stored = opt.sink_options_among(table.schema.options)
     if stored:
         _LOG.warning(
-            "%s has options of a sink in its schema, where they have no effect: %s. "
-            "Give them to PaimonSink as options=…, and remove them by Paimon's ALTER TABLE ... RESET.",
+            "%s has options of a sink in its schema, where they have no effect: %s. Give them to "
+            "PaimonSink as options=…, and remove them with Paimon's ALTER TABLE ... RESET.",
             table.location,
             ", ".join(stored),
         )
@@ -203,7 +203,8 @@ def warn_of_work_left(table: Table) -> None:
     ]
     if ignored:
         _LOG.warning(
-            "%s has options that this package does not act upon: %s. Have a job of Paimon's do it.",
+            "%s has options that this package does not act on: %s. Let a job of Paimon do what "
+            "they ask for.",
             table.location,
             "; ".join(ignored),
         )
@@ -211,7 +212,7 @@ def warn_of_work_left(table: Table) -> None:
     if secrets:
         _LOG.warning(
             "%s has credentials among its options, where every reader of its folder sees them: %s. "
-            "Remove them by Paimon's ALTER TABLE ... RESET, and give the store a new key.",
+            "Remove them with Paimon's ALTER TABLE ... RESET, and replace the key in the store.",
             table.location,
             ", ".join(secrets),
         )

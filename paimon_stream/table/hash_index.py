@@ -35,10 +35,9 @@ def read_index_file(
     if data is None or not has_size:
         state = "is missing" if data is None else f"has {len(data):,} bytes"
         raise CorruptMetadata(
-            f"{storage.location}/{path} {state}; its entry says "
-            f"{file.file_size:,} bytes and {file.row_count:,} hashes. It is the hash index of bucket {bucket}: without "
-            "it, keys would be written a second time. Nothing was written. Run `paimon-stream rebuild-index`, which "
-            "makes the index anew from the table's files.",
+            f"{storage.location}/{path} {state}; its entry says {file.file_size:,} bytes and {file.row_count:,} "
+            f"hashes. It is the hash index of bucket {bucket}: without it, keys would be written a second time. "
+            "Nothing was written. Run `paimon-stream rebuild-index`, which rebuilds the index from the table's files.",
             path=path,
         )
     return data

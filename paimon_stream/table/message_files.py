@@ -137,9 +137,8 @@ def check_committable_here(
             _check_whole_rows(message, location, columns)
         if message.check_from_snapshot is not None:
             raise UnsupportedFeature(
-                "A commit message asks for a search for conflicts since snapshot "
-                f"{message.check_from_snapshot}, which this release does not make, so nothing was published. Commit it "
-                "with the engine that wrote it.",
+                f"A commit message asks for a check of conflicts since snapshot {message.check_from_snapshot}, which "
+                "this release does not support, so nothing was published. Commit it with the engine that wrote it.",
                 snapshot_id=message.check_from_snapshot,
             ).of_table(location)
 

@@ -165,8 +165,8 @@ def removal_of_tag(path: str) -> str:
     name = path.removeprefix(layout.tag_path(""))
     if name.startswith(layout.PIN_PREFIX):
         return (
-            "end the rollback that made it: make sure that it runs no more, and call rollback_to() "
-            "with take_over (--take-over)."
+            "end the rollback that made it: make sure that it no longer runs, and call "
+            "rollback_to() with take_over (--take-over)."
         )
     return (
         f"delete the tag {name!r} with delete_tag(). "

@@ -58,7 +58,7 @@ def no_such_branch(storage: BranchStorage) -> NotFound:
     if not table.list_names(SCHEMA_FOLDER, _PREFIX):
         return no_such_table(table)
     return NotFound(
-        f"has no branch {storage.branch!r}, or it is half made or half deleted. Its branches: "
+        f"has no branch {storage.branch!r}, or its creation or deletion was interrupted. Its branches: "
         f"{', '.join(branch_names(table)) or 'none but main'}. Give one of them, or run create_branch() for it, or "
         "delete_branch() if its deletion was interrupted.",
         branch=storage.branch,

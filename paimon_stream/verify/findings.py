@@ -11,7 +11,7 @@ from paimon_stream.table.layout import PIN_PREFIX
 
 RESTORE: Final = "Restore the file from a backup, or roll the table back to a snapshot or tag that does not use it."
 RESTORE_OR_DROP: Final = f"{RESTORE} If there is no copy of a data file, drop_lost_files() makes the table whole without its rows."
-REBUILD: Final = "Run `paimon-stream rebuild-index TABLE --yes`, which makes the hash index anew from the data files."
+REBUILD: Final = "Run `paimon-stream rebuild-index TABLE --yes`, which rebuilds the hash index from the data files."
 REBUILD_LATER: Final = (
     "Nothing, unless you roll back to there: then run `paimon-stream rebuild-index TABLE --yes`."
 )

@@ -92,7 +92,7 @@ def check_pins(storage: Storage, findings: Findings) -> None:
             f"A rollback to snapshot {target} is under way or was interrupted. Nothing "
             "expires meanwhile.",
             pin.path,
-            f"If it runs no more, roll back to snapshot {target} again: that completes it.",
+            f"If it no longer runs, roll back to snapshot {target} again: that completes it.",
         )
 
 
@@ -375,7 +375,7 @@ def check_consumers(storage: Storage, ids: Sequence[int], findings: Findings) ->
                 "consumer-behind",
                 f"{stat.path} wants snapshot {following}; the oldest is {ids[0]}.",
                 stat.path,
-                "Reset the consumer, or delete it if nobody reads with it any more.",
+                "Reset the consumer, or delete it if nobody reads with it.",
             )
         elif ids and following > ids[-1] + 1:
             findings.warning(

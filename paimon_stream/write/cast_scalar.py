@@ -135,7 +135,7 @@ def _check_text(column: pa.Array, target: CastTarget) -> None:
         place = target.place
         raise errors.InvalidData(
             f"{place} is {target.type}, but the value is not UTF-8 in {place.amount}. Read the source in its real "
-            "encoding, repair the text, with make_valid_utf8() in Spark 4, or store it in a BYTES column.",
+            "encoding, repair the text (with make_valid_utf8() in Spark 4), or store it in a BYTES column.",
             **place.context(broken),
         )
 

@@ -151,7 +151,7 @@ def _cast_nested(column: pa.Array, target: CastTarget) -> pa.Array:
         case TypeRoot.MAP | TypeRoot.MULTISET if pa.types.is_map(source):
             return _cast_map(column, target)
     raise IncompatibleSchema(
-        f"{target.place} is {target.type}; rows bring {source}, which cannot be stored there. Cast the column first.",
+        f"{target.place} is {target.type}; the rows have {source} there, which cannot be stored. Cast the column first.",
         **target.place.context(len(column) - column.null_count),
         type=str(source),
     )
@@ -223,8 +223,8 @@ def _cast_row(column: pa.Array, target: CastTarget) -> pa.Array:
     wanted = [member.name for member in target.type.fields]
     if sorted(incoming) != sorted(wanted):
         raise IncompatibleSchema(
-            f"{target.place} has the members {', '.join(wanted)}; rows bring {', '.join(incoming)}. "
-            "Make the struct with these members.",
+            f"{target.place} has the members {', '.join(wanted)}; the rows have "
+            f"{', '.join(incoming)}. Make the struct with these members.",
             **target.place.context(len(column) - column.null_count),
             type=str(column.type),
         )

@@ -290,7 +290,7 @@ class Assigner:
                 path = f"{self._storage.location}/{folder}"
                 raise CorruptMetadata(
                     f"{path} has two hash indexes in {self._index}. Nothing was written. Run `paimon-stream "
-                    "rebuild-index`, which makes the index anew.",
+                    "rebuild-index`, which rebuilds the index.",
                     path=path,
                 )
             of_partition[entry.bucket] = entry.file

@@ -212,8 +212,8 @@ class Router:
             longest = max(bytes_of_code.values())
             raise ValueTooLong(
                 f"Partition column {field.name!r} of {self._table or 'the table'} has a value in {ROWS} that is too "
-                f"long: a partition's folder is named after its value. The name may take {LONGEST_NAME} bytes, and one "
-                f"would take {longest:,}. Shorten the value, or partition by another column.",
+                f"long: a partition's folder is named after its value. The name may have {LONGEST_NAME} bytes, and the "
+                f"longest would have {longest:,}. Shorten the value, or partition by another column.",
                 table=self._table,
                 column=field.name,
                 count=int(np.isin(codes, too_long).sum()),

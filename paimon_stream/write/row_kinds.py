@@ -33,8 +33,8 @@ _MAP_TOKENS: Final = (
 """What to do about unknown tokens in the column of `Operations`."""
 
 _FIX_TOKENS: Final = (
-    f"Fix the values; where they are other words, use {OPERATION_COLUMN.key} with {OPERATION_MAPPING.key} "
-    "instead of the table's option rowkind.field."
+    f"Fix the values. If the column has other words for these operations, use {OPERATION_COLUMN.key} with "
+    f"{OPERATION_MAPPING.key} instead of the table's option rowkind.field."
 )
 """What to do about unknown tokens in the column of `rowkind.field`."""
 
@@ -98,7 +98,7 @@ class Operations:
         if fold(self.column) in map(fold, schema.field_names):
             raise InvalidOption(
                 f"{OPERATION_COLUMN.key} = {self.column!r} is a column of {table}. Set the table's option "
-                "'rowkind.field' for one that is stored.",
+                "'rowkind.field' for a column that is stored.",
                 option=OPERATION_COLUMN.key,
                 table=table,
             )
@@ -356,7 +356,7 @@ def _takes_nothing_back(rule: spec.ColumnRule) -> bool:
 
 def _no_value_back(column: str, rule: spec.ColumnRule) -> str:
     """Why the column refuses rows that retract a value, and the option that helps."""
-    return f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true helps)"
+    return f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true would allow it)"
 
 
 def _null_left(column: str, rule: spec.ColumnRule) -> str:

@@ -39,8 +39,8 @@ _SCHEMA: Final = pa.schema(
     [(name, _TYPES[word]) for name, word in map(str.split, PACKETS.split(","))]
 )
 _INCOMPLETE: Final = (
-    "The last rows of a task did not come whole. Nothing was published. Restart the query; if it happens again, "
-    "report it."
+    "The last rows of a task did not arrive completely. Nothing was published. Restart the query; if it happens "
+    "again, report it."
 )
 _HELD_BYTES: Final = 32 * 2**20
 PIECE_BYTES: Final = 4 * 2**10

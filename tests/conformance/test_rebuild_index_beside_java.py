@@ -386,7 +386,7 @@ def test_the_command_shows_what_is_wrong_and_mends_it(golden: Golden) -> None:
     lose_file(Index(path))
     code, shown = run()
     assert code == 5
-    assert shown.startswith("The hash index of 1 bucket would be made anew, with ")
+    assert shown.startswith("The hash index of 1 bucket would be rebuilt, with ")
     assert shown.endswith(f": {bucket}. Nothing was changed. Give --yes to do it.")
     code, done = run("--yes")
     assert code == 0

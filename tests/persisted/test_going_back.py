@@ -25,6 +25,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.table.branch_identity import write_identity
+from paimon_stream.table.receipts import AskedWrite, Receipt, write_receipt
 from paimon_stream.table.register import write_register
 from paimon_stream.table.removals import RemovalNotes, Removed, note_restored
 from tests.persisted import values
@@ -83,6 +84,8 @@ NEVER_OPENED = r"[a-z-]+\.[^/]+"
 """In `_paimon_stream` itself the older code looks for the files above, and for folders, which have
 no dot in their names. It passes over every other file.
 """
+RECEIPTS = r"once\.receipts/[^/]+\.json"
+"""In the folders of `_paimon_stream` the older code opens `writer`, claims, and names of digits."""
 
 
 def unread(path: str, data: bytes) -> str | None:
@@ -92,7 +95,7 @@ def unread(path: str, data: bytes) -> str | None:
     name = path.rpartition(f"{OWN_FOLDER}/")[2]
     kinds = [kind for kind, form in OLDER.items() if re.fullmatch(form.names, name)]
     if not kinds:
-        if re.fullmatch(_PLAIN, name) or re.fullmatch(NEVER_OPENED, name):
+        if any(re.fullmatch(form, name) for form in (_PLAIN, NEVER_OPENED, RECEIPTS)):
             return None
         return "nothing says whether it is opened"
     first, _, text = data.decode().partition("\n")
@@ -141,6 +144,16 @@ def files_of_this_code() -> dict[str, bytes]:
     assert notes.announce([*gone, attempt])
     notes.complete()
     note_restored(branch, [SnapshotRef(id=2, nonce="n-0")])
+    asked = AskedWrite(kind="append", replaced=None, dynamic=None, columns=("id",), rows=3)
+    receipt = Receipt(
+        identity="load-2026-11-28",
+        schema_digest="digest",
+        asked=asked,
+        snapshot=SnapshotRef(id=1, nonce="n"),
+        written_rows=3,
+        stood_millis=1_700_000_000_000,
+    )
+    write_receipt(branch, receipt)
     return own_files(storage)
 
 

@@ -176,7 +176,7 @@ def test_a_partition_value_may_be_as_long_as_the_name_of_its_folder(
         assert len(router.groups) == 3
         return
     with pytest.raises(
-        ValueTooLong, match=rf"'s' of /w/t .* in 3 rows .* one would take {too_long + 1}"
+        ValueTooLong, match=rf"'s' of /w/t .* in 3 rows .* the longest would have {too_long + 1}"
     ) as raised:
         router.assign(batch)
     assert raised.value.context == {"table": "/w/t", "column": "s", "count": 3}

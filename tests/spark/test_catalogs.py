@@ -79,7 +79,7 @@ def test_a_data_source_finds_a_table_by_its_name_in_a_warehouse(job: Job) -> Non
     read = job.spark.read.format("paimon_stream").option("warehouse", shop.warehouse)
     assert sorted(row.id for row in read.load("shop.orders").collect()) == [0, 1, 2]
     assert sorted(row.id for row in read.load(shop.location("shop.orders")).collect()) == [0, 1, 2]
-    with pytest.raises(Exception, match=r"InvalidOption: The table is 'orders'"):
+    with pytest.raises(Exception, match=r"InvalidOption: 'orders' is not the name of a table"):
         read.load("orders")
 
 

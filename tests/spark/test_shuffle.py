@@ -173,6 +173,6 @@ def test_rows_that_would_leave_many_small_files_are_gathered_in_the_next_batch(
 def test_what_cannot_be_gathered_is_refused(tmp_path: Path, job: Job) -> None:
     job.create()
     frame = job.spark.createDataFrame([(1, "a")], "id bigint, day string")
-    with pytest.raises(errors.InvalidOption, match="no fixed buckets"):
+    with pytest.raises(errors.InvalidOption, match="no fixed number of buckets"):
         job.sink(options={"paimon-stream.shuffle": "bucket"}, commit_user="me")(frame, 0)
     assert PaimonTable.load(str(job.table)).latest_snapshot() is None

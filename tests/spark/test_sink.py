@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+import traceback
 from typing import Any
 
 import pytest
@@ -79,6 +80,37 @@ def test_start_sets_mode_checkpoint_trigger_and_name(job: Job) -> None:
     metrics = sink.metrics()
     assert (metrics["commitDuration.count"], metrics["lastCommittedSnapshotId"]) == (2, 2)
     assert metrics["lastDeltaRecordsAppended"] == 6
+
+
+@pytest.mark.spark35
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        {"every": "10 seconds"},
+        {"availableNow": False},
+        {"availableNow": True, "once": True},
+        {"processingTime": 10},
+        {"processingTime": "often"},
+        {"processingTime": "1 month"},
+        {"continuous": "10 seconds"},
+        {"realTime": "10 minutes"},
+    ],
+    ids=str,
+)
+def test_a_trigger_that_spark_does_not_have_is_refused_with_the_list_of_triggers(
+    job: Job, trigger: dict[str, Any]
+) -> None:
+    job.create()
+    job.add_files(1)
+    with pytest.raises(errors.InvalidOption) as refused:
+        job.sink().start(job.stream(), checkpoint=str(job.checkpoint), trigger=trigger)
+    assert refused.value.context["option"] == "trigger"
+    for part in (repr(trigger), "No query was started", "availableNow", "once", "processingTime"):
+        assert part in refused.value.message
+    text = "".join(traceback.format_exception(refused.value))
+    assert "TypeError" not in text
+    assert "pyspark" not in text.lower()
+    assert not job.checkpoint.exists()
 
 
 @pytest.mark.full

@@ -41,6 +41,7 @@ def test_the_package_offers_exactly_the_names_it_documents() -> None:
         "catalog",
         "errors",
         "register",
+        "register_views",
     }
 
 

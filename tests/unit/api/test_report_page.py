@@ -94,7 +94,7 @@ def test_lost_attempts_restarts_and_files_of_a_killed_run_are_shown_at_their_bat
     assert own == [[3, 1, 0, 1, 1], [1, 2, 0, 1, 0]]
     assert "Other writers were faster at 1 attempt, and 0 compactions" in found.about
     assert (
-        "The query began anew 2 times, and 1 times it had files of a run that was killed."
+        "The query was restarted 2 times, and reused the files of a killed run 1 times."
         in found.about
     )
     assert [one["name"] for one in found.traces] == ["attempts", "restarts", "reused"]

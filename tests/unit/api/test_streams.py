@@ -121,7 +121,7 @@ def test_a_table_that_vanishes_or_is_damaged_is_unreadable_until_it_is_whole() -
     storage.put_if_absent("snapshot/snapshot-2", whole)
     assert look().batch == 1
     emptied(storage)
-    assert (look().state, look().why) == ("unreadable", "There is no table any more.")
+    assert (look().state, look().why) == ("unreadable", "The table no longer exists.")
 
 
 def test_after_a_rollback_the_earlier_batch_is_shown() -> None:

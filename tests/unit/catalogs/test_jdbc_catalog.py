@@ -199,7 +199,7 @@ def test_databases_are_created_once_and_dropped_with_their_tables(shop: Shop) ->
     made.create_database("db", ignore_if_exists=True)
     with pytest.raises(errors.AlreadyExists, match="'db'"):
         made.create_database("db")
-    with pytest.raises(errors.InvalidOption, match="not 'sys'"):
+    with pytest.raises(errors.InvalidOption, match="'sys' is reserved"):
         made.create_database("sys")
     made.create_table("db.t", COLUMNS)
     with pytest.raises(errors.InvalidOption, match="has 1 tables"):
@@ -502,7 +502,7 @@ def test_no_connection_is_an_error_with_a_cure_and_without_secrets(
     storage = shop.locked()
     with (
         caplog.at_level(logging.DEBUG),
-        pytest.raises(errors.StorageError, match=r"OperationalError.*See that it runs") as found,
+        pytest.raises(errors.StorageError, match=r"OperationalError.*Check that it runs") as found,
     ):
         storage.put_if_absent(SNAPSHOT, b"{}")
     assert not isinstance(found.value, errors.Unavailable)  # so nothing was published
@@ -532,7 +532,7 @@ def test_the_options_of_a_catalog_travel_with_its_tables_and_ask_nothing(shop: S
     ):
         assert open_table(location, shop.options, lambda *_: storage).lock_name == named  # type: ignore[attr-defined]
     assert isinstance(open_table_folder(made.warehouse, shop.options), LocalStorage)
-    with pytest.raises(errors.InvalidOption, match="no table of a JDBC catalog"):
+    with pytest.raises(errors.InvalidOption, match="not a table of a JDBC catalog"):
         open_table_folder(f"{shop.folder}/elsewhere", shop.options)
     with pytest.raises(errors.InvalidOption, match=r"lock\.enabled"):
         open_table_folder(made.location("db.t"), {**shop.options, "lock.enabled": "maybe"})

@@ -376,7 +376,7 @@ def test_an_external_table_publishes_its_files_itself(
         (lambda table: table.create_tag("x"), "another engine"),
         (lambda table: table.expire_snapshots(), "another engine expires"),
         (lambda table: table.rollback_to(1), "another engine"),
-        (lambda table: table.create_branch("x"), "make tags and branches by"),
+        (lambda table: table.create_branch("x"), "make tags and branches on"),
         (lambda table: open_of(table).put_if_absent("schema/schema-1", b""), "alter_table"),
         (lambda table: open_of(table).write_all([("a", b""), ("tag/tag-x", b"")]), "make tags"),
         (lambda table: announce_all(open_of(table)), "roll back"),

@@ -253,7 +253,7 @@ def test_a_table_that_vanishes_is_shown_and_the_others_go_on(
     screen.until("2 tables, 1 not well")
     (warehouse / "shop.db/parts").rename(warehouse / "gone")
     screen.until("2 tables, 2 not well")
-    screen.until("There is no table any more.")
+    screen.until("The table no longer exists.")
     screen.press(b"q")
     assert screen.ended() == 0
 

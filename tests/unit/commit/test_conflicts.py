@@ -127,7 +127,7 @@ def test_adding_a_file_that_is_not_in_the_table_passes() -> None:
 
 
 def test_deleting_a_file_that_is_not_in_the_table_is_refused() -> None:
-    with pytest.raises(DeletedFiles, match="not in the table any more: f"):
+    with pytest.raises(DeletedFiles, match="no longer in the table: f"):
         conflicts.check_removed_files_are_there(SCENE, set(), [entry("f", kind=FileKind.DELETE)])
 
 

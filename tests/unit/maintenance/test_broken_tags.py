@@ -229,7 +229,7 @@ def test_a_snapshot_that_a_paused_writer_created_again_is_no_target_and_gets_no_
         bench.storage.delete(f"snapshot/snapshot-{number}")
     bench.storage.write("snapshot/snapshot-2", content)
     with pytest.raises(
-        NotFound, match=r"snapshot 2 is no part of the table\. .* Nothing was changed"
+        NotFound, match=r"snapshot 2 is not part of the table\. .* Nothing was changed"
     ):
         rollback_to(bench.table, 2, runtime=bench.runtime)
     storage = FaultyStorage(bench.storage)
@@ -242,7 +242,7 @@ def test_a_snapshot_that_a_paused_writer_created_again_is_no_target_and_gets_no_
         for number in gone:
             bench.storage.delete(f"snapshot/snapshot-{number}")
         with pytest.raises(
-            NotFound, match=r"snapshot 2 is no part of the table\. .* Nothing was changed"
+            NotFound, match=r"snapshot 2 is not part of the table\. .* Nothing was changed"
         ):
             create_tag(bench.table, "t", 2, runtime=bench.runtime)
     assert read_tags(bench.storage) == {}

@@ -596,7 +596,7 @@ def test_an_empty_folder_and_one_of_something_else_are_no_checkpoints(query: Que
     (query.root / "other" / "notes.txt").write_text("x")
     assert "is empty" in diagnosis_of(query, query.root / "empty").explanation
     assert (
-        "no checkpoint: it has no file metadata"
+        "not a checkpoint: it has no file named metadata"
         in diagnosis_of(query, query.root / "other").explanation
     )
     assert not diagnosis_of(query, query.root / "empty").safe
@@ -705,7 +705,7 @@ def test_a_checkpoint_without_its_metadata_is_not_safe(query: Query) -> None:
     (query.checkpoint / "metadata").unlink()
     diagnosis = diagnosis_of(query, query.checkpoint)
     assert (diagnosis.verdict, diagnosis.safe, diagnosis.batch) == ("CheckpointReset", False, 2)
-    assert "lacks its file metadata" in diagnosis.explanation
+    assert "lacks its file named metadata" in diagnosis.explanation
 
 
 @pytest.mark.parametrize("expired", [False, True])
@@ -726,7 +726,7 @@ def test_the_checkpoint_of_a_stream_into_another_table_is_reported_and_never_let
     )
     assert [one.checkpoint for one in diagnosis.known] == [str(query.checkpoint)]
     cure = diagnosis.cure or ""
-    assert "rows of another stream would come into this table" in cure
+    assert "add rows that do not belong to this table" in cure
     assert diagnosis.option == ("paimon-stream.on-unknown-history" if expired else None)
     assert ("Do not let it continue" in cure) is not expired
 
@@ -782,8 +782,10 @@ def test_a_table_that_was_put_back_from_an_older_copy_is_said_and_is_no_alarm(
     diagnosis = query.ask()
     assert (diagnosis.verdict, diagnosis.safe) == ("fresh", True)
     (text,) = diagnosis.history
-    assert text.startswith("the checkpoint has done batches 2 to 3, which left no snapshot")
-    assert "put back from an older copy" in text
+    assert text.startswith(
+        "the checkpoint records batches 2 to 3 as done, but no snapshot and no journal"
+    )
+    assert "restored from an older copy" in text
 
 
 def test_a_note_of_removed_snapshots_that_cannot_be_read_is_shown(query: Query) -> None:
@@ -889,7 +891,7 @@ def test_the_checkpoint_of_another_stream_of_the_table_is_refused_with_the_known
     diagnosis = other.ask()
     assert (diagnosis.verdict, diagnosis.safe) == ("CheckpointReset", False)
     assert (diagnosis.cure or "").startswith(
-        f"The table knows the checkpoint of this stream as {query.checkpoint}"
+        f"According to the table, the checkpoint of this stream is {query.checkpoint}"
     )
 
 
@@ -997,7 +999,9 @@ def test_a_return_to_an_old_name_that_would_stop_is_said_also_without_names(
     ck, runtime = str(query.checkpoint), query.bench.runtime
     first, second = examine(query.bench.storage, checkpoint=ck, runtime=runtime)
     assert (first.safe, second.safe) == (True, True)
-    would_stop = "no sink as 'paimon-stream_q1_second' any more, this one stops: HistoryUnknown."
+    would_stop = (
+        "no longer has a sink as 'paimon-stream_q1_second', this one stops: HistoryUnknown."
+    )
     assert (would_stop in first.explanation) is not together
     assert "this one stops" not in second.explanation
     user = "paimon-stream_q1"

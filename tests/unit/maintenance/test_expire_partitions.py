@@ -164,7 +164,7 @@ def test_a_day_number_is_no_time(caplog: pytest.LogCaptureFixture) -> None:
     table.append(pa.table({"id": pa.array([1], pa.int32()), "d": [dt.date(2000, 1, 1)]}))
     for legacy in ("true", "false"):
         assert table.expire_partitions().partitions == (), legacy
-    assert "'10957' is no time" in caplog.text and "A DATE names none" in caplog.text
+    assert "'10957' is not a time" in caplog.text and "A DATE has no such form" in caplog.text
     by_update = {
         "partition.expiration-strategy": "update-time",
         "partition.expiration-time": "0 ms",

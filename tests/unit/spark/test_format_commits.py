@@ -505,7 +505,7 @@ def test_a_table_is_found_by_its_name_in_a_catalog_with_what_opens_it(tmp_path: 
         assert found.location == shop.location("shop.orders") and found.table == {"bucket": "1"}
         assert found.storage == (options if options is not warehouse else {})
     assert divided({"path": found.location, **warehouse}, []).location == found.location
-    with pytest.raises(errors.InvalidOption, match="The table is 'orders'"):
+    with pytest.raises(errors.InvalidOption, match="'orders' is not the name of a table"):
         divided({"path": "orders", **warehouse}, [])
 
 

@@ -152,7 +152,7 @@ def test_an_empty_value_is_none() -> None:
             "paimon-stream.store.timout",
             "Did you mean 'paimon-stream.store.timeout'",
         ),
-        ("s3://bucket/t", "paimon-stream.unsafe-single-writer", "no option of object stores"),
+        ("s3://bucket/t", "paimon-stream.unsafe-single-writer", "not an option of object stores"),
     ],
 )
 def test_unknown_options_are_refused_by_name_alone(location: str, name: str, hint: str) -> None:

@@ -308,7 +308,7 @@ def test_what_a_deleted_branch_alone_had_is_not_missed_in_main(
     main.start()
     with caplog.at_level("INFO"):
         main.batch()
-    assert "the checkpoint has done batch 2, which left no snapshot" in caplog.text
+    assert "the checkpoint records batch 2 as done, but no snapshot and no journal" in caplog.text
     assert batches_of(main) == [0, 1, 3]
 
 

@@ -284,7 +284,7 @@ def test_a_paused_run_whose_files_were_removed_as_dead_takes_its_snapshot_back_a
 
     paused = Stream(bench, next_batch=1, runs=10)
     paused.start(At(Phase.STAGED, overtake))
-    with pytest.raises(SharedCheckpoint, match=r"removed \d of its files .* taken back"):
+    with pytest.raises(SharedCheckpoint, match=r"removed \d of its files .* withdrawn"):
         paused.batch()
     assert bench.snapshots.ids() == [1, 2]
     assert readable(bench) == ["java-1", "me-0-1"]

@@ -719,7 +719,7 @@ def test_batches_that_a_stale_hint_led_beside_the_line_are_named_as_such(world: 
         world.judge(4)
     for part in (
         "beside the table's line",
-        "no part of the table",
+        "not part of the table",
         "LATEST",
         "newest snapshot, 13",
         "repair-hints",

@@ -59,7 +59,7 @@ NOT_READ = {
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if "does not act upon" in one.getMessage()]
+    return [one.getMessage() for one in caplog.records if "does not act on" in one.getMessage()]
 
 
 def made(options: dict[str, str]) -> PaimonTable:

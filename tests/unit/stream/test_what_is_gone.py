@@ -648,7 +648,9 @@ def test_ten_batches_without_rows_and_a_restart_go_on(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.INFO, logger="paimon_stream"):
         stream.batch()
     said = [
-        one for one in caplog.records if "has done batches 2 to 11, which left no" in one.message
+        one
+        for one in caplog.records
+        if "records batches 2 to 11 as done, but no snapshot" in one.message
     ]
     assert [one.levelname for one in said] == ["INFO"]
 

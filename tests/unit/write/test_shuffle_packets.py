@@ -113,7 +113,7 @@ def test_rows_with_wrong_keys_reach_the_writing_task_unchanged() -> None:
 def test_a_packet_without_its_end_is_an_error() -> None:
     packed = list(pack(spec_of(), [rows(2000)], shuffle_keys=KEYS[:1], task=0))
     cut = packed[0].slice(0, packed[0].num_rows - 1)
-    with pytest.raises(PaimonStreamError, match="did not come whole"):
+    with pytest.raises(PaimonStreamError, match="did not arrive completely"):
         list(unpack([cut]))
 
 
@@ -136,7 +136,7 @@ def test_a_row_that_was_too_wide_is_known_to_the_task_that_writes(
 def test_packets_in_another_order_are_an_error() -> None:
     packed = next(pack(spec_of(), [rows(2000)], shuffle_keys=KEYS[:1], task=0))
     moved = packed.take(pa.array([1, 0, *range(2, packed.num_rows)]))
-    with pytest.raises(PaimonStreamError, match="did not come whole"):
+    with pytest.raises(PaimonStreamError, match="did not arrive completely"):
         list(unpack([moved]))
 
 

@@ -1,0 +1,43 @@
+"""The trigger of a query that a sink starts. Spark judges its words and its interval, and each of
+Spark's errors becomes the same error of ours, which lists what can be given.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pyspark.errors import IllegalArgumentException, PySparkException
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from paimon_stream.errors import InvalidOption
+
+_WITHOUT_FOREACH_BATCH: Final = ("continuous", "realTime")
+"""Triggers with which Spark does not call `foreachBatch`."""
+
+
+def start_with(
+    writer: DataStreamWriter, trigger: Mapping[str, Any], location: str
+) -> StreamingQuery:
+    """Starts the query with these arguments of `DataStreamWriter.trigger`; without any, with
+    Spark's default. Raises `InvalidOption` if they are no trigger of a query with `foreachBatch`.
+    """
+    if not trigger:
+        return writer.start()
+    refused = InvalidOption(
+        f"trigger is {dict(trigger)!r}, and Spark has no such trigger for foreachBatch. No query was "
+        "started. Give {'availableNow': True}, {'once': True}, or {'processingTime': '10 seconds'} "
+        "with an interval of days, hours, minutes, seconds or milliseconds.",
+        option="trigger",
+    ).of_table(location)
+    if any(trigger.get(name) is not None for name in _WITHOUT_FOREACH_BATCH):
+        raise refused
+    try:
+        triggered = writer.trigger(**trigger)
+    except (TypeError, PySparkException):
+        raise refused from None
+    try:
+        return triggered.start()
+    except IllegalArgumentException as failed:
+        # On Spark Connect the server reads the interval, and not before the start.
+        if "interval" in str(failed):
+            raise refused from None
+        raise
