@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -58,6 +59,8 @@ Rows: TypeAlias = "SparkFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader
 _BATCH_ROWS: Final = 65_536
 _OF_COMMITS: Final = (COMMIT_GUARD, ON_UNKNOWN_HISTORY, PROTECT_LAST_SNAPSHOT)
 """The sink options that also apply to a writer without a stream."""
+_BEGUN_READERS: Final[WeakSet[pa.RecordBatchReader]] = WeakSet()
+"""The readers that calls with an identity have begun to read, as long as their callers hold them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +118,8 @@ def _write_once(
         fixed = static_spec(table, replaced.partition).scalars
 
     def write_rows(target: Table, numbering: Numbering | None, user: str) -> WrittenRows:
+        if isinstance(rows, pa.RecordBatchReader):
+            _begin(rows, target, once.identity)
         return _write(target, rows, fixed, numbering, user)
 
     return write_once(
@@ -130,6 +135,19 @@ def _write_once(
             runtime=system(),
         )
     )
+
+
+def _begin(reader: pa.RecordBatchReader, table: Table, identity: str) -> None:
+    """Notes that this call reads the reader. Raises `InvalidOption` if an earlier call did: the
+    rows that are left would count as all rows of this identity.
+    """
+    if reader in _BEGUN_READERS:
+        raise errors.InvalidOption(
+            f"identity {identity!r}: an earlier call, which failed, has begun to read this RecordBatchReader, and rows "
+            "that it has read would be missing. Nothing was written. Give a new reader, or a pyarrow.Table.",
+            identity=identity,
+        ).of_table(table.location)
+    _BEGUN_READERS.add(reader)
 
 
 def _known_of(rows: Any) -> dict[str, Any]:
@@ -208,8 +226,11 @@ def overwrite_rows(
 
 
 def _shown(partition: Mapping[str, Any]) -> str:
-    """A partition spec as text, which is the same for the same spec."""
-    return ", ".join(f"{name}={partition[name]}" for name in sorted(partition))
+    """A partition spec as text, which is the same for the same spec, and another one for others."""
+    values = {
+        name: "null" if value is None else repr(str(value)) for name, value in partition.items()
+    }
+    return ", ".join(f"{name}={values[name]}" for name in sorted(values))
 
 
 def batch_commit(table: Table) -> TableCommit:
