@@ -38,6 +38,7 @@ from paimon_stream.options import (
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_write import BatchWrite, Replaced, WrittenRows
+from paimon_stream.stream.identity import check_user
 from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.once import OnceWrite, write_once
 from paimon_stream.stream.operations import operations_of
@@ -579,11 +580,11 @@ class TableWriting(LoadedTable):
                 `paimon-stream.protect-last-snapshot`.
 
         Raises:
-            InvalidOption: for a blank user, for other options, and for an option with a wrong
-                value.
+            InvalidOption: for a user that is blank or begins with `once:`, for other options, and
+                for an option with a wrong value.
             UnsupportedFeature: for a table that this release cannot write.
         """
-        self._arguments.text("commit_user", commit_user)
+        check_user(self._arguments, commit_user)
         sink_options = self._of_call(options, _OF_COMMITS)
         with errors.naming(self.location):
             check_sink_options(sink_options)

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from paimon_stream import PaimonTable
+from paimon_stream import PaimonSink, PaimonTable
 from paimon_stream.errors import (
     IdentityUsed,
     IncompatibleSchema,
@@ -170,3 +170,12 @@ def test_what_is_no_identity_is_refused_before_anything_is_written(identity: Any
         with pytest.raises(InvalidOption, match="identity"):
             write(rows(1), identity=identity)
     assert table.snapshots() == ()
+
+
+def test_the_commit_user_of_an_identity_is_no_other_writers() -> None:
+    table = made()
+    table.append(rows(1), identity="load")
+    with pytest.raises(InvalidOption, match=r"commit_user is 'once:load'.*write with identity="):
+        table.new_commit("once:load")
+    with pytest.raises(InvalidOption, match="commit_user is 'once:load'"):
+        PaimonSink(table.location, commit_user="once:load")
