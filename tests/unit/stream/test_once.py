@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from paimon_stream.api.doctor import examine
 from paimon_stream.api.streams import StreamWatch
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport, Phase
 from paimon_stream.commit.sequence import Numbering
@@ -398,6 +399,16 @@ def test_a_write_with_an_identity_is_no_stream_that_has_stopped() -> None:
     Job(bench, identity="another").call()
     state = watch.look(bench.clock.now_millis())
     assert (state.state, state.user, state.batch) == ("well", "me", 2)
+
+
+def test_the_doctor_does_not_ask_for_the_checkpoint_of_an_identity() -> None:
+    bench = Bench()
+    Job(bench, identity="done").call()
+    Job(bench).cut(Phase.PUBLISHED)
+    assert examine(bench.storage) == ()
+    Stream(bench).batches(1)
+    (diagnosis,) = examine(bench.storage)
+    assert (diagnosis.user, [writer.user for writer in diagnosis.known]) == ("me", [])
 
 
 def test_a_table_that_was_created_again_does_not_know_the_identity() -> None:
