@@ -22,6 +22,7 @@ from paimon_stream.api.diagnosis import (
     removals_in_words,
 )
 from paimon_stream.api.inspection import Writer, writers_of
+from paimon_stream.api.streams import registered_streams
 from paimon_stream.errors import (
     CheckpointReset,
     FormatError,
@@ -31,7 +32,7 @@ from paimon_stream.errors import (
     TableReplaced,
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
-from paimon_stream.format.snapshot_marks import Marks, own_properties
+from paimon_stream.format.snapshot_marks import ONCE_PREFIX, Marks, own_properties
 from paimon_stream.maintenance.expiring import ExpiringNotes, is_young
 from paimon_stream.maintenance.needed import tag_names
 from paimon_stream.maintenance.pins import read_pins, under_way
@@ -48,7 +49,7 @@ from paimon_stream.stream.reuse import judge
 from paimon_stream.stream.verdicts import Batch, Verdict
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.layout import tag_path
-from paimon_stream.table.register import RegisteredWriter, registered_writers
+from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import load_table
@@ -221,7 +222,7 @@ class _Doctor:
         # If a register that the sink would read is broken, the judgement reads it, too, and reports
         # that.
         with suppress(FormatError):
-            self._registered = registered_writers(storage)
+            self._registered = registered_streams(storage)
         self._removals = read_removals(storage)
         self._table = load_table(storage, settings.options)
 
@@ -588,14 +589,18 @@ class _Doctor:
 
     def _known(self, user: str | None) -> tuple[Writer, ...]:
         """The streams of this table whose query is known, except this user's stream. Writers of
-        other engines have no query.
+        other engines have no query, and batch writes with an identity no checkpoint.
         """
         try:
             writers = writers_of(self._table)
         except PaimonStreamError:
             return ()  # the judgement meets the same error, and reports it
         return tuple(
-            writer for writer in writers if writer.query_id is not None and writer.user != user
+            writer
+            for writer in writers
+            if writer.query_id is not None
+            and writer.user != user
+            and not writer.user.startswith(ONCE_PREFIX)
         )
 
     def _known_checkpoint(self, user: str, last: Snapshot | None) -> str | None:
@@ -648,7 +653,11 @@ def _of_last(user: str, root: str | None, last: Snapshot | None) -> Diagnosis:
 
 
 def _is_of_stream(snapshot: Snapshot) -> bool:
-    return snapshot.commit_identifier != BATCH_IDENTIFIER
+    """A batch write with an identity is batch 0 of a stream that is not restarted, so it does not
+    count.
+    """
+    is_once = snapshot.commit_user.startswith(ONCE_PREFIX)
+    return snapshot.commit_identifier != BATCH_IDENTIFIER and not is_once
 
 
 def _next_batch(checkpoint: Checkpoint) -> tuple[Batch, bool]:

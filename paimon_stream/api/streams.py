@@ -134,7 +134,7 @@ class StreamWatch:
             return self._state("unreadable", "The table no longer exists.")
         batches = _newest_stream(self._recent(latest))
         is_deep = self._depth == _DEEP
-        if not batches and not is_deep and _registered_streams(self._storage):
+        if not batches and not is_deep and registered_streams(self._storage):
             self._depth = _DEEP
             return self._look(now)
         if not batches and is_deep:
@@ -163,7 +163,7 @@ class StreamWatch:
         registered. `latest` is the newest snapshot of the table.
         """
         states = []
-        for register in _registered_streams(self._storage):
+        for register in registered_streams(self._storage):
             running = self._running(register.checkpoint, now)
             is_stuck = running is not None and running > _LEAST_SILENCE_MILLIS
             state: State = "stuck" if is_stuck else "starting"
@@ -236,10 +236,10 @@ class StreamWatch:
         return None if millis is None else max(0, now - millis)
 
 
-def _registered_streams(storage: Storage) -> list[RegisteredWriter]:
+def registered_streams(storage: Storage) -> tuple[RegisteredWriter, ...]:
     """The registers of streams. A batch write with an identity has one while it is under way."""
     registers = registered_writers(storage)
-    return [register for register in registers if not register.user.startswith(ONCE_PREFIX)]
+    return tuple(register for register in registers if not register.user.startswith(ONCE_PREFIX))
 
 
 def _newest_stream(snapshots: Sequence[Snapshot]) -> list[Snapshot]:

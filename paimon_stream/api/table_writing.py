@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -37,6 +38,7 @@ from paimon_stream.options import (
 from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import system
 from paimon_stream.stream.batch_write import BatchWrite, Replaced, WrittenRows
+from paimon_stream.stream.identity import check_user
 from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.once import OnceWrite, write_once
 from paimon_stream.stream.operations import operations_of
@@ -58,6 +60,8 @@ Rows: TypeAlias = "SparkFrame | pa.Table | pa.RecordBatch | pa.RecordBatchReader
 _BATCH_ROWS: Final = 65_536
 _OF_COMMITS: Final = (COMMIT_GUARD, ON_UNKNOWN_HISTORY, PROTECT_LAST_SNAPSHOT)
 """The sink options that also apply to a writer without a stream."""
+_BEGUN_READERS: Final[WeakSet[pa.RecordBatchReader]] = WeakSet()
+"""The readers that calls with an identity have begun to read, as long as their callers hold them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,8 @@ def _write_once(
         fixed = static_spec(table, replaced.partition).scalars
 
     def write_rows(target: Table, numbering: Numbering | None, user: str) -> WrittenRows:
+        if isinstance(rows, pa.RecordBatchReader):
+            _begin(rows, target, once.identity)
         return _write(target, rows, fixed, numbering, user)
 
     return write_once(
@@ -130,6 +136,19 @@ def _write_once(
             runtime=system(),
         )
     )
+
+
+def _begin(reader: pa.RecordBatchReader, table: Table, identity: str) -> None:
+    """Notes that this call reads the reader. Raises `InvalidOption` if an earlier call did: the
+    rows that are left would count as all rows of this identity.
+    """
+    if reader in _BEGUN_READERS:
+        raise errors.InvalidOption(
+            f"identity {identity!r}: an earlier call, which failed, has begun to read this RecordBatchReader, and rows "
+            "that it has read would be missing. Nothing was written. Give a new reader, or a pyarrow.Table.",
+            identity=identity,
+        ).of_table(table.location)
+    _BEGUN_READERS.add(reader)
 
 
 def _known_of(rows: Any) -> dict[str, Any]:
@@ -208,8 +227,11 @@ def overwrite_rows(
 
 
 def _shown(partition: Mapping[str, Any]) -> str:
-    """A partition spec as text, which is the same for the same spec."""
-    return ", ".join(f"{name}={partition[name]}" for name in sorted(partition))
+    """A partition spec as text, which is the same for the same spec, and another one for others."""
+    values = {
+        name: "null" if value is None else repr(str(value)) for name, value in partition.items()
+    }
+    return ", ".join(f"{name}={values[name]}" for name in sorted(values))
 
 
 def batch_commit(table: Table) -> TableCommit:
@@ -558,11 +580,11 @@ class TableWriting(LoadedTable):
                 `paimon-stream.protect-last-snapshot`.
 
         Raises:
-            InvalidOption: for a blank user, for other options, and for an option with a wrong
-                value.
+            InvalidOption: for a user that is blank or begins with `once:`, for other options, and
+                for an option with a wrong value.
             UnsupportedFeature: for a table that this release cannot write.
         """
-        self._arguments.text("commit_user", commit_user)
+        check_user(self._arguments, commit_user)
         sink_options = self._of_call(options, _OF_COMMITS)
         with errors.naming(self.location):
             check_sink_options(sink_options)

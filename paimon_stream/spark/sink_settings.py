@@ -13,6 +13,7 @@ from paimon_stream.errors import UnsupportedFeature, naming
 from paimon_stream.extras import require
 from paimon_stream.spark.checkpoint import Checkpoint, open_checkpoint
 from paimon_stream.storage.base import Storage
+from paimon_stream.stream.identity import check_user
 from paimon_stream.stream.publishing import BeforeCommit
 from paimon_stream.table.table import Table
 
@@ -53,7 +54,7 @@ class SinkSettings:
         arguments = opt.Arguments(table)
         if self.mode not in _MODES:
             raise arguments.wrong("mode", self.mode, f"one of {', '.join(_MODES)}")
-        arguments.text("commit_user", self.commit_user, optional=True)
+        check_user(arguments, self.commit_user, optional=True)
         arguments.text("name", self.name, optional=True)
         arguments.function("before_commit", self.before_commit, optional=True)
         arguments.function("on_commit", self.on_commit, optional=True)

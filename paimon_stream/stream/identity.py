@@ -5,7 +5,8 @@ R1.1, R1.2, R1.5; exactly-once.md §1).
 from dataclasses import dataclass
 
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
-from paimon_stream.format.snapshot_marks import MARK_PREFIX, Marks, own_properties
+from paimon_stream.format.snapshot_marks import MARK_PREFIX, ONCE_PREFIX, Marks, own_properties
+from paimon_stream.options import Arguments
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,20 @@ class WriterIdentity:
             "offsets-hash": offsets_hash,
         }
         return {MARK_PREFIX + key: value for key, value in marks.items() if value is not None}
+
+
+def check_user(arguments: Arguments, user: object, *, optional: bool = False) -> None:
+    """Checks the commit user that a writer is given. Those of batch writes with an identity are not
+    allowed: a repeated call removes the files that are kept for such a user. Raises
+    `InvalidOption`.
+    """
+    arguments.text("commit_user", user, optional=optional)
+    if isinstance(user, str) and user.startswith(ONCE_PREFIX):
+        allowed = (
+            f"text that does not begin with {ONCE_PREFIX!r}, as commit users of writes with identity= do, "
+            "or write with identity="
+        )
+        raise arguments.wrong("commit_user", user, allowed)
 
 
 def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:

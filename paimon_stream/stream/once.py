@@ -29,7 +29,7 @@ from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.table_commit import AfterPublishing
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import ONCE_PREFIX
 from paimon_stream.options import STREAM_COMPACT
 from paimon_stream.runtime import Runtime
@@ -43,10 +43,11 @@ from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Batch, Reuse
 from paimon_stream.stream.writer import StreamWriter
-from paimon_stream.table.branch_identity import read_identity
-from paimon_stream.table.fate import Answer, Fate, fate_of
+from paimon_stream.table.branch_identity import BranchIdentity, read_identity
+from paimon_stream.table.fate import Answer, Fate, cut_below, fate_of
 from paimon_stream.table.layout import user_folder
 from paimon_stream.table.receipts import AskedWrite, Receipt, read_receipt, write_receipt
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -217,7 +218,7 @@ def _inherited(write: OnceWrite, latest: Snapshot | None) -> Receipt | None:
         raise _not_known(
             write, Answer(fate=Fate.UNKNOWN, why="where the branch was made is not known")
         )
-    if branch.snapshot is None or receipt.snapshot.id > branch.snapshot.id:
+    if branch.snapshot is None or _came_after(write, receipt.snapshot, branch.snapshot, branch):
         return None
     answer = fate_of(
         main_snapshots, receipt.snapshot, latest_of_main, stood_millis=receipt.stood_millis
@@ -226,6 +227,35 @@ def _inherited(write: OnceWrite, latest: Snapshot | None) -> Receipt | None:
         why = "main has lost the snapshot, and whether that was before the branch was made is not known"
         raise _not_known(write, Answer(fate=Fate.UNKNOWN, why=why))
     return receipt
+
+
+def _came_after(
+    write: OnceWrite, written: SnapshotRef, point: SnapshotRef, branch: BranchIdentity
+) -> bool:
+    """Whether main wrote the rows after the snapshot from which the branch was made, so that the
+    branch does not have them. If a rollback has taken that snapshot from main, ids were used again,
+    and the branch may have rows that main wrote again. Raises `HistoryUnknown`.
+
+    Args:
+        write: the write.
+        written: the snapshot of main's receipt.
+        point: the snapshot from which the branch was made.
+        branch: the identity of the branch.
+    """
+    main = SnapshotStore(whole_of(write.storage), write.runtime)
+    latest = main.latest()
+    made = branch.made_millis
+    if fate_of(main, point, latest, stood_millis=made).is_held:
+        return written.id > point.id
+    removals = read_removals(main.storage)
+    cut = cut_below(main, removals, point, latest, stood_millis=made)
+    if cut is not None and written.id <= cut.id:
+        return False
+    had_earlier = any(removed.user == write.user for removed in removals.removed)
+    if written.id > point.id and not had_earlier:
+        return True
+    why = "main was rolled back after the branch was made, and may have written the rows since then"
+    raise _not_known(write, Answer(fate=Fate.UNKNOWN, why=why))
 
 
 # -- this call ------------------------------------------------------------------------------------

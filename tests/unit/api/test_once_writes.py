@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from paimon_stream import PaimonTable
+from paimon_stream import PaimonSink, PaimonTable
 from paimon_stream.errors import (
     IdentityUsed,
     IncompatibleSchema,
@@ -96,7 +96,7 @@ def test_overwrites_take_effect_once(keys: list[str]) -> None:
         assert table.overwrite(**arguments).outcome == "already committed"
     assert ids(table) == [6]
     with pytest.raises(
-        IdentityUsed, match="partition dt=a, and this call replaces the whole table"
+        IdentityUsed, match="partition dt='a', and this call replaces the whole table"
     ):
         table.overwrite(without_dt, {}, identity="named")
 
@@ -128,6 +128,41 @@ def test_a_call_that_failed_can_be_repeated_with_other_rows() -> None:
     assert ids(table) == [1]
 
 
+def test_a_reader_that_a_failed_call_has_begun_is_not_taken_for_the_rows_that_are_left() -> None:
+    class LostConnection:
+        """Four batches, and an error after the second."""
+
+        read = 0
+
+        def __iter__(self) -> LostConnection:
+            return self
+
+        def __next__(self) -> pa.RecordBatch:
+            self.read += 1
+            if self.read == 3:
+                raise OSError("the connection is lost")
+            if self.read > 5:
+                raise StopIteration
+            return rows(self.read).to_batches()[0]
+
+    table = made()
+    reader = pa.RecordBatchReader.from_batches(rows(1).schema, LostConnection())
+    with pytest.raises(OSError, match="the connection is lost"):
+        table.append(reader, identity="load")
+    with pytest.raises(InvalidOption, match="Give a new reader"):
+        table.append(reader, identity="load")
+    assert table.append(rows(1, 2).to_reader(), identity="load").outcome == "committed"
+    assert table.append(reader, identity="load").outcome == "already committed"
+    assert ids(table) == [1, 2]
+
+
+def test_a_partition_of_null_is_another_than_one_of_its_word() -> None:
+    table = made(partition_keys=["dt"])
+    table.overwrite(rows(1).select(["id"]), {"dt": None}, identity="load")
+    with pytest.raises(IdentityUsed, match="partition dt=null, and this call replaces partition"):
+        table.overwrite(rows(1).select(["id"]), {"dt": "None"}, identity="load")
+
+
 @pytest.mark.parametrize("identity", ["", "  ", 7, "a\ud800"])
 def test_what_is_no_identity_is_refused_before_anything_is_written(identity: Any) -> None:
     table = made()
@@ -135,3 +170,12 @@ def test_what_is_no_identity_is_refused_before_anything_is_written(identity: Any
         with pytest.raises(InvalidOption, match="identity"):
             write(rows(1), identity=identity)
     assert table.snapshots() == ()
+
+
+def test_the_commit_user_of_an_identity_is_no_other_writers() -> None:
+    table = made()
+    table.append(rows(1), identity="load")
+    with pytest.raises(InvalidOption, match=r"commit_user is 'once:load'.*write with identity="):
+        table.new_commit("once:load")
+    with pytest.raises(InvalidOption, match="commit_user is 'once:load'"):
+        PaimonSink(table.location, commit_user="once:load")

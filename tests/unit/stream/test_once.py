@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from paimon_stream.api.doctor import examine
 from paimon_stream.api.streams import StreamWatch
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport, Phase
 from paimon_stream.commit.sequence import Numbering
@@ -36,6 +37,7 @@ from paimon_stream.stream.once import OnceWrite, write_once
 from paimon_stream.table.receipts import AskedWrite, read_receipt
 from paimon_stream.table.register import registered_writers
 from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 from paimon_stream.verify.verifying import verify
 from tests.kits.commits import Bench
@@ -399,6 +401,16 @@ def test_a_write_with_an_identity_is_no_stream_that_has_stopped() -> None:
     assert (state.state, state.user, state.batch) == ("well", "me", 2)
 
 
+def test_the_doctor_does_not_ask_for_the_checkpoint_of_an_identity() -> None:
+    bench = Bench()
+    Job(bench, identity="done").call()
+    Job(bench).cut(Phase.PUBLISHED)
+    assert examine(bench.storage) == ()
+    Stream(bench).batches(1)
+    (diagnosis,) = examine(bench.storage)
+    assert (diagnosis.user, [writer.user for writer in diagnosis.known]) == ("me", [])
+
+
 def test_a_table_that_was_created_again_does_not_know_the_identity() -> None:
     bench = Bench()
     Job(bench).call()
@@ -435,6 +447,48 @@ def test_a_branch_knows_what_came_with_it_and_main_what_it_was_forwarded_to() ->
         job = Job(bench, identity=identity, rows=rows)
         assert job.call().outcome == "already committed"
     assert rows_of(bench) == 23
+
+
+def _branched(bench: Bench) -> Storage:
+    """A branch of the newest snapshot."""
+    create_tag(bench.table, "t", bench.latest().id, runtime=bench.runtime)
+    create_branch(bench.table, "b", "t", runtime=bench.runtime)
+    return branch_storage(bench.storage, "b")
+
+
+def test_a_branch_does_not_take_what_main_wrote_after_a_rollback_for_its_own() -> None:
+    bench = Bench()
+    Job(bench, identity="shared").call()
+    Job(bench, identity="in the branch alone").call()
+    branch = _branched(bench)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    Job(bench).call()  # its snapshot has the id of the snapshot that the branch was made from
+    Job(bench, identity="above the branch").call()
+    with pytest.raises(HistoryUnknown, match="main was rolled back"):
+        Job(bench, storage=branch).call()
+    for identity, outcome in (("shared", "already committed"), ("above the branch", "committed")):
+        assert Job(bench, identity=identity, storage=branch).call().outcome == outcome
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_rows_that_a_branch_kept_and_main_wrote_again_are_not_doubled_in_the_branch(
+    others: int,
+) -> None:
+    bench = Bench()
+    Job(bench, identity="shared").call()
+    Job(bench).cut(Phase.PUBLISHED)
+    Job(bench, identity="after it").call()
+    branch = _branched(bench)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    for number in range(others):
+        Job(bench, identity=f"other {number}").call()
+    assert Job(bench).call().outcome == "committed"
+    in_branch = Job(bench, storage=branch)
+    with suppress(HistoryUnknown):
+        in_branch.call()
+    newest = SnapshotStore(branch).latest()
+    assert newest is not None
+    assert (newest.total_record_count, in_branch.written) == (30, 0)
 
 
 def test_a_receipt_that_cannot_be_written_fails_no_call() -> None:
