@@ -103,6 +103,13 @@ def test_overwrites_take_effect_once(keys: list[str]) -> None:
         table.overwrite(without_dt, {}, identity="named")
 
 
+@pytest.mark.parametrize("keys", [[], ["dt"]])
+def test_a_whole_table_is_the_same_in_each_form_of_the_call(keys: list[str]) -> None:
+    table = new_table(partition_keys=keys)
+    assert table.overwrite(rows(1), {}, identity="load").outcome == "committed"
+    assert table.overwrite(rows(1), dynamic=False, identity="load").outcome == "already committed"
+
+
 def test_other_rows_under_one_identity_are_refused() -> None:
     table = new_table()
     table.append(rows(1, 2), identity="load")
