@@ -141,20 +141,20 @@ def part_of(kind: str, stack: Stack) -> str:
 
 def main() -> None:
     """Measures, and prints a table for each system."""
-    given = arguments()
+    wanted = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="bench-split-"))
-    load = COLD if given.first else LOADS[given.load]
-    dropped, rounds = (0, 1) if given.first else (given.dropped, given.rounds)
+    load = COLD if wanted.first else LOADS[wanted.load]
+    dropped, rounds = (0, 1) if wanted.first else (wanted.dropped, wanted.rounds)
     try:
         source = make_data(load, folder / "data")
-        for name in given.systems.split(","):
-            split = measured(name, load, source, folder, dropped, rounds, given.spark_python)
+        for name in wanted.systems.split(","):
+            split = measured(name, load, source, folder, dropped, rounds, wanted.spark_python)
             print("\n".join(table(f"{load.name}, {name}", split)), flush=True)
-            for shown, count in given.within:
+            for shown, count in wanted.within:
                 print("\n".join(costly(split, shown, int(count))), flush=True)
-            if given.unknown:
-                print("\n".join(costly(split, OTHER, given.unknown)), flush=True)
+            if wanted.unknown:
+                print("\n".join(costly(split, OTHER, wanted.unknown)), flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -231,9 +231,9 @@ def java_stacks(recording: Path) -> dict[Stack, int]:
         assert printed.stdout is not None
         frames: list[str] = []
         for line in printed.stdout:
-            found = _FRAME.match(line)
-            if found:
-                frames.append(found[1])
+            match = _FRAME.match(line)
+            if match:
+                frames.append(match[1])
             elif line.startswith("}"):
                 if frames and not _WAITS.search(frames[0]):
                     counts[tuple(frames)] += 1
@@ -302,7 +302,8 @@ def costly(split: Split, part: str, count: int) -> Iterator[str]:
         for stack, seconds in of_name.items()
     ]
     for seconds, name, stack in sorted(stacks, reverse=True)[:count]:
-        shown = " < ".join(re.sub(r"^.*/|^.*\.(?=\w+\.[\w$<>]+$)", "", one) for one in stack[:7])
+        frames = (re.sub(r"^.*/|^.*\.(?=\w+\.[\w$<>]+$)", "", frame) for frame in stack[:7])
+        shown = " < ".join(frames)
         yield f"    {seconds:6.3f}  {name}: {shown}"
 
 

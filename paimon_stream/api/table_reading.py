@@ -92,7 +92,7 @@ class LoadedTable:
         return options
 
     def _newest_with(self, options: Mapping[str, str]) -> Table:
-        """The table as it is now, with these options of a sink."""
+        """The table as it is now, with these options of one call."""
         table = load_table(self._storage, options)
         # The options of one call do not belong to the table, so they are not kept.
         self._table = table_of(self._storage, table.schema) if options else table
@@ -416,13 +416,11 @@ class TableReading(LoadedTable):
         `to_arrow`.
         """
         asked = self._of_call(options, CHANGE_OPTIONS)
-        table = self._newest()
         with naming(self.location):
-            if asked:
-                table = load_table(self._storage, asked)
-                shows_kinds = table.options.value(READ_CHANGELOG)
-                if shows_kinds and isinstance(columns, list | tuple) and ROW_KIND not in columns:
-                    columns = [ROW_KIND, *columns]
+            table = self._newest_with(asked)
+            shows_kinds = bool(asked) and table.options.value(READ_CHANGELOG)
+            if shows_kinds and isinstance(columns, list | tuple) and ROW_KIND not in columns:
+                columns = [ROW_KIND, *columns]
             return plan_read(
                 table,
                 at=at,

@@ -212,7 +212,7 @@ def overwrite_rows(
         asked = AskedWrite(
             kind="overwrite",
             replaced=_shown(partition) if partition else None,
-            dynamic=dynamic_of_whole,
+            dynamic=None if partition else replaces_some,
             **_known_of(rows),
         )
         return _write_once(table, rows, once, asked, replaced)

@@ -70,6 +70,13 @@ def integer(value: Any) -> int:
     return number
 
 
+def optional_integer(value: Any) -> int | None:
+    """A value that is an integer or NULL. Raises what `integer` raises."""
+    if value is None:
+        return None
+    return integer(value)
+
+
 def optional_text(value: Any) -> str | None:
     """A value that is text or NULL. Raises `TypeError`."""
     if value is not None and not isinstance(value, str):

@@ -497,9 +497,9 @@ class _Forward:
 
     def copy_streams(self, present: Collection[SnapshotRef]) -> None:
         """Gives main what the branch's streams keep: their journals, claims and registers, which
-        vouch for the journals, and the receipts of writes with an identity. A stream of main with the same commit user keeps its own files if it
-        is of another query. Otherwise its register unites what both registers say
-        (`maintenance/forwarded.py`).
+        vouch for the journals, and the receipts of writes with an identity. A stream of main with
+        the same commit user keeps its own files if it is of another query. Otherwise its register
+        unites what both registers say (`maintenance/forwarded.py`).
         """
         losses = self._losses(present)
         for folder in user_folders(self.branch):

@@ -173,7 +173,8 @@ def warn_of_unfollowed_writes(options: Mapping[str, str]) -> None:
 
 def check_unfollowed_reads(options: Mapping[str, str], followed: Iterable[str]) -> None:
     """Raises `InvalidOption` for an option of Paimon's that a read is given and does not follow, if
-    other rows would come by it. Paimon's default is accepted, because it changes nothing. Warns of other options that such a read does not follow.
+    other rows would come by it. Paimon's default is accepted, because it changes nothing. Warns of
+    other options that such a read does not follow.
 
     Args:
         options: the options of the read.

@@ -1,5 +1,6 @@
-"""Paimon's options that are none of a table's, because they concern other engines, one read (`read/`,
-`spark/`), or a way of reading that this package has not. Those that Paimon got after 1.4.2 are in `of_newer.py`.
+"""Paimon's options that `of_tables.py` does not declare. They concern other engines, a single read,
+which declares those that it follows (`read/`, `spark/`), or a way of reading that this package does
+not have. Options that Paimon got after 1.4.2 are in `of_newer.py`.
 
 A table may have them: `create` and `alter_table` keep them in silence, because other engines act upon
 them. A read or a write that is given one of them does not follow it, and so does not pass over it in

@@ -81,8 +81,9 @@ _POINTS: Final = {
 }
 """The options of Paimon that name a snapshot, with our arguments for them."""
 
+_MODE: Final = "scan.mode"
 
-_WITHOUT_EFFECT: Final = {
+_NEEDS_NO_WARNING: Final = {
     "consumer-id",
     "scan.bounded",
     "scan.bounded.watermark",
@@ -138,7 +139,8 @@ def plan_read(
         table: the table, with the options of the call.
         at: which snapshot the caller names.
         asked: the options of the call.
-        columns: as in `plan_scan`. With `read.changelog`, `rowkind` may be one of them.
+        columns: as in `plan_scan`. With `read.changelog`, `rowkind` may be one of them, also for a
+            snapshot, whose rows are all `+I`.
         filter: as in `plan_scan`.
         partition: as in `plan_scan`.
 
@@ -147,46 +149,61 @@ def plan_read(
         NotFound: a snapshot or a tag does not exist.
         PaimonStreamError: what `plan_scan` raises.
     """
-    options = table.options
-    ranges_asked = [option.key for option in RANGES if option.key in opt.lowered(asked or {})]
-    points = at.said_by
-    if len(ranges_asked) + bool(points) > 1:
-        named = ", ".join([*points, *ranges_asked])
+    options_of_call = opt.lowered(asked or {})
+    ranges = [option.key for option in RANGES if option.key in options_of_call]
+    named = [*at.said_by, *ranges]
+    if len(ranges) + bool(at.said_by) > 1:
         raise InvalidOption(
-            f"{named} are given together. Each says what is read: give one of them.",
-            option=ranges_asked[-1],
+            f"{', '.join(named)} are given together. Each says what is read: give one of them.",
+            option=named[-1],
         ).of_table(table.location)
-    ranges = ranges_asked
-    if not ranges_asked and not points:
+    mode = options_of_call.get(_MODE, "default").strip().lower()
+    if not named and mode == "default":
         _warn_of_schema(table)
-        ranges = [option.key for option in RANGES if options.is_set(option)]
-        at = _point_of_schema(table)
-        if len(ranges) + bool(at.said_by) > 1:
-            raise InvalidOption(
-                f"has options in its schema that contradict each other: {', '.join([*at.said_by, *ranges])}. "
-                "Unset all but one of them, or name in the read what it reads.",
-                option=ranges[-1],
-            ).of_table(table.location, subject=True)
+        at, ranges = _named_by_schema(table)
     if ranges:
         span = _span_of(table, ranges[0])
         return _plan_changes(table, span, columns, filter, partition)
-    _check_no_part_of_a_range(table, opt.lowered(asked or {}))
-    return plan_scan(table, at=at, columns=columns, filter=filter, partition=partition)
+    _check_no_part_of_a_range(table, options_of_call)
+    if not table.options.value(READ_CHANGELOG) or not _has_kinds(columns):
+        return plan_scan(table, at=at, columns=columns, filter=filter, partition=partition)
+    others = [name for name in columns or () if name != ROW_KIND]
+    scan = plan_scan(table, at=at, columns=others or None, filter=filter, partition=partition)
+    return replace(scan, columns=_with_kinds(columns or (), scan.columns if others else ()))
 
 
-def _point_of_schema(table: Table) -> PointInTime:
-    """The snapshot that options in the table's schema name. Raises `InvalidOption`."""
+def _named_by_schema(table: Table) -> tuple[PointInTime, list[str]]:
+    """What options in the table's schema say is read: a snapshot, or the key of a range of changes.
+    Raises `InvalidOption`.
+    """
     stored = opt.lowered(table.schema.options)
-    named: dict[str, Any] = {}
-    for key, argument in _POINTS.items():
-        if key in stored:
-            value: Any = stored[key]
-            if argument != "tag" and value.strip().isdecimal():
-                value = int(value)
-            named[argument] = value
-    return PointInTime.of(
-        table.location, named.get("snapshot_id"), named.get("tag"), named.get("timestamp")
-    )
+    points = [key for key in _POINTS if key in stored]
+    ranges = [option.key for option in RANGES if table.options.is_set(option)]
+    if len(points) + len(ranges) > 1:
+        raise InvalidOption(
+            f"has options in its schema that contradict each other: {', '.join([*points, *ranges])}. "
+            "Unset all but one of them, or name in the read what it reads.",
+            option=[*points, *ranges][-1],
+        ).of_table(table.location, subject=True)
+    if not points:
+        return NEWEST, ranges
+    (key,) = points
+    return _point_of(table, key, stored[key].strip()), []
+
+
+def _point_of(table: Table, key: str, text: str) -> PointInTime:
+    """The snapshot that an option in the table's schema names. Raises `InvalidOption`."""
+    value: Any = int(text) if text.isdecimal() else text
+    match _POINTS[key]:
+        case "tag":
+            return PointInTime(tag=text)
+        case "snapshot_id":
+            snapshot_id = opt.Arguments(table.location).whole(key, value)
+            return PointInTime(snapshot_id=snapshot_id)
+        case _:
+            now_millis = system().clock.now_millis()
+            millis = opt.moment_millis(value, key, table.location, now_millis)
+            return PointInTime(timestamp=millis)
 
 
 def _warn_of_schema(table: Table) -> None:
@@ -195,9 +212,9 @@ def _warn_of_schema(table: Table) -> None:
         f"{key} = {value}"
         for key, value in sorted(opt.lowered(table.schema.options).items())
         if key in CHOOSING_ROWS
-        and key not in _WITHOUT_EFFECT
+        and key not in _NEEDS_NO_WARNING
         and value.strip().lower() != CHOOSING_ROWS[key]
-        and not (key == "scan.mode" and value.strip().lower() in _MODES_OF_POINTS)
+        and not (key == _MODE and value.strip().lower() in _MODES_OF_POINTS)
     ]
     if unfollowed:
         _LOG.warning(
@@ -413,10 +430,20 @@ def _columns(table: Table, names: Sequence[str] | None) -> tuple[DataField, ...]
         return columns_of(table, schema, names)
     if names is None:
         return (ROW_KIND_COLUMN, *schema.fields)
-    if isinstance(names, str) or ROW_KIND not in names:
+    if not _has_kinds(names):
         return columns_of(table, schema, names)
     others = [name for name in names if name != ROW_KIND]
-    columns = list(columns_of(table, schema, others)) if others else []
+    return _with_kinds(names, columns_of(table, schema, others) if others else ())
+
+
+def _has_kinds(names: Sequence[str] | None) -> bool:
+    """Whether the column of the kinds is among the wanted ones."""
+    return names is not None and not isinstance(names, str) and ROW_KIND in names
+
+
+def _with_kinds(names: Sequence[str], others: Sequence[DataField]) -> tuple[DataField, ...]:
+    """The columns with these names. `others` are all of them but that of the kinds."""
+    columns = list(others)
     columns.insert(list(names).index(ROW_KIND), ROW_KIND_COLUMN)
     return tuple(columns)
 

@@ -101,12 +101,21 @@ class _RunInMaking(NamedTuple):
     files: list[ManifestEntry]
 
 
-def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
-    """The files of each bucket. Buckets are in the order of their first files."""
+def files_of_buckets(
+    files: Iterable[ManifestEntry],
+) -> dict[tuple[bytes, int], list[ManifestEntry]]:
+    """The files of each bucket, by partition and bucket. Buckets are in the order of their first
+    files.
+    """
     by_bucket: dict[tuple[bytes, int], list[ManifestEntry]] = {}
     for entry in files:
         by_bucket.setdefault((entry.partition, entry.bucket), []).append(entry)
-    return list(by_bucket.values())
+    return by_bucket
+
+
+def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
+    """The files of each bucket. Buckets are in the order of their first files."""
+    return list(files_of_buckets(files).values())
 
 
 def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[Section]:

@@ -151,15 +151,15 @@ def _differences(scan: Scan, before: Scan, batch_rows: int) -> Iterator[pa.Recor
     """
     assert scan.merge is not None
     names = [*(column.name for column in scan.columns), KIND]
-    whole = replace(scan, columns=scan.schema.fields, where=None, before=None)
-    older = replace(whole, files=before.files, vectors=before.vectors, snapshot=before.snapshot)
-    older_files = {
-        (files[0].partition, files[0].bucket): files for files in merging.buckets(before.files)
-    }
-    for files in merging.buckets(scan.files):
-        files_before = older_files.get((files[0].partition, files[0].bucket), [])
+    newer = replace(scan, columns=scan.schema.fields, where=None, before=None)
+    older = replace(newer, files=before.files, vectors=before.vectors, snapshot=before.snapshot)
+    older_files = merging.files_of_buckets(before.files)
+    for bucket, files in merging.files_of_buckets(scan.files).items():
         difference = Difference(scan.merge)
-        sides = (_merged_pieces(older, files_before), _merged_pieces(whole, files))
+        sides = (
+            _merged_pieces(older, older_files.get(bucket, [])),
+            _merged_pieces(newer, files),
+        )
         for parts in merging.side_by_side(scan.merge, *sides):
             schema = next(batch.schema for part in parts for batch in part)
             old, new = (pa.Table.from_batches(part, schema) for part in parts)

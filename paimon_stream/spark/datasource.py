@@ -40,8 +40,8 @@ _OF_TABLES: Final = {"path", "warehouse", CATALOG, "columns"}
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("paimon_stream")` known to the session, classic or Connect, and to it the
-    catalogs that the session has now (docs/catalogs.md).
+    """Makes `format("paimon_stream")` known to the session, classic or Connect. The option
+    `catalog` then names catalogs that the session has now (docs/catalogs.md).
 
     A classic session also becomes the active session of the calling thread. Spark looks for the
     data source of a stream in the active session, and a thread that Python starts has none.

@@ -7,7 +7,7 @@ its own. A task reads data files, index files, and the schemas of files that wer
 another one. `schema_of` plans with a filter that nothing fulfils, so it opens no manifest.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -107,15 +107,14 @@ def schema_of(options: dict[str, str]) -> StructType:
     source, chosen = _divided(options)
     if "scan.mode" in options:
         chosen = chosen.of_newest_snapshot()
-    table = {key: text for key, text in source.table.items() if key != READ_CHANGELOG.key}
-    scan = _scan(replace(source, table=table), chosen, filter=pc.scalar(False))
+    # Of a stream, which is not known here, the kinds are told without a range, too.
+    asked = {key: text for key, text in source.table.items() if key != READ_CHANGELOG.key}
+    scan = _scan(source, chosen, asked=asked, filter=pc.scalar(False))
     columns = [
         StructField(field.name, spark_type(field.type), field.type.nullable)
         for field in scan.columns
-        if field != ROW_KIND_COLUMN
     ]
-    options_of_read = opt.Options(scan.table.options, source.table, location=source.location)
-    if options_of_read.value(READ_CHANGELOG):
+    if scan.table.options.value(READ_CHANGELOG) and ROW_KIND_COLUMN not in scan.columns:
         columns.insert(0, StructField(ROW_KIND, StringType(), False))
     return StructType(columns)
 
@@ -147,7 +146,7 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
             opt.check_unfollowed_reads(source.table, of_stream or _FOLLOWED)
         if of_stream is None:
             _check_mode(source, read_options.at)
-            scan = _scan(source, chosen, filter=filter)
+            scan = _scan(source, chosen, asked=source.table, filter=filter)
         else:
             scan = plan_scan(
                 _table(source),
@@ -294,11 +293,14 @@ def _table(source: SourceOptions) -> Table:
     return load_table(open_storage(source.location, source.storage), source.table)
 
 
-def _scan(source: SourceOptions, chosen: ReadOptions, *, filter: Any) -> Scan:
+def _scan(
+    source: SourceOptions, chosen: ReadOptions, *, asked: Mapping[str, str], filter: Any
+) -> Scan:
+    """The plan of a batch read. `asked` and `filter` are as in `plan_read`."""
     return plan_read(
         _table(source),
         at=chosen.at,
-        asked=source.table,
+        asked=asked,
         columns=chosen.columns,
         filter=filter,
         partition=chosen.partition,

@@ -219,9 +219,8 @@ def bucket_expression(keys: Sequence[DataField], num_buckets: int, function: str
 
     Returns:
         The expression; None if there is none. There is an expression for keys of BOOLEAN, TINYINT,
-            SMALLINT,
-        INT, BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the function `mod`.
-            `write/routing.py` computes the buckets of all other keys.
+            SMALLINT, INT, BIGINT, DATE, CHAR, VARCHAR and STRING, including NULLs, and for the
+            function `mod`. `write/routing.py` computes the buckets of all other keys.
     """
     if (
         function == "mod"

@@ -30,7 +30,7 @@ from paimon_stream.format.entries import (
 from paimon_stream.format.types import DataType
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.read.convert import convert, normalize
-from paimon_stream.read.merged import buckets
+from paimon_stream.read.merged import buckets, files_of_buckets
 from paimon_stream.read.rows import read_batches, sections_of
 from paimon_stream.read.scan import Scan, row_range
 from paimon_stream.table.vectors import Vector
@@ -49,15 +49,11 @@ def arrow_of(schema: StructType) -> pa.Schema:
 
 
 def splits_of(scan: Scan, split_bytes: int) -> list[bytes]:
-    """The scan's files, divided into splits of about so many bytes. Raises `FormatError` if keys in
-    a manifest cannot be read.
+    """The scan's files, divided into splits of about `split_bytes` bytes. Raises `FormatError` if
+    keys in a manifest cannot be read.
     """
     before = scan.before
-    older_files = (
-        {}
-        if before is None
-        else {(files[0].partition, files[0].bucket): files for files in buckets(before.files)}
-    )
+    older_files = files_of_buckets(() if before is None else before.files)
     splits = []
     for files in _packed(_units(scan), split_bytes):
         messages = _messages(scan, files)

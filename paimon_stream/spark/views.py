@@ -278,8 +278,8 @@ def _word_of(database: str, table: str) -> str:
 
 
 def _value_in(pattern: re.Pattern[str], information: str) -> str:
-    found = pattern.search(information)
-    return "" if found is None else found[1].strip()
+    match = pattern.search(information)
+    return "" if match is None else match[1].strip()
 
 
 def _plain(location: str) -> str:

@@ -99,11 +99,11 @@ class LocalStorage(Storage):
         to them yet. Some are open together. They are synced, several at once if that takes long,
         and then each of their folders once.
         """
-        whole = [(self._full(path), path, data) for path, data in files]
+        full_and_path = [(self._full(path), path, data) for path, data in files]
         created: list[os_files.CheckedFile] = []
         try:
-            for start in range(0, len(whole), _OPEN_TOGETHER):
-                self._write_together(whole[start : start + _OPEN_TOGETHER], created)
+            for start in range(0, len(full_and_path), _OPEN_TOGETHER):
+                self._write_together(full_and_path[start : start + _OPEN_TOGETHER], created)
         except BaseException:
             for file in created:
                 file.remove()

@@ -325,8 +325,8 @@ def _record(write: OnceWrite, settled: SettledBatch) -> None:
     try:
         written_rows: int | None = settled.report.rows
         if outcome == "already committed" and snapshot is not None:
-            found = settled.run.snapshots.find(snapshot.id)
-            written_rows = None if found is None else BatchSummary.of(found.properties).rows
+            present = settled.run.snapshots.find(snapshot.id)
+            written_rows = None if present is None else BatchSummary.of(present.properties).rows
         receipt = Receipt(
             identity=write.identity,
             schema_digest=settled.standing.known_target.digest,

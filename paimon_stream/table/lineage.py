@@ -1,8 +1,8 @@
 """The lineage of a table: the newest snapshot, the one on which it was built, and so on downwards.
 
 A put that was on its way for a long time may create a snapshot's file again after that snapshot has
-expired. Such a file lies beside the lineage: no later snapshot was built on it, so its rows are not
-in the table. Yet it looks like the oldest snapshot, because the ids have no gap.
+expired. Such a file lies beside the lineage: the newest snapshot was not built on it, so its rows
+are not in the table. Yet it looks like the oldest snapshot, because the ids have no gap.
 
 A writer of this package takes such a snapshot back. Java does not look, and points LATEST to it. So
 its next commits follow that snapshot, until they reach an id that exists. All of these snapshots

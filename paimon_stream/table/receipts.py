@@ -21,6 +21,7 @@ from paimon_stream.format.json_text import (
     decode_checksummed,
     encode_checksummed,
     integer,
+    optional_integer,
     optional_text,
     understanding,
 )
@@ -107,10 +108,6 @@ class Receipt:
     stood_millis: int
 
 
-def _optional_integer(value: Any) -> int | None:
-    return None if value is None else integer(value)
-
-
 def _optional_flag(value: Any) -> bool | None:
     return None if value is None else bool(value)
 
@@ -121,7 +118,7 @@ _ASKED: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
     ("replaced", "replaced", optional_text),
     ("dynamic", "dynamic", _optional_flag),
     ("columns", "columns", lambda value: tuple(map(str, value))),
-    ("rows", "givenRows", _optional_integer),
+    ("rows", "givenRows", optional_integer),
 )
 
 
@@ -154,7 +151,7 @@ def decode_receipt(data: bytes, path: str) -> Receipt:
             schema_digest=str(body["schemaDigest"]),
             asked=AskedWrite(**{attribute: read(body[key]) for attribute, key, read in _ASKED}),
             snapshot=None if node is None else SnapshotRef.of_node(node),
-            written_rows=_optional_integer(body["writtenRows"]),
+            written_rows=optional_integer(body["writtenRows"]),
             stood_millis=integer(body["stoodMillis"]),
         )
 

@@ -78,12 +78,6 @@ class RegisteredWriter:
         return replace(self, run=run, earlier_runs=tuple(name for name in earlier if name))
 
 
-def _optional_integer(value: object) -> int | None:
-    if value is None:
-        return None
-    return json_text.integer(value)
-
-
 def _ranges(pairs: Any) -> tuple[tuple[int, int], ...]:
     return tuple([(json_text.integer(first), json_text.integer(last)) for first, last in pairs])
 
@@ -107,7 +101,7 @@ _FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
     ("checkpoint", "checkpoint", json_text.optional_text),
     ("query_name", "queryName", json_text.optional_text),
     ("schema_digest", "schemaDigest", str),
-    ("journal_since", "journalSince", _optional_integer),
+    ("journal_since", "journalSince", json_text.optional_integer),
     ("run", "run", json_text.optional_text),
     ("given_up", "givenUp", _ranges),
     ("asks_notes", "asksNotes", bool),

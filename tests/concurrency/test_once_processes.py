@@ -24,7 +24,6 @@ def test_processes_that_write_the_same_loads_write_each_once(tmp_path: Path) -> 
     with Crowd(PROCESSES) as crowd:
         results = crowd.run(load_once, [(location, {}, loads, ROWS)] * PROCESSES)
     outcomes = Counter(outcome for result in results for outcome in result)
-    print(outcomes)
     ids = table.to_arrow()["id"].to_pylist()
     assert len(ids) == len(set(ids)) == loads * ROWS
     assert outcomes["committed"] <= loads

@@ -225,7 +225,7 @@ def test_of_two_rows_the_newer_one_counts(tmp_path: Path, java: Any) -> None:
 def test_of_rows_that_are_as_new_the_one_counts_that_counts_to_java(
     group: int, tmp_path: Path, java: Any
 ) -> None:
-    for seed in (one + 1000 * group for one in seeds(4, 20)):
+    for seed in (number + 1000 * group for number in seeds(4, 20)):
         random = Random(seed)
         place = Place(java, tmp_path / str(seed))
         for commit in range(2):
@@ -349,7 +349,7 @@ def with_times(options: dict[str, str], table: PaimonTable) -> dict[str, str]:
     """The options with the times of the snapshots in place of t0 to t3."""
     if "t" not in options.get(TIMES, ""):
         return options
-    times = {f"t{place}": one.time_millis for place, one in enumerate(table.snapshots())}
+    times = {f"t{place}": snapshot.time_millis for place, snapshot in enumerate(table.snapshots())}
     ends = []
     for end in options[TIMES].split(","):
         for name, millis in times.items():
@@ -459,8 +459,8 @@ def test_options_in_the_schema_choose_the_rows_as_in_java(
 
 def with_kinds(place: tuple[Any, PaimonTable, Definition], options: dict[str, str]) -> Any:
     """What Java and we read, each row as its kind and its text; `refused` if it is an error."""
-    java, table, made = place
-    schema = [(one.name, sql(one.type)) for one in table.schema.fields]
+    java, table, drawn = place
+    schema = [(field.name, sql(field.type)) for field in table.schema.fields]
     try:
         read = asked(java.read, table.location, with_kinds=True, options=options)
     except JavaRefused:
@@ -468,7 +468,7 @@ def with_kinds(place: tuple[Any, PaimonTable, Definition], options: dict[str, st
     else:
         rows = java_paimon_rows(schema, [row for _, row in read])
         theirs = Counter(
-            (kind, next(iter(counted(made, [row]))))
+            (kind, next(iter(counted(drawn, [row]))))
             for (kind, _), row in zip(read, rows, strict=True)
         )
     try:
@@ -476,7 +476,7 @@ def with_kinds(place: tuple[Any, PaimonTable, Definition], options: dict[str, st
         rows = wire_rows(changes, table.schema.fields)
     except (BadRowKind, InvalidData, NumericOverflow):
         return theirs, "refused"
-    texts = [next(iter(counted(made, [row]))) for row in rows]
+    texts = [next(iter(counted(drawn, [row]))) for row in rows]
     return theirs, Counter(zip(changes["rowkind"].to_pylist(), texts, strict=True))
 
 
@@ -490,14 +490,14 @@ def java_paimon_rows(schema: list[tuple[str, str]], rows: list[Any]) -> list[lis
 def changes_of_a_random_table(java: Any, root: Path, seed: int) -> str:
     """Java and we write to a table, and compact it now and then. Returns what became of it."""
     random = Random(seed)
-    made, path = definition(random), root / "db.db" / "t"
-    has_maps = any(type_.startswith("MAP") for _, type_ in made.columns)
-    if made.unordered or (has_maps and made.options.get("file.format") == "avro"):
+    drawn, path = definition(random), root / "db.db" / "t"
+    has_maps = any(type_.startswith("MAP") for _, type_ in drawn.columns)
+    if drawn.unordered or (has_maps and drawn.options.get("file.format") == "avro"):
         return "not compared"  # Java's lists and its maps of Avro files have an order of their own
-    if not is_accepted(java, path, made):
+    if not is_accepted(java, path, drawn):
         return "refused"
     try:
-        for identifier, batch in enumerate(batches(random, made), 1):
+        for identifier, batch in enumerate(batches(random, drawn), 1):
             written_by_either(java, path, batch, identifier, random)
             if random.random() < 0.4:
                 asked(java.compact, path, random.random() < 0.7, "java", 1000 + identifier)
@@ -510,13 +510,13 @@ def changes_of_a_random_table(java: Any, root: Path, seed: int) -> str:
         first, last = sorted(random.choices(range(1, newest.id + 1 if newest else 1), k=2))
         options = {BETWEEN: f"{first},{last}", MODE: random.choice(["delta", "diff"])}
         try:
-            theirs, ours = with_kinds((java, table, made), options)
+            theirs, ours = with_kinds((java, table, drawn), options)
         except InvalidOption:
             assert options[MODE] == "delta"
             continue
         except pa.ArrowInvalid:  # a sum of decimals that is too large
             return "refused"
-        assert ours == theirs, (seed, options, made)
+        assert ours == theirs, (seed, options, drawn)
         seen += len(ours)
     return "changes" if seen else "no changes"
 
@@ -525,7 +525,7 @@ def changes_of_a_random_table(java: Any, root: Path, seed: int) -> str:
 def test_the_changes_of_random_tables_are_those_that_java_reads(
     group: int, tmp_path: Path, java: Any
 ) -> None:
-    tried = [one + 1000 * group for one in seeds(4, 100)]
+    tried = [number + 1000 * group for number in seeds(4, 100)]
     if not group:
         tried.append(171)  # merged rows that are as new as the older ones
     ends = Counter(changes_of_a_random_table(java, tmp_path / str(seed), seed) for seed in tried)

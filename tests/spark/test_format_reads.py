@@ -347,6 +347,28 @@ def test_spark_reads_what_has_changed_by_both_doors(
         table.to_spark(spark_session, options=changes, native=True)
 
 
+@pytest.mark.parametrize("in_schema", [True, False])
+def test_the_kinds_of_rows_are_where_columns_name_them(in_schema: bool, tmp_path: Path) -> None:
+    location = str(tmp_path / "t")
+    kinds = {"read.changelog": "true"}
+    table = PaimonTable.create(location, [("id", "BIGINT")], options=kinds if in_schema else {})
+    table.append(pa.table({"id": [1]}))
+    table.append(pa.table({"id": [2]}))
+    changes = {"path": location, "incremental-between": "1,2", **({} if in_schema else kinds)}
+    for names, columns in (
+        ("", ["rowkind", "id"]),
+        ("id,rowkind", ["id", "rowkind"]),
+        ("rowkind", ["rowkind"]),
+    ):
+        options = {"columns": names} if names else {}
+        batches, _ = batches_of({**changes, **options})
+        assert [batch.schema.names for batch in batches] == [columns]
+        assert [batch.num_rows for batch in batches] == [1]
+    if in_schema:  # a snapshot is all inserts
+        batches, _ = batches_of({"path": location, "snapshot-id": "1"})
+        assert [batch.to_pylist() for batch in batches] == [[{"rowkind": "+I", "id": 1}]]
+
+
 def test_an_option_of_writers_is_named_by_a_read(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:

@@ -22,7 +22,7 @@ from paimon_stream.errors import (
 NUMBERS = count()
 
 
-def made(**arguments: Any) -> PaimonTable:
+def new_table(**arguments: Any) -> PaimonTable:
     location = f"memory://once-writes-{next(NUMBERS)}/shop.db/orders"
     schema = [("id", "BIGINT"), ("dt", "STRING")]
     return PaimonTable.create(location, schema=schema, **arguments)
@@ -44,14 +44,14 @@ def test_rows_in_any_form_are_appended_once() -> None:
         lambda: pd.DataFrame({"id": [1, 2], "dt": ["a", "a"]}),
         lambda: pl.DataFrame({"id": [1, 2], "dt": ["a", "a"]}),
     ):
-        table = made()
+        table = new_table()
         outcomes = [table.append(form(), identity="load").outcome for _ in range(3)]
         assert outcomes == ["committed", "already committed", "already committed"]
         assert ids(table) == [1, 2]
 
 
 def test_identities_do_not_hinder_each_other_or_other_writes() -> None:
-    table = made()
+    table = new_table()
     table.append(rows(1), identity="a")
     table.append(rows(1))
     table.append(rows(1), identity="b")
@@ -59,7 +59,7 @@ def test_identities_do_not_hinder_each_other_or_other_writes() -> None:
 
 
 def test_a_table_with_a_primary_key_takes_the_rows_once() -> None:
-    table = made(primary_keys=["id"], options={"bucket": "1"})
+    table = new_table(primary_keys=["id"], options={"bucket": "1"})
     table.append(rows(1, dt="first"), identity="load 1")
     table.append(rows(1, dt="second"), identity="load 2")
     assert table.append(rows(1, dt="first"), identity="load 1").outcome == "already committed"
@@ -67,7 +67,9 @@ def test_a_table_with_a_primary_key_takes_the_rows_once() -> None:
 
 
 def test_a_table_that_only_a_stream_compacts_is_refused_as_without_an_identity() -> None:
-    table = made(primary_keys=["id"], options={"bucket": "1", "deletion-vectors.enabled": "true"})
+    table = new_table(
+        primary_keys=["id"], options={"bucket": "1", "deletion-vectors.enabled": "true"}
+    )
     messages = []
     for identity in ({}, {"identity": "load"}):
         with pytest.raises(UnsupportedFeature) as raised:
@@ -79,7 +81,7 @@ def test_a_table_that_only_a_stream_compacts_is_refused_as_without_an_identity()
 @pytest.mark.parametrize("keys", [[], ["id", "dt"]])
 def test_overwrites_take_effect_once(keys: list[str]) -> None:
     options = {"bucket": "1", "bucket-key": "id"}
-    table = made(partition_keys=["dt"], primary_keys=keys, options=options)
+    table = new_table(partition_keys=["dt"], primary_keys=keys, options=options)
     table.append(pa.concat_tables([rows(1, dt="a"), rows(2, dt="b")]))
     without_dt = pa.table({"id": pa.array([3], pa.int64())})
     calls: list[tuple[dict[str, Any], list[int]]] = [
@@ -101,8 +103,15 @@ def test_overwrites_take_effect_once(keys: list[str]) -> None:
         table.overwrite(without_dt, {}, identity="named")
 
 
+@pytest.mark.parametrize("keys", [[], ["dt"]])
+def test_a_whole_table_is_the_same_in_each_form_of_the_call(keys: list[str]) -> None:
+    table = new_table(partition_keys=keys)
+    assert table.overwrite(rows(1), {}, identity="load").outcome == "committed"
+    assert table.overwrite(rows(1), dynamic=False, identity="load").outcome == "already committed"
+
+
 def test_other_rows_under_one_identity_are_refused() -> None:
-    table = made()
+    table = new_table()
     table.append(rows(1, 2), identity="load")
     others = {
         "2 rows, and now there are 1": rows(1),
@@ -117,7 +126,7 @@ def test_other_rows_under_one_identity_are_refused() -> None:
 
 
 def test_a_call_that_failed_can_be_repeated_with_other_rows() -> None:
-    table = made(partition_keys=["dt"])
+    table = new_table(partition_keys=["dt"])
     with pytest.raises(IncompatibleSchema):
         table.append(pa.table({"id": ["text"], "dt": ["a"]}), identity="load")
     with pytest.raises(OutsidePartition):
@@ -165,7 +174,7 @@ def test_a_partition_of_null_is_another_than_one_of_its_word() -> None:
 
 @pytest.mark.parametrize("identity", ["", "  ", 7, "a\ud800"])
 def test_what_is_no_identity_is_refused_before_anything_is_written(identity: Any) -> None:
-    table = made()
+    table = new_table()
     for write in (table.append, table.overwrite):
         with pytest.raises(InvalidOption, match="identity"):
             write(rows(1), identity=identity)

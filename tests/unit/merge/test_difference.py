@@ -29,7 +29,9 @@ def as_table(rows: Any) -> pa.Table:
     types = (pa.int32(), pa.int32(), pa.int64(), pa.int8())
     names = ("k", "v", SEQUENCE, KIND)
     columns = list(zip(*rows, strict=True)) or [()] * len(names)
-    return pa.table([pa.array(*one) for one in zip(columns, types, strict=True)], names=names)
+    return pa.table(
+        [pa.array(values, type_) for values, type_ in zip(columns, types, strict=True)], names=names
+    )
 
 
 @pytest.mark.parametrize("seed", seeds(10, 100))
@@ -44,7 +46,7 @@ def test_rows_in_parts_have_the_difference_of_all_rows(seed: int) -> None:
     spec = MergeSpec.of(table.schema, Options({}), table=table.location)
     keys = 40
     old, new = side(random, keys), side(random, keys)
-    whole = Difference(spec).changed(as_table(old), as_table(new))
+    expected = Difference(spec).changed(as_table(old), as_table(new))
     in_parts = Difference(spec)
     cuts = [0, *sorted(random.sample(range(1, keys), 6)), keys]
     parts = [
@@ -53,5 +55,5 @@ def test_rows_in_parts_have_the_difference_of_all_rows(seed: int) -> None:
         )
         for start, end in pairwise(cuts)
     ]
-    assert pa.concat_tables(parts).to_pylist() == whole.to_pylist()
-    assert set(whole["k"].to_pylist()) >= {row[0] for row in new} - {row[0] for row in old}
+    assert pa.concat_tables(parts).to_pylist() == expected.to_pylist()
+    assert set(expected["k"].to_pylist()) >= {row[0] for row in new} - {row[0] for row in old}

@@ -128,6 +128,58 @@ def test_options_in_the_schema_that_a_read_does_not_follow_are_named(
     assert "consumer-id" not in caplog.text and "lost-files" not in caplog.text
 
 
+def three_snapshots(path: Path, options: dict[str, str]) -> PaimonTable:
+    """A table with these options in its schema. Each snapshot adds a row with its number."""
+    table = PaimonTable.create(str(path), [("id", "INT")], options=options)
+    for number in (1, 2, 3):
+        table.append(pa.table({"id": pa.array([number], pa.int32())}))
+    return table
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scan.snapshot-id": "abc"}, "scan.snapshot-id is 'abc'"),
+        ({"scan.timestamp": "abc"}, "scan.timestamp is 'abc'"),
+        (
+            {"scan.timestamp": "2024-01-01", "scan.timestamp-millis": "5"},
+            "contradict each other: scan.timestamp, scan.timestamp-millis",
+        ),
+        (
+            {"scan.snapshot-id": "1", BETWEEN: "1,2"},
+            "contradict each other: scan.snapshot-id, incremental-between",
+        ),
+    ],
+)
+def test_wrong_options_in_the_schema_are_named_by_their_keys(
+    options: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    table = three_snapshots(tmp_path / "t", options)
+    with pytest.raises(InvalidOption, match=message):
+        table.to_arrow()
+    assert table.to_arrow(snapshot_id=2).num_rows == 2
+
+
+@pytest.mark.parametrize("options", [{"scan.snapshot-id": "1"}, {BETWEEN: "1,2"}])
+def test_a_scan_mode_of_the_call_outweighs_the_schema(
+    options: dict[str, str], tmp_path: Path
+) -> None:
+    table = three_snapshots(tmp_path / "t", options)._table
+    for mode, rows in (("latest", 3), ("Latest-Full", 3), ("default", 1)):
+        scan = plan_read(table, asked={"scan.mode": mode})
+        assert sum(entry.file.row_count for entry in scan.files) == rows
+
+
+def test_kinds_in_the_schema_are_a_column_of_snapshots_that_is_read_when_named(
+    tmp_path: Path,
+) -> None:
+    table = three_snapshots(tmp_path / "t", {"read.changelog": "true"})
+    assert table.to_arrow().column_names == ["id"]
+    rows = table.to_arrow(snapshot_id=2, columns=["id", "rowkind"])
+    assert rows.to_pylist() == [{"id": 1, "rowkind": "+I"}, {"id": 2, "rowkind": "+I"}]
+    assert table.to_arrow(columns=["rowkind"]).to_pylist() == [{"rowkind": "+I"}] * 3
+
+
 def test_changes_of_rows_whose_files_lack_columns_are_refused(tmp_path: Path) -> None:
     table = PaimonTable.create(
         str(tmp_path / "t"),
