@@ -154,7 +154,7 @@ def test_a_reader_that_a_failed_call_has_begun_is_not_taken_for_the_rows_that_ar
                 raise StopIteration
             return rows(self.read).to_batches()[0]
 
-    table = made()
+    table = new_table()
     reader = pa.RecordBatchReader.from_batches(rows(1).schema, LostConnection())
     with pytest.raises(OSError, match="the connection is lost"):
         table.append(reader, identity="load")
@@ -166,7 +166,7 @@ def test_a_reader_that_a_failed_call_has_begun_is_not_taken_for_the_rows_that_ar
 
 
 def test_a_partition_of_null_is_another_than_one_of_its_word() -> None:
-    table = made(partition_keys=["dt"])
+    table = new_table(partition_keys=["dt"])
     table.overwrite(rows(1).select(["id"]), {"dt": None}, identity="load")
     with pytest.raises(IdentityUsed, match="partition dt=null, and this call replaces partition"):
         table.overwrite(rows(1).select(["id"]), {"dt": "None"}, identity="load")
@@ -182,7 +182,7 @@ def test_what_is_no_identity_is_refused_before_anything_is_written(identity: Any
 
 
 def test_the_commit_user_of_an_identity_is_no_other_writers() -> None:
-    table = made()
+    table = new_table()
     table.append(rows(1), identity="load")
     with pytest.raises(InvalidOption, match=r"commit_user is 'once:load'.*write with identity="):
         table.new_commit("once:load")
