@@ -161,7 +161,7 @@ class _Views:
             _leave_out(f"all {len(tables):,} tables of database {database!r}", _NOT_TAKEN)
             return []
         names = self._names_of(database, tables)
-        self._check_folder(database, names)
+        self._check_folder(database, tables, names)
         self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{database}`")
         holders = self._holders(database)
         registered = [name.shown for name in names if self._register(name, holders)]
@@ -183,25 +183,45 @@ class _Views:
                 names[table.lower()] = _SqlName(database=database, table=table, location=location)
         return list(names.values())
 
-    def _check_folder(self, database: str, names: Iterable[_SqlName]) -> None:
-        """Raises `InvalidOption` if Spark's folder of the database holds a table: DROP DATABASE
-        would delete it.
+    def _check_folder(
+        self, database: str, tables: Iterable[str], names: Iterable[_SqlName]
+    ) -> None:
+        """Raises `InvalidOption` if Spark's folder of the database is that of the tables, or one is
+        within the other: DROP DATABASE would delete them.
         """
+        spark_folder = self._spark_folder(database)
+        for folder in self._folders(database, tables, names):
+            if _overlap(_plain(spark_folder), _plain(folder)):
+                raise InvalidOption(
+                    f"The folder of Spark's database {database!r}, {spark_folder}, and "
+                    f"{shown_location(folder)} overlap, so DROP DATABASE would delete tables. No "
+                    f"table of {database} was registered. Start Spark with another "
+                    "spark.sql.warehouse.dir than the warehouse, or first run CREATE DATABASE "
+                    f"{database} LOCATION '<elsewhere>'.",
+                    option="spark.sql.warehouse.dir",
+                    path=spark_folder,
+                )
+
+    def _spark_folder(self, database: str) -> str:
+        """The folder that Spark has, or would make, for a database."""
         if self.spark.catalog.databaseExists(database):
             rows = self.spark.sql(f"DESCRIBE DATABASE `{database}`").collect()
-            folder = next(row[1] for row in rows if row[0] == "Location")
-        else:
-            folder = f"{self.spark.conf.get('spark.sql.warehouse.dir')}/{database.lower()}.db"
-        for name in names:
-            if f"{_plain(name.location)}/".startswith(f"{_plain(folder)}/"):
-                raise InvalidOption(
-                    f"The folder of Spark's database {database!r}, {folder}, holds the table "
-                    f"{name.shown}, so DROP DATABASE would delete its files. Nothing was "
-                    "registered. Start Spark with another spark.sql.warehouse.dir than the "
-                    f"warehouse, or first run CREATE DATABASE {database} LOCATION '<elsewhere>'.",
-                    option="spark.sql.warehouse.dir",
-                    path=folder,
-                )
+            return str(next(row[1] for row in rows if row[0] == "Location"))
+        conf = self.spark.conf
+        is_exact = conf.get("spark.sql.caseSensitive").lower() == "true"
+        name = database if is_exact else database.lower()
+        return f"{conf.get('spark.sql.warehouse.dir')}/{name}.db"
+
+    def _folders(
+        self, database: str, tables: Iterable[str], names: Iterable[_SqlName]
+    ) -> list[str]:
+        """The folders of the tables of a database, also of those without a name in Spark SQL and
+        of those that are yet to come. A server says only where a table is that it has.
+        """
+        if metastore_of(self.options) != "rest":
+            return [f"{self.paimon.warehouse}/{database}.db"]
+        known = {name.table: name.location for name in names}
+        return [known.get(table) or self.paimon.location((database, table)) for table in tables]
 
     def _holders(self, database: str) -> dict[str, tuple[str, str]]:
         """What Spark's catalog has in a database: the data source and the folder of each table,
@@ -232,7 +252,7 @@ class _Views:
             return False
         self._enter(name.holder[0], of_name)
         if holder is None or self.spark.table(name.quoted).schema != columns:
-            self._create(name, columns)
+            return self._create(name, columns)
         return True
 
     def _enter(self, word: str, of_name: Mapping[str, str]) -> None:
@@ -243,12 +263,22 @@ class _Views:
         base = self.source.PaimonDataSource
         self.source.enter(self.spark, type("PaimonTableSource", (base,), attributes))
 
-    def _create(self, name: _SqlName, columns: "StructType") -> None:
-        """Puts the name into Spark's catalog, in place of an earlier one of the same table."""
+    def _create(self, name: _SqlName, columns: "StructType") -> bool:
+        """Puts the name into Spark's catalog, in place of an earlier one of the same table. Returns
+        whether Spark takes it: it does not take columns that differ in case only.
+        """
+        from pyspark.errors import AnalysisException
+
         self.spark.sql(f"DROP TABLE IF EXISTS {name.quoted}")
-        self.spark.catalog.createTable(
-            name.quoted, path=shown_location(name.location), source=name.holder[0], schema=columns
-        )
+        folder = shown_location(name.location)
+        try:
+            self.spark.catalog.createTable(
+                name.quoted, path=folder, source=name.holder[0], schema=columns
+            )
+        except AnalysisException as refused:
+            _leave_out(name.shown, f"Spark refuses it: {str(refused).splitlines()[0]}")
+            return False
+        return True
 
     def _forget(self, database: str, table: str, holder: tuple[str, str]) -> None:
         """Drops the name of a table that is no longer in the catalog."""
@@ -259,7 +289,7 @@ class _Views:
             location = self.paimon.location((database, table))
         except NotFound:  # a server says where a table is only while it has it
             return
-        if folder.lower() == _plain(location).lower():
+        if _with_small_name(folder) == _with_small_name(_plain(location)):
             self._enter(word, {})
             self.spark.sql(f"DROP TABLE IF EXISTS `{database}`.`{table}`")
             _LOG.info("%s.%s is no longer in the catalog. Its name is dropped.", database, table)
@@ -275,6 +305,19 @@ def _leave_out(tables: str, reason: str) -> None:
 def _word_of(database: str, table: str) -> str:
     """The word for `format()` that means a table. Spark compares such words in lower case."""
     return f"paimon_stream.{database}.{table}".lower()
+
+
+def _overlap(folder: str, other: str) -> bool:
+    """Whether the folders are the same, or one is within the other."""
+    return f"{folder}/".startswith(f"{other}/") or f"{other}/".startswith(f"{folder}/")
+
+
+def _with_small_name(folder: str) -> str:
+    """A table's folder with its name in lower case, as Spark's catalog has it. The folder of the
+    database stays as it is: `Shop` and `shop` are two databases of a warehouse, and one of Spark.
+    """
+    parent, slash, table = folder.rpartition("/")
+    return f"{parent}{slash}{table.lower()}"
 
 
 def _value_in(pattern: re.Pattern[str], information: str) -> str:

@@ -124,6 +124,42 @@ def test_no_table_and_no_name_of_others_is_touched(
 
 
 @needs_sources
+def test_drop_database_never_deletes_tables(job: Job, shop: PaimonCatalog) -> None:
+    """Also not those that come after `register_views`, and those that have no name in SQL."""
+    spark = job.spark
+    spark.sql(f"CREATE DATABASE sqlshop LOCATION '{job.root}/sqlshop.db'")
+    with pytest.raises(errors.InvalidOption, match="DROP DATABASE would delete"):
+        register_views(spark, shop)
+    shop.create_table("sqlshop.with-dash", [("id", "BIGINT")])
+    with pytest.raises(errors.InvalidOption, match="DROP DATABASE would delete"):
+        register_views(spark, shop)
+    of_spark = catalog({"warehouse": spark.conf.get("spark.sql.warehouse.dir")})
+    of_spark.create_database("SqlShop2")
+    spark.conf.set("spark.sql.caseSensitive", "true")  # so Spark does not write its folder small
+    try:
+        with pytest.raises(errors.InvalidOption, match=r"SqlShop2\.db overlap"):
+            register_views(spark, of_spark, databases=["SqlShop2"])
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+        of_spark.drop_database("SqlShop2")
+
+
+@needs_sources
+def test_names_that_spark_does_not_tell_apart_harm_no_other(
+    job: Job, shop: PaimonCatalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    spark = job.spark
+    shop.create_database("SqlShop")
+    shop.create_table("SqlShop.orders", [("id", "BIGINT")])
+    shop.create_table("sqlshop.both", [("a", "BIGINT"), ("A", "BIGINT")])
+    shop.create_table("sqlshop.customers", [("id", "BIGINT")])
+    for _ in range(2):
+        assert register_views(spark, shop) == ["SqlShop.orders", "sqlshop.customers"]
+        assert ids(spark, "SELECT * FROM sqlshop.orders") == []
+    assert "leaves out sqlshop.both: Spark refuses it: [COLUMN_ALREADY_EXISTS]" in caplog.text
+
+
+@needs_sources
 def test_a_wrong_warehouse_is_named(job: Job, shop: PaimonCatalog) -> None:
     with pytest.raises(errors.NotFound, match=f"no database in {job.root}/wrong"):
         register_views(job.spark, f"{job.root}/wrong")
