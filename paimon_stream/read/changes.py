@@ -94,10 +94,11 @@ _WITHOUT_EFFECT: Final = {
 either, or ours does.
 """
 
+_MODES_OF_NEWEST: Final = {"latest", "latest-full", "full"}
+"""The values of `scan.mode` by which a batch read reads the newest snapshot."""
+
 _MODES_OF_POINTS: Final = {
-    "latest",
-    "latest-full",
-    "full",
+    *_MODES_OF_NEWEST,
     "incremental",
     "from-snapshot",
     "from-snapshot-full",
@@ -148,7 +149,8 @@ def plan_read(
         PaimonStreamError: what `plan_scan` raises.
     """
     options = table.options
-    ranges_asked = [option.key for option in RANGES if option.key in opt.lowered(asked or {})]
+    asked = opt.lowered(asked or {})
+    ranges_asked = [option.key for option in RANGES if option.key in asked]
     points = at.said_by
     if len(ranges_asked) + bool(points) > 1:
         named = ", ".join([*points, *ranges_asked])
@@ -157,7 +159,8 @@ def plan_read(
             option=ranges_asked[-1],
         ).of_table(table.location)
     ranges = ranges_asked
-    if not ranges_asked and not points:
+    newest_is_asked = asked.get("scan.mode", "").strip().lower() in _MODES_OF_NEWEST
+    if not (ranges_asked or points or newest_is_asked):
         _warn_of_schema(table)
         ranges = [option.key for option in RANGES if options.is_set(option)]
         at = _point_of_schema(table)
@@ -170,7 +173,7 @@ def plan_read(
     if ranges:
         span = _span_of(table, ranges[0])
         return _plan_changes(table, span, columns, filter, partition)
-    _check_no_part_of_a_range(table, opt.lowered(asked or {}))
+    _check_no_part_of_a_range(table, asked)
     return plan_scan(table, at=at, columns=columns, filter=filter, partition=partition)
 
 
@@ -480,12 +483,28 @@ def _with_changes(scan: Scan, span: _Span, specs: Sequence[PartitionSpec] | None
         from_changelog=is_changelog,
     )
     if scan.merge is not None:
-        files = [entry for entry in files if entry.bucket >= 0]
+        seen = [entry for entry in files if entry.bucket >= 0]
+        if not is_changelog and len(seen) < len(files):
+            raise _some_wait(table)
+        files = seen
     if scan.where is not None:
         # No other file has a say in what a row of these files is.
         known = known_of(scan, files, scan.where, values=True)
         files = list(compress(files, scan.where.possible(known)))
     return replace(scan, files=tuple(files), are_changes=True)
+
+
+def _some_wait(table: Table) -> InvalidOption:
+    """The error for changes of which some rows wait in bucket -2. Readers see them only by the
+    compaction that moves them, and `delta` passes over compactions.
+    """
+    has_changelog = table.options.value(opt.CHANGELOG_PRODUCER) != "none"
+    return InvalidOption(
+        "has rows among these changes that wait for a compaction in bucket -2, so "
+        f"{BETWEEN_MODE.key} = delta leaves them out. Set it to diff"
+        f"{', or to changelog' if has_changelog else ''}.",
+        option=BETWEEN_MODE.key,
+    ).of_table(table.location, subject=True)
 
 
 def files_of_changes(

@@ -128,6 +128,38 @@ def test_options_in_the_schema_that_a_read_does_not_follow_are_named(
     assert "consumer-id" not in caplog.text and "lost-files" not in caplog.text
 
 
+@pytest.mark.parametrize("stored", [{"scan.snapshot-id": "1"}, {BETWEEN: "0,1"}], ids=str)
+@pytest.mark.parametrize("mode", ["latest", "latest-full", "FULL"])
+def test_a_call_that_asks_for_the_newest_snapshot_passes_over_the_options_in_the_schema(
+    stored: dict[str, str], mode: str, tmp_path: Path
+) -> None:
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT")], options=stored)
+    for number in (1, 2):
+        table.append(pa.table({"id": pa.array([number], pa.int32())}))
+    assert table.to_arrow().num_rows == 1
+    asked = {"scan.mode": mode}
+    scan = plan_read(load_table(table._table.storage, asked), asked=asked)
+    assert len(scan.files) == 2
+
+
+def test_rows_that_wait_for_a_compaction_are_no_silent_part_of_the_changes(tmp_path: Path) -> None:
+    table = PaimonTable.create(
+        str(tmp_path / "t"),
+        COLUMNS,
+        partition_keys=["p"],
+        primary_keys=["p", "k"],
+        options={"bucket": "-2"},
+    )
+    table.append(rows_of([2], 0))
+    table.append(rows_of([3], 0))
+    table.compact()
+    for options in ({BETWEEN: "0,1"}, {BETWEEN: "1,3", MODE: "delta"}):
+        with pytest.raises(InvalidOption, match="wait for a compaction in bucket -2"):
+            table.to_arrow(options=options)
+    assert table.to_arrow(options={BETWEEN: "1,2"}, partition={"p": 0}).num_rows == 0
+    assert table.to_arrow(options={BETWEEN: "2,3", MODE: "diff"}).num_rows == 2
+
+
 def test_changes_of_rows_whose_files_lack_columns_are_refused(tmp_path: Path) -> None:
     table = PaimonTable.create(
         str(tmp_path / "t"),
