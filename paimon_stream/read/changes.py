@@ -14,8 +14,14 @@ from itertools import compress
 from typing import Any, Final, NamedTuple
 
 from paimon_stream import options as opt
-from paimon_stream.errors import InvalidOption, NotFound, UnsupportedFeature
+from paimon_stream.errors import (
+    IncompatibleSchema,
+    InvalidOption,
+    NotFound,
+    UnsupportedFeature,
+)
 from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
@@ -419,6 +425,10 @@ def _columns(table: Table, names: Sequence[str] | None) -> tuple[DataField, ...]
     if isinstance(names, str) or ROW_KIND not in names:
         return columns_of(table, schema, names)
     others = [name for name in names if name != ROW_KIND]
+    if len(others) < len(names) - 1:
+        raise IncompatibleSchema(
+            f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location
+        )
     columns = list(columns_of(table, schema, others)) if others else []
     columns.insert(list(names).index(ROW_KIND), ROW_KIND_COLUMN)
     return tuple(columns)
@@ -550,6 +560,8 @@ def _check_has_changes(scan: Scan, span: _Span) -> None:
                 "or set it to delta or diff.",
                 option=BETWEEN_MODE.key,
             ).of_table(table.location, subject=True)
+        if producer == "input" and scan.merge is not None:
+            _check_each_has_a_changelog(table, span.snapshots)
     is_hidden = scan.merge is not None and lowest_visible_level(table, scan.merge) > 0
     if is_hidden and (span.mode == "delta" or producer == "input"):
         raise InvalidOption(
@@ -558,3 +570,20 @@ def _check_has_changes(scan: Scan, span: _Span) -> None:
             f"{', or to changelog' if producer == 'lookup' else ''}.",
             option=BETWEEN_MODE.key,
         ).of_table(table.location, subject=True)
+
+
+def _check_each_has_a_changelog(table: Table, snapshots: Iterable[Snapshot]) -> None:
+    """Raises `InvalidOption` if one of these snapshots added rows without a changelog, although
+    `changelog-producer` is `input`. Java passes over such rows.
+    """
+    if table.options.value(opt.BUCKET) == POSTPONE_BUCKET:
+        return  # the changelog comes by the compaction that moves the rows
+    for snapshot in snapshots:
+        has_rows = snapshot.commit_kind is CommitKind.APPEND and snapshot.delta_record_count > 0
+        if has_rows and not snapshot.changelog_manifest_list:
+            raise InvalidOption(
+                f"snapshot {snapshot.id} has rows and no changelog: it is older than "
+                f"{opt.CHANGELOG_PRODUCER.key} = input, or its writer writes none. Begin after it, "
+                f"or set {BETWEEN_MODE.key} to delta or diff.",
+                option=BETWEEN_MODE.key,
+            ).of_table(table.location)
