@@ -14,8 +14,14 @@ from itertools import compress
 from typing import Any, Final, NamedTuple
 
 from paimon_stream import options as opt
-from paimon_stream.errors import InvalidOption, NotFound, UnsupportedFeature
+from paimon_stream.errors import (
+    IncompatibleSchema,
+    InvalidOption,
+    NotFound,
+    UnsupportedFeature,
+)
 from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
@@ -95,10 +101,11 @@ _NEEDS_NO_WARNING: Final = {
 either, or ours does.
 """
 
+_MODES_OF_NEWEST: Final = {"latest", "latest-full", "full"}
+"""The values of `scan.mode` by which a batch read reads the newest snapshot."""
+
 _MODES_OF_POINTS: Final = {
-    "latest",
-    "latest-full",
-    "full",
+    *_MODES_OF_NEWEST,
     "incremental",
     "from-snapshot",
     "from-snapshot-full",
@@ -169,7 +176,7 @@ def plan_read(
         return plan_scan(table, at=at, columns=columns, filter=filter, partition=partition)
     others = [name for name in columns or () if name != ROW_KIND]
     scan = plan_scan(table, at=at, columns=others or None, filter=filter, partition=partition)
-    return replace(scan, columns=_with_kinds(columns or (), scan.columns if others else ()))
+    return replace(scan, columns=_with_kinds(table, columns or (), scan.columns if others else ()))
 
 
 def _named_by_schema(table: Table) -> tuple[PointInTime, list[str]]:
@@ -433,7 +440,7 @@ def _columns(table: Table, names: Sequence[str] | None) -> tuple[DataField, ...]
     if not _has_kinds(names):
         return columns_of(table, schema, names)
     others = [name for name in names if name != ROW_KIND]
-    return _with_kinds(names, columns_of(table, schema, others) if others else ())
+    return _with_kinds(table, names, columns_of(table, schema, others) if others else ())
 
 
 def _has_kinds(names: Sequence[str] | None) -> bool:
@@ -441,8 +448,16 @@ def _has_kinds(names: Sequence[str] | None) -> bool:
     return names is not None and not isinstance(names, str) and ROW_KIND in names
 
 
-def _with_kinds(names: Sequence[str], others: Sequence[DataField]) -> tuple[DataField, ...]:
-    """The columns with these names. `others` are all of them but that of the kinds."""
+def _with_kinds(
+    table: Table, names: Sequence[str], others: Sequence[DataField]
+) -> tuple[DataField, ...]:
+    """The columns with these names. `others` are all of them but that of the kinds. Raises
+    `IncompatibleSchema` if the column of the kinds is named twice.
+    """
+    if list(names).count(ROW_KIND) > 1:
+        raise IncompatibleSchema(
+            f"Columns are named twice: {', '.join(names)}. Name each once.", table=table.location
+        )
     columns = list(others)
     columns.insert(list(names).index(ROW_KIND), ROW_KIND_COLUMN)
     return tuple(columns)
@@ -507,12 +522,28 @@ def _with_changes(scan: Scan, span: _Span, specs: Sequence[PartitionSpec] | None
         from_changelog=is_changelog,
     )
     if scan.merge is not None:
-        files = [entry for entry in files if entry.bucket >= 0]
+        seen = [entry for entry in files if entry.bucket >= 0]
+        if not is_changelog and len(seen) < len(files):
+            raise _some_wait(table)
+        files = seen
     if scan.where is not None:
         # No other file has a say in what a row of these files is.
         known = known_of(scan, files, scan.where, values=True)
         files = list(compress(files, scan.where.possible(known)))
     return replace(scan, files=tuple(files), are_changes=True)
+
+
+def _some_wait(table: Table) -> InvalidOption:
+    """The error for changes of which some rows wait in bucket -2. Readers see them only by the
+    compaction that moves them, and `delta` passes over compactions.
+    """
+    has_changelog = table.options.value(opt.CHANGELOG_PRODUCER) != "none"
+    return InvalidOption(
+        "has rows among these changes that wait for a compaction in bucket -2, so "
+        f"{BETWEEN_MODE.key} = delta leaves them out. Set it to diff"
+        f"{', or to changelog' if has_changelog else ''}.",
+        option=BETWEEN_MODE.key,
+    ).of_table(table.location, subject=True)
 
 
 def files_of_changes(
@@ -558,6 +589,8 @@ def _check_has_changes(scan: Scan, span: _Span) -> None:
                 "or set it to delta or diff.",
                 option=BETWEEN_MODE.key,
             ).of_table(table.location, subject=True)
+        if producer == "input" and scan.merge is not None:
+            _check_each_has_a_changelog(table, span.snapshots)
     is_hidden = scan.merge is not None and lowest_visible_level(table, scan.merge) > 0
     if is_hidden and (span.mode == "delta" or producer == "input"):
         raise InvalidOption(
@@ -566,3 +599,20 @@ def _check_has_changes(scan: Scan, span: _Span) -> None:
             f"{', or to changelog' if producer == 'lookup' else ''}.",
             option=BETWEEN_MODE.key,
         ).of_table(table.location, subject=True)
+
+
+def _check_each_has_a_changelog(table: Table, snapshots: Iterable[Snapshot]) -> None:
+    """Raises `InvalidOption` if one of these snapshots added rows without a changelog, although
+    `changelog-producer` is `input`. Java passes over such rows.
+    """
+    if table.options.value(opt.BUCKET) == POSTPONE_BUCKET:
+        return  # the changelog comes by the compaction that moves the rows
+    for snapshot in snapshots:
+        has_rows = snapshot.commit_kind is CommitKind.APPEND and snapshot.delta_record_count > 0
+        if has_rows and not snapshot.changelog_manifest_list:
+            raise InvalidOption(
+                f"snapshot {snapshot.id} has rows and no changelog: it is older than "
+                f"{opt.CHANGELOG_PRODUCER.key} = input, or its writer writes none. Begin after it, "
+                f"or set {BETWEEN_MODE.key} to delta or diff.",
+                option=BETWEEN_MODE.key,
+            ).of_table(table.location)

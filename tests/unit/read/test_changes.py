@@ -16,7 +16,8 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, UnsupportedFeature
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.read.changes import plan_read
-from paimon_stream.table.table import load_table
+from paimon_stream.table.schema_change import SchemaChange
+from paimon_stream.table.table import alter_table, load_table
 from tests.kits.keyed import commit_changes
 
 BETWEEN = "incremental-between"
@@ -178,6 +179,47 @@ def test_kinds_in_the_schema_are_a_column_of_snapshots_that_is_read_when_named(
     rows = table.to_arrow(snapshot_id=2, columns=["id", "rowkind"])
     assert rows.to_pylist() == [{"id": 1, "rowkind": "+I"}, {"id": 2, "rowkind": "+I"}]
     assert table.to_arrow(columns=["rowkind"]).to_pylist() == [{"rowkind": "+I"}] * 3
+
+
+def test_rows_that_wait_for_a_compaction_are_no_silent_part_of_the_changes(tmp_path: Path) -> None:
+    table = PaimonTable.create(
+        str(tmp_path / "t"),
+        COLUMNS,
+        partition_keys=["p"],
+        primary_keys=["p", "k"],
+        options={"bucket": "-2"},
+    )
+    table.append(rows_of([2], 0))
+    table.append(rows_of([3], 0))
+    table.compact()
+    for options in ({BETWEEN: "0,1"}, {BETWEEN: "1,3", MODE: "delta"}):
+        with pytest.raises(InvalidOption, match="wait for a compaction in bucket -2"):
+            table.to_arrow(options=options)
+    assert table.to_arrow(options={BETWEEN: "1,2"}, partition={"p": 0}).num_rows == 0
+    assert table.to_arrow(options={BETWEEN: "2,3", MODE: "diff"}).num_rows == 2
+
+
+def test_rows_from_before_the_changelog_are_no_silent_part_of_it(tmp_path: Path) -> None:
+    options = {"bucket": "1", "write-only": "true"}
+    path = str(tmp_path / "t")
+    table = PaimonTable.create(path, COLUMNS, primary_keys=["k"], options=options)
+    table.append(rows_of([1], 0))
+    alter_table(table._table.storage, [SchemaChange.set_option("changelog-producer", "input")])
+    table.append(rows_of([2], 0))
+    for options in ({BETWEEN: "0,2"}, {BETWEEN: "0,1", MODE: "changelog"}):
+        with pytest.raises(InvalidOption, match="snapshot 1 has rows and no changelog"):
+            table.to_arrow(options=options)
+    assert table.to_arrow(options={BETWEEN: "1,2"})["k"].to_pylist() == [2]
+    assert table.to_arrow(options={BETWEEN: "0,2", MODE: "delta"}).num_rows == 2
+
+
+def test_the_column_of_kinds_is_named_once(tmp_path: Path) -> None:
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "INT")])
+    table.append(pa.table({"id": pa.array([1], pa.int32())}))
+    asked = {BETWEEN: "0,1", "read.changelog": "true"}
+    for columns in (["rowkind", "rowkind"], ["rowkind", "id", "rowkind"]):
+        with pytest.raises(IncompatibleSchema, match="named twice"):
+            table.to_arrow(options=asked, columns=columns)
 
 
 def test_changes_of_rows_whose_files_lack_columns_are_refused(tmp_path: Path) -> None:
