@@ -79,7 +79,7 @@ RANGES: Final = (BETWEEN, BETWEEN_TIMES, TO_AUTO_TAG)
 CHANGE_OPTIONS: Final = (*RANGES, BETWEEN_MODE, TAG_TO_SNAPSHOT, READ_CHANGELOG)
 """The options by which a batch read reads changes."""
 
-_POINTS: Final = {
+POINTS: Final = {
     "scan.snapshot-id": "snapshot_id",
     "scan.tag-name": "tag",
     "scan.timestamp": "timestamp",
@@ -94,7 +94,7 @@ _NEEDS_NO_WARNING: Final = {
     "scan.bounded",
     "scan.bounded.watermark",
     "stream-scan-mode",
-    *_POINTS,
+    *POINTS,
     *(option.key for option in CHANGE_OPTIONS),
 }
 """Options in a table's schema of which a batch read needs no warning: Java's does not follow them
@@ -184,7 +184,7 @@ def _named_by_schema(table: Table) -> tuple[PointInTime, list[str]]:
     Raises `InvalidOption`.
     """
     stored = opt.lowered(table.schema.options)
-    points = [key for key in _POINTS if key in stored]
+    points = [key for key in POINTS if key in stored]
     ranges = [option.key for option in RANGES if table.options.is_set(option)]
     if len(points) + len(ranges) > 1:
         raise InvalidOption(
@@ -201,7 +201,7 @@ def _named_by_schema(table: Table) -> tuple[PointInTime, list[str]]:
 def _point_of(table: Table, key: str, text: str) -> PointInTime:
     """The snapshot that an option in the table's schema names. Raises `InvalidOption`."""
     value: Any = int(text) if text.isdecimal() else text
-    match _POINTS[key]:
+    match POINTS[key]:
         case "tag":
             return PointInTime(tag=text)
         case "snapshot_id":

@@ -36,7 +36,7 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
 from paimon_stream.options.option import Option, positive, switch, text
-from paimon_stream.read.changes import READ_CHANGELOG, files_of_changes
+from paimon_stream.read.changes import POINTS, READ_CHANGELOG, files_of_changes
 from paimon_stream.read.scan import PointInTime, Scan, plan_scan
 from paimon_stream.spark.datasource_read import (
     INCREMENTAL,
@@ -204,6 +204,22 @@ def _check_changes_can_be_told(table: Table, producer: str) -> None:
         ).of_table(table.location, subject=True)
 
 
+def _check_columns(table: Table, names: Sequence[str]) -> None:
+    """Raises `InvalidOption` if Spark was told the columns of an older snapshot, because an option
+    in the table's schema names it for batch reads. Spark does not say beforehand that it is to be a
+    stream, which would lack the later columns in silence.
+    """
+    keys = [key for key in POINTS if key in opt.lowered(table.schema.options)]
+    missing = [field.name for field in table.schema.fields if field.name not in names]
+    if keys and missing:
+        raise InvalidOption(
+            f"cannot be read as a stream without its columns {', '.join(missing)}, which Spark does "
+            f"not see because the table's schema has {', '.join(keys)}. Give scan.mode = "
+            "latest-full to read all columns, or name the wanted ones in the option 'columns'.",
+            option=keys[0],
+        ).of_table(table.location, subject=True)
+
+
 class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
     """Reads exactly the columns of a schema. Raises `InvalidOption`, `IncompatibleSchema`, and
     `UnsupportedFeature` for tables whose changes cannot be told. For batches it raises `NotFound`,
@@ -219,6 +235,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             reader.scan, where=None, columns=tuple(names[name] for name in schema.names)
         )
         self._table = self._scan.table
+        if self._options.columns is None and MODE.key not in options:
+            _check_columns(self._table, schema.names)
         self._store = SnapshotStore(self._table.storage)
         # The types in which Spark expects the rows, with the column of kinds if it is wanted.
         self._arrow = arrow_of(schema)

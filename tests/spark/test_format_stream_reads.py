@@ -516,6 +516,19 @@ def test_wrong_options_are_refused(
         Stream(made(tmp_path), IDS, **options)
 
 
+def test_a_stream_has_the_columns_that_came_after_a_snapshot_in_the_schema(tmp_path: Path) -> None:
+    table = made(tmp_path, options={"scan.snapshot-id": "1"})
+    add(table, 1)
+    assert Stream(table).ids() == [1]
+    change_schema(table, SchemaChange.add_column("note", "STRING"))
+    with pytest.raises(InvalidOption, match=r"without its columns note, .* has scan\.snapshot-id"):
+        Stream(table)
+    rows = Stream(table, **{"scan.mode": "latest-full"}).next()
+    assert rows == [{"id": 1, "day": "d1", "note": None}]
+    by_name = {"path": table.location, "columns": "id"}
+    StreamReader(by_name, schema_of(by_name))
+
+
 def test_a_keyed_table_without_a_changelog_is_refused_with_the_cure(tmp_path: Path) -> None:
     columns = [("id", "BIGINT NOT NULL"), ("day", "STRING")]
     table = PaimonTable.create(
