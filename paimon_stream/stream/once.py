@@ -244,11 +244,11 @@ def _came_after(
     """
     main = SnapshotStore(whole_of(write.storage), write.runtime)
     latest = main.latest()
-    made = branch.made_millis
-    if fate_of(main, point, latest, stood_millis=made).is_held:
+    made_millis = branch.made_millis
+    if fate_of(main, point, latest, stood_millis=made_millis).is_held:
         return written.id > point.id
     removals = read_removals(main.storage)
-    cut = cut_below(main, removals, point, latest, stood_millis=made)
+    cut = cut_below(main, removals, point, latest, stood_millis=made_millis)
     if cut is not None and written.id <= cut.id:
         return False
     had_earlier = any(removed.user == write.user for removed in removals.removed)
