@@ -198,6 +198,22 @@ def _point_of_schema(table: Table) -> PointInTime:
     )
 
 
+def check_stored_columns(table: Table) -> None:
+    """Raises `InvalidOption` if options in the table's schema name a snapshot with other columns than
+    the table has now. A stream begins with the newest snapshot, but Spark then has those columns.
+    """
+    at = _point_of_schema(table)
+    snapshot = find_snapshot(table, at)
+    if at == NEWEST or snapshot is None:
+        return
+    if SchemaStore(table.storage).get(snapshot.schema_id).fields != table.schema.fields:
+        raise InvalidOption(
+            f"cannot be read as a stream: its schema names snapshot {snapshot.id} ({at.said_by[0]}), "
+            "which has other columns than the table has now. Unset that option, or give the read a "
+            "scan.mode, such as latest-full."
+        ).of_table(table.location, subject=True)
+
+
 def _warn_of_schema(table: Table) -> None:
     """Warns of options in the table's schema by which Java's batch reads have other rows."""
     unfollowed = [

@@ -7,7 +7,7 @@ its own. A task reads data files, index files, and the schemas of files that wer
 another one. `schema_of` plans with a filter that nothing fulfils, so it opens no manifest.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -105,9 +105,11 @@ def schema_of(options: dict[str, str]) -> StructType:
     `PaimonTable.to_arrow`.
     """
     source, chosen = _divided(options)
+    table = {key: text for key, text in source.table.items() if key != READ_CHANGELOG.key}
     if "scan.mode" in options:
         chosen = chosen.of_newest_snapshot()
-    table = {key: text for key, text in source.table.items() if key != READ_CHANGELOG.key}
+        if names_start(options):
+            table[MODE.key] = "latest"  # also if the table's schema names a snapshot
     scan = _scan(replace(source, table=table), chosen, filter=pc.scalar(False))
     columns = [
         StructField(field.name, spark_type(field.type), field.type.nullable)
@@ -218,6 +220,13 @@ def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
         partition=texts[_PARTITION],
         split_bytes=split_bytes,
     )
+
+
+def names_start(options: Mapping[str, str]) -> bool:
+    """Whether the `scan.mode` of a read says where it starts, so that options in the table's schema do
+    not.
+    """
+    return options.get(MODE.key, "default").strip().lower() != "default"
 
 
 def _check_mode(source: SourceOptions, at: PointInTime) -> None:

@@ -36,13 +36,14 @@ from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.maintenance.needed import ChangelogStore
 from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
 from paimon_stream.options.option import Option, positive, switch, text
-from paimon_stream.read.changes import READ_CHANGELOG, files_of_changes
+from paimon_stream.read.changes import READ_CHANGELOG, check_stored_columns, files_of_changes
 from paimon_stream.read.scan import PointInTime, Scan, plan_scan
 from paimon_stream.spark.datasource_read import (
     INCREMENTAL,
     MODE,
     NEEDED,
     check_start,
+    names_start,
     reader_of,
 )
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
@@ -213,6 +214,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             reader.scan, where=None, columns=tuple(names[name] for name in schema.names)
         )
         self._table = self._scan.table
+        if not (names_start(options) or self._options.at.said_by):
+            check_stored_columns(self._table)
         self._store = SnapshotStore(self._table.storage)
         # The types in which Spark expects the rows, with the column of kinds if it is wanted.
         self._arrow = arrow_of(schema)
