@@ -219,6 +219,13 @@ def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
     )
 
 
+def names_start(options: Mapping[str, str]) -> bool:
+    """Whether the `scan.mode` of a read says where it starts, so that options in the table's schema do
+    not.
+    """
+    return options.get(MODE.key, "default").strip().lower() != "default"
+
+
 def _check_mode(source: SourceOptions, at: PointInTime) -> None:
     """Raises `InvalidOption` if the `scan.mode` of a batch read contradicts the point in time that
     the other options name.

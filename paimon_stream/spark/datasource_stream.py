@@ -43,6 +43,7 @@ from paimon_stream.spark.datasource_read import (
     MODE,
     NEEDED,
     check_start,
+    names_start,
     reader_of,
 )
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
@@ -235,7 +236,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
             reader.scan, where=None, columns=tuple(names[name] for name in schema.names)
         )
         self._table = self._scan.table
-        if self._options.columns is None and MODE.key not in options:
+        if self._options.columns is None and not names_start(options):
             _check_columns(self._table, schema.names)
         self._store = SnapshotStore(self._table.storage)
         # The types in which Spark expects the rows, with the column of kinds if it is wanted.

@@ -271,6 +271,28 @@ def test_a_stream_keeps_its_columns_when_those_of_the_table_change(tmp_path: Pat
     ]
 
 
+def test_a_stream_has_no_older_columns_because_the_schema_names_a_snapshot(tmp_path: Path) -> None:
+    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), [("id", "BIGINT")])
+    table.append(pa.table({"id": [1]}))
+    change_schema(
+        table,
+        SchemaChange.add_column("name", "STRING"),
+        SchemaChange.set_option("scan.snapshot-id", "1"),
+    )
+    table.append(pa.table({"id": [2], "name": ["b"]}))
+    options = {"path": table.location}
+    with pytest.raises(InvalidOption, match=r"without its columns name, .* scan\.snapshot-id"):
+        StreamReader(options, schema_of(options))
+    for start in (
+        {"scan.mode": "latest-full"},
+        {"scan.mode": "from-snapshot", "scan.snapshot-id": "2"},
+        {"scan.snapshot-id": "2"},
+    ):
+        schema = schema_of(options | start)
+        assert schema.names == ["id", "name"]
+        StreamReader(options | start, schema)
+
+
 def test_a_stream_ends_when_values_may_not_fit_its_columns_any_more(tmp_path: Path) -> None:
     table = PaimonTable.create(str(tmp_path / "db.db" / "t"), [("id", "INT"), ("day", "STRING")])
     table.append(pa.table({"id": pa.array([1], pa.int32()), "day": ["d1"]}))
