@@ -11,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Barrier
@@ -239,6 +240,44 @@ def test_files_written_together_are_open_in_groups(
     storage.write_all([(f"f/{number}", b"1") for number in range(700)])
     assert 200 < most_open < 300
     assert len(storage.list_names("f")) == 700
+
+
+def test_files_are_written_together_by_a_process_that_may_open_few(storage: LocalStorage) -> None:
+    code = """
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+storage.write_all([(f"p={number}/data", b"1") for number in range(100)])
+"""
+    child = run_child(code, storage)
+    assert child.stderr == ""
+    assert {storage.read(f"p={number}/data") for number in range(100)} == {b"1"}
+
+
+def test_files_are_synced_by_a_process_that_cannot_start_threads(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr("paimon_stream.storage.os_files._QUICK_SYNC_SECONDS", 0)
+    storage.write_all([(f"p={number}/data", b"1") for number in range(9)])
+    assert {storage.read(f"p={number}/data") for number in range(9)} == {b"1"}
+
+
+def test_the_names_of_new_folders_are_synced_also_where_a_file_in_them_is_given_up(
+    storage: LocalStorage, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_whole(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    storage.write("there", b"")
+    calls.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("paimon_stream.storage.os_files.write_whole", write_whole)
+        with contextlib.suppress(OSError):
+            storage.write_all([("p=1/bucket-0/data", b"1")])
+    storage.write_all([("p=1/bucket-0/data", b"1")])
+    assert {"fsync table", "fsync table/p=1", "fsync table/p=1/bucket-0"} <= set(calls)
 
 
 def test_a_file_that_exists_is_never_seen_in_part_by_who_writes_files_together(
