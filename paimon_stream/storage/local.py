@@ -97,7 +97,8 @@ class LocalStorage(Storage):
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Like `write` for each file, but new files get their names at once, because nothing refers
         to them yet. Some are open together. They are synced, several at once if that takes long,
-        and then each of their folders once.
+        and then once each of their folders and the folders above it, down from the root: a writer
+        that was killed, or is at work, may have made one of them and not synced its name.
         """
         waiting = [(self._full(path), path, data) for path, data in files]
         created: list[os_files.CheckedFile] = []
@@ -139,15 +140,16 @@ class LocalStorage(Storage):
                         self.write(path, data)
                         written += 1
                         continue
-                note(os.path.dirname(full))
+                for folder in ("", *parents(path)):
+                    note(self._full(folder) if folder else self.root)
                 os_files.write_whole(created[-1].write, data)
                 written += 1
             os_files.close_files(created[first:])
         except BaseException:
-            # New folders stay. Whoever finds them later does not make their names durable.
-            for folder in folders.items():
+            # New folders stay, and other verbs do not sync the names of folders that they find.
+            for folder, full in folders.items():
                 with contextlib.suppress(StorageError):
-                    os_files.sync_folders(dict([folder]))
+                    os_files.sync_folders({folder: full})
             raise
         os_files.sync_folders(folders)
         return written

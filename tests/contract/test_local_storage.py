@@ -201,7 +201,7 @@ def test_files_written_together_are_synced_each_and_their_folders_once_at_the_en
     storage.write("f/old", b"")
     calls.clear()
     storage.write_all([("f/a", b"1"), ("f/b", b"2")])
-    assert calls == ["fsync table/f/a", "fsync table/f/b", "fsync table/f"]
+    assert calls == ["fsync table/f/a", "fsync table/f/b", "fsync table", "fsync table/f"]
 
 
 def test_many_new_folders_written_together_are_synced_once_for_each_group_of_files(
@@ -264,6 +264,14 @@ def test_files_are_synced_by_a_process_that_cannot_start_threads(
     assert {storage.read(f"p={number}/data") for number in range(9)} == {b"1"}
 
 
+def test_the_names_of_folders_that_a_killed_writer_left_are_synced(
+    storage: LocalStorage, calls: list[str]
+) -> None:
+    os.makedirs(f"{storage.root}/p=1/bucket-0")
+    storage.write_all([("p=1/bucket-0/data", b"1")])
+    assert {"fsync table", "fsync table/p=1", "fsync table/p=1/bucket-0"} <= set(calls)
+
+
 def test_the_names_of_new_folders_are_synced_also_where_a_file_in_them_is_given_up(
     storage: LocalStorage, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -276,7 +284,6 @@ def test_the_names_of_new_folders_are_synced_also_where_a_file_in_them_is_given_
         patch.setattr("paimon_stream.storage.os_files.write_whole", write_whole)
         with contextlib.suppress(OSError):
             storage.write_all([("p=1/bucket-0/data", b"1")])
-    storage.write_all([("p=1/bucket-0/data", b"1")])
     assert {"fsync table", "fsync table/p=1", "fsync table/p=1/bucket-0"} <= set(calls)
 
 
@@ -291,6 +298,7 @@ def test_a_file_that_exists_is_never_seen_in_part_by_who_writes_files_together(
         "replace TEMP table/f/old",
         "fsync table/f",
         "fsync table/f/new",
+        "fsync table",
         "fsync table/f",
     ]
     assert (storage.read("f/old"), storage.read("f/new")) == (b"2", b"3")
