@@ -15,7 +15,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.runtime import system
 from paimon_stream.spark.map_arrow import map_arrow
 from paimon_stream.spark.tasks import ANSWER, WriteTask
-from paimon_stream.spark.write_job import answers_of, is_local, task_attempts
+from paimon_stream.spark.write_job import answers_of, is_local, of_context, task_attempts
 from paimon_stream.table.table import Table
 from paimon_stream.write.task import TaskResult
 
@@ -67,7 +67,7 @@ class SparkExecutors:
         if Spark may add executors. Spark adds them only if there are more tasks than cores.
         """
         cores = int(self._context.defaultParallelism)
-        grows = self._session.conf.get(_GROWS, "false") == "true"
+        grows = of_context(self._session, _GROWS) == "true"
         if grows:
             return max(cores, _AT_ONCE_IF_SPARK_GROWS)
         return max(cores, 1)

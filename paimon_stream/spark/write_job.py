@@ -325,9 +325,16 @@ def _largest(sizes: list[int]) -> int | None:
 
 def task_attempts(session: SparkSession) -> int:
     """How often the session's Spark tries a task."""
-    # The session's values include those of its SparkContext, whose `getConf` copies all of them, with
-    # a call of the JVM for each.
-    return attempts_of(session.sparkContext.master, session.conf.get(_TASK_FAILURES, None))
+    return attempts_of(session.sparkContext.master, of_context(session, _TASK_FAILURES))
+
+
+def of_context(session: SparkSession, key: str) -> str | None:
+    """The value of a setting of the session's SparkContext, None if it is not set. A session's own
+    configuration may have another value: `getOrCreate` writes a builder's values there, where they
+    change nothing. `getConf` copies all values, with a call of the JVM for each.
+    """
+    value: str | None = session.sparkContext._conf.get(key, None)
+    return value
 
 
 def attempts_of(master: str | None, failures: str | None) -> int:

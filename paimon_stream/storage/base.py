@@ -21,7 +21,7 @@ Invariants:
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from enum import Enum
 from types import TracebackType
@@ -346,25 +346,39 @@ class BufferedOutputs:
     """A storage whose new files are held in memory until `flush`, up to 16 MiB of them. Closing the
     stream of such a file sends nothing. A file of more than 16 MiB is not held: it is written to
     the storage while its stream is open. All other requests go to the storage itself.
+
+    Attributes:
+        storage: the storage itself.
     """
 
     def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+        self.storage = storage
         self._bundle = Bundle(storage)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._storage, name)
+        return getattr(self.storage, name)
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A stream for a new file under a name that is used once. When it ends, it raises
         `StorageError` if files must be written to make room and that fails.
         """
-        return _HeldOutput(self._storage, self._bundle, path)
+        return _HeldOutput(self, path)
+
+    def hold(self, path: str, data: bytes) -> None:
+        """Holds a file that is complete. Raises `StorageError` if files must be written to make
+        room and that fails. Then this file is removed (best effort), as by `Storage.open_output`.
+        """
+        try:
+            self._bundle.write(path, data)
+        except BaseException:
+            with suppress(StorageError):
+                self.delete(path)
+            raise
 
     def delete(self, path: str) -> None:
         """Deletes the file, or drops it if it was not sent. Raises `StorageError`."""
         if not self._bundle.drop(path):
-            self._storage.delete(path)
+            self.storage.delete(path)
 
     def flush(self) -> None:
         """Writes the held files; then all files are durable. Raises `StorageError`."""
@@ -374,9 +388,8 @@ class BufferedOutputs:
 class _HeldOutput:
     """The context of a file of `BufferedOutputs`, and its stream."""
 
-    def __init__(self, storage: Storage, bundle: Bundle, path: str) -> None:
-        self._storage = storage
-        self._bundle = bundle
+    def __init__(self, outputs: BufferedOutputs, path: str) -> None:
+        self._outputs = outputs
         self._path = path
         self._held = bytearray()
         self._context = ExitStack()
@@ -395,12 +408,14 @@ class _HeldOutput:
         if self._stream is not None:
             self._context.__exit__(kind, error, trace)
         elif error is None:
-            self._bundle.write(self._path, bytes(self._held))
+            self._outputs.hold(self._path, bytes(self._held))
 
     def write(self, data: Any) -> int:
         """Holds the data, or passes it on. Returns the number of bytes."""
         if self._stream is None and len(self._held) + len(data) > _HELD_BYTES:
-            self._stream = self._context.enter_context(self._storage.open_output(self._path))
+            self._stream = self._context.enter_context(
+                self._outputs.storage.open_output(self._path)
+            )
             self._stream.write(self._held)
             self._held = bytearray()
         if self._stream is not None:

@@ -97,13 +97,15 @@ class LocalStorage(Storage):
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
         """Like `write` for each file, but new files get their names at once, because nothing refers
         to them yet. Some are open together. They are synced, several at once if that takes long,
-        and then each of their folders once.
+        and then once each of their folders and the folders above it, down from the root: a writer
+        that was killed, or is at work, may have made one of them and not synced its name.
         """
-        full_and_path = [(self._full(path), path, data) for path, data in files]
+        waiting = [(self._full(path), path, data) for path, data in files]
         created: list[os_files.CheckedFile] = []
         try:
-            for start in range(0, len(full_and_path), _OPEN_TOGETHER):
-                self._write_together(full_and_path[start : start + _OPEN_TOGETHER], created)
+            while waiting:
+                written = self._write_together(waiting[:_OPEN_TOGETHER], created)
+                waiting = waiting[written:]
         except BaseException:
             for file in created:
                 file.remove()
@@ -113,8 +115,9 @@ class LocalStorage(Storage):
         self,
         files: Sequence[tuple[str, str, bytes]],
         created: list[os_files.CheckedFile],
-    ) -> None:
-        """Does what `write_all` does for some files.
+    ) -> int:
+        """Does what `write_all` does for the first of the files, for at least one. Returns their
+        number. They are fewer than all if the process may not open more files at once.
 
         Args:
             files: the absolute path, the path and the content of each.
@@ -122,18 +125,34 @@ class LocalStorage(Storage):
         """
         first = len(created)
         folders: dict[str, str] = {}  # each folder to sync, and the path of a file below it
-        for full, path, data in files:
-            note = partial(_note_folder, folders, full)
-            note(os.path.dirname(full))
-            with os_files.writing(full):
-                try:
-                    created.append(os_files.CheckedFile(full, note))
-                except FileExistsError:
-                    self.write(path, data)
-                    continue
-            os_files.write_whole(created[-1].write, data)
-        os_files.close_files(created[first:])
+        written = 0
+        try:
+            for full, path, data in files:
+                note = partial(_note_folder, folders, full)
+                with os_files.writing(full):
+                    try:
+                        created.append(os_files.CheckedFile(full, note))
+                    except OSError as failed:
+                        if failed.errno == errno.EMFILE and len(created) > first:
+                            break  # the open files are closed, and then there is room again
+                        if failed.errno != errno.EEXIST:
+                            raise
+                        self.write(path, data)
+                        written += 1
+                        continue
+                for folder in ("", *parents(path)):
+                    note(self._full(folder) if folder else self.root)
+                os_files.write_whole(created[-1].write, data)
+                written += 1
+            os_files.close_files(created[first:])
+        except BaseException:
+            # New folders stay, and other verbs do not sync the names of folders that they find.
+            for folder, full in folders.items():
+                with contextlib.suppress(StorageError):
+                    os_files.sync_folders({folder: full})
+            raise
         os_files.sync_folders(folders)
+        return written
 
     def write_hint(self, path: str, data: bytes) -> None:
         """Creates or replaces the file by renaming a temporary file over it. Nothing is synced."""

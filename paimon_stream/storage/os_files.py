@@ -127,7 +127,13 @@ def _sync_each(syncs: Sequence[Callable[[], object]]) -> None:
         return
     with ThreadPoolExecutor(_SYNCED_TOGETHER) as pool:
         # Each thread takes the next call from the same iterator.
-        for thread in [pool.submit(_call_each, waiting) for _ in range(_SYNCED_TOGETHER)]:
+        threads = []
+        with contextlib.suppress(RuntimeError):  # raised where no more threads can be started
+            for _ in range(_SYNCED_TOGETHER):
+                threads.append(pool.submit(_call_each, waiting))
+        if not threads:
+            _call_each(waiting)
+        for thread in threads:
             thread.result()
 
 

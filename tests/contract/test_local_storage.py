@@ -11,6 +11,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from multiprocessing.synchronize import Barrier
@@ -200,7 +201,7 @@ def test_files_written_together_are_synced_each_and_their_folders_once_at_the_en
     storage.write("f/old", b"")
     calls.clear()
     storage.write_all([("f/a", b"1"), ("f/b", b"2")])
-    assert calls == ["fsync table/f/a", "fsync table/f/b", "fsync table/f"]
+    assert calls == ["fsync table/f/a", "fsync table/f/b", "fsync table", "fsync table/f"]
 
 
 def test_many_new_folders_written_together_are_synced_once_for_each_group_of_files(
@@ -241,6 +242,51 @@ def test_files_written_together_are_open_in_groups(
     assert len(storage.list_names("f")) == 700
 
 
+def test_files_are_written_together_by_a_process_that_may_open_few(storage: LocalStorage) -> None:
+    code = """
+resource.setrlimit(resource.RLIMIT_NOFILE, (20, 20))
+storage.write_all([(f"p={number}/data", b"1") for number in range(100)])
+"""
+    child = run_child(code, storage)
+    assert child.stderr == ""
+    assert {storage.read(f"p={number}/data") for number in range(100)} == {b"1"}
+
+
+def test_files_are_synced_by_a_process_that_cannot_start_threads(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    monkeypatch.setattr("paimon_stream.storage.os_files._QUICK_SYNC_SECONDS", 0)
+    storage.write_all([(f"p={number}/data", b"1") for number in range(9)])
+    assert {storage.read(f"p={number}/data") for number in range(9)} == {b"1"}
+
+
+def test_the_names_of_folders_that_a_killed_writer_left_are_synced(
+    storage: LocalStorage, calls: list[str]
+) -> None:
+    os.makedirs(f"{storage.root}/p=1/bucket-0")
+    storage.write_all([("p=1/bucket-0/data", b"1")])
+    assert {"fsync table", "fsync table/p=1", "fsync table/p=1/bucket-0"} <= set(calls)
+
+
+def test_the_names_of_new_folders_are_synced_also_where_a_file_in_them_is_given_up(
+    storage: LocalStorage, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_whole(*_: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    storage.write("there", b"")
+    calls.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr("paimon_stream.storage.os_files.write_whole", write_whole)
+        with contextlib.suppress(OSError):
+            storage.write_all([("p=1/bucket-0/data", b"1")])
+    assert {"fsync table", "fsync table/p=1", "fsync table/p=1/bucket-0"} <= set(calls)
+
+
 def test_a_file_that_exists_is_never_seen_in_part_by_who_writes_files_together(
     storage: LocalStorage, calls: list[str]
 ) -> None:
@@ -252,6 +298,7 @@ def test_a_file_that_exists_is_never_seen_in_part_by_who_writes_files_together(
         "replace TEMP table/f/old",
         "fsync table/f",
         "fsync table/f/new",
+        "fsync table",
         "fsync table/f",
     ]
     assert (storage.read("f/old"), storage.read("f/new")) == (b"2", b"3")

@@ -14,7 +14,13 @@ from pyspark.sql import types as st
 
 from paimon_stream import PaimonTable, errors
 from paimon_stream.spark.tasks import WriteTask
-from paimon_stream.spark.write_job import _failure, attempts_of, task_attempts, written_by
+from paimon_stream.spark.write_job import (
+    _failure,
+    attempts_of,
+    of_context,
+    task_attempts,
+    written_by,
+)
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from paimon_stream.write.arrow_batches import RowTooWide
@@ -207,6 +213,16 @@ def test_the_master_or_a_setting_says_how_often_a_task_is_tried(
     master: str, failures: str | None, attempts: int
 ) -> None:
     assert attempts_of(master, failures) == attempts
+
+
+def test_what_a_builder_tells_a_running_spark_does_not_change_how_often_a_task_is_tried(
+    job: Job,
+) -> None:
+    key = "spark.task.maxFailures"
+    session = job.spark.newSession()
+    session._jsparkSession.sessionState().conf().setConfString(key, "9")  # as getOrCreate does it
+    assert session.conf.get(key) == "9"
+    assert of_context(session, key) == session.sparkContext.getConf().get(key) != "9"
 
 
 def test_to_learn_how_often_a_task_is_tried_takes_a_few_calls_of_the_jvm(

@@ -69,3 +69,17 @@ def test_files_whose_flush_failed_are_deleted_wherever_they_are(moment: Moment) 
     outputs.flush()
     assert not storage.exists("a")
     assert not storage.exists("b")
+
+
+@pytest.mark.parametrize("moment", [Moment.BEFORE, Moment.AFTER])
+def test_a_file_for_which_there_is_no_room_is_removed(moment: Moment) -> None:
+    storage = MemoryStorage()
+    outputs = BufferedOutputs(FaultyStorage(storage, [Fault(at=2, moment=moment, verb="write")]))
+    with outputs.open_output("a") as out:
+        out.write(b"a" * (16 << 20))
+    with pytest.raises(Unavailable), outputs.open_output("b") as out:
+        out.write(b"b")
+    outputs.delete("a")
+    outputs.flush()
+    assert not storage.exists("a")
+    assert not storage.exists("b")
