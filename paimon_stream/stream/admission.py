@@ -9,7 +9,7 @@ from itertools import chain
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.given_up import Ranges, names_of_this_sink
+from paimon_stream.stream.given_up import Ranges, given_up_as, names_of_this_sink
 from paimon_stream.stream.identity import is_own
 from paimon_stream.stream.missing_batches import noted_batches
 from paimon_stream.stream.verdicts import AlreadyCommitted, Verdict
@@ -119,13 +119,16 @@ def _clipped(given_up: Ranges, last_batch: int) -> Ranges:
 
 def _first_taken(evidence: Evidence, batches: range) -> int | None:
     """The first of these batches that a note certainly names as removed, and that was not given up
-    before; None if there is none. The batch may have been published under an old name: the
-    operator's answer is about the removal, and the removal took both.
+    before, under that user or under another name of its sink; None if there is none. The batch may
+    have been published under an old name: the operator's answer is about the removal, and the
+    removal took both.
     """
+    old_names = evidence.old_names
     users = [evidence.identity.user]
-    users += [old_name.user for old_name in names_of_this_sink(evidence, evidence.old_names)]
+    users += [old_name.user for old_name in names_of_this_sink(evidence, old_names)]
     noted = chain.from_iterable(
-        noted_batches(evidence, user, evidence.given_up, batches) for user in users
+        noted_batches(evidence, user, given_up_as(evidence, user, old_names), batches)
+        for user in users
     )
     return min((batch_id for batch_id, removed in noted if removed.is_proven), default=None)
 
