@@ -503,7 +503,7 @@ def test_what_ran_again_after_a_removal_is_not_given_up_with_what_a_later_one_to
     assert register.given_up == ((0, 2), (8, 9))
     again.options = {}
     rollback_to(bench.table, "begin", runtime=bench.runtime)
-    with pytest.raises((TableRolledBack, HistoryUnknown), match="batch 7 (was|left)"):
+    with pytest.raises((TableRolledBack, HistoryUnknown), match=r"batch 7 (was|left)"):
         again.batch()
 
 
