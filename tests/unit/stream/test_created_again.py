@@ -59,8 +59,8 @@ def sent(bench: Bench, stream: Stream) -> LatePuts:
     return late
 
 
-def others(bench: Bench, count: int) -> None:
-    for number in range(count):
+def others(bench: Bench, count: int, start: int = 0) -> None:
+    for number in range(start, start + count):
         bench.committer().commit(
             bench.request(number, [bench.message(f"other-{number}")], user="another")
         )
@@ -290,7 +290,7 @@ def test_what_a_sleeper_with_a_slow_clock_published_is_not_the_whole_history() -
     counts show that the table was not built on its snapshots.
     """
     bench = Bench()
-    others(bench, 4)
+    others(bench, 4, start=10)
     made_by_sleeper = taken_away(bench, 1, 2, 3, 4)
     bench.clock.advance(60_000)
     stream = Stream(bench, options={JOURNAL.key: "false"})
@@ -313,7 +313,7 @@ def test_a_batch_is_missed_where_main_is_forwarded_to_a_branch_whose_first_snaps
     stream = Stream(bench)
     stream.batches(2)
     bench.clock.advance(60_000)
-    others(bench, 4)
+    others(bench, 4, start=10)
     branch = taken_away(bench, 3, 4, 5, 6)
     bench.clock.advance(-60_000)
     stream.batch()
