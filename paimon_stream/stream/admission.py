@@ -9,10 +9,11 @@ from itertools import chain
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, SnapshotRef
 from paimon_stream.options import JOURNAL
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.given_up import Ranges, names_of_this_sink
+from paimon_stream.stream.given_up import Ranges, given_up_as, names_of_this_sink
 from paimon_stream.stream.identity import is_own
 from paimon_stream.stream.missing_batches import noted_batches
 from paimon_stream.stream.verdicts import AlreadyCommitted, Verdict
+from paimon_stream.table.fate import is_before
 from paimon_stream.table.lineage import newest_of
 from paimon_stream.table.table import Table
 
@@ -98,12 +99,13 @@ def given_up(
         last_lost = previous_id - 1
     kept_under_old_names = [newest for newest in under_old_names if newest < previous_id]
     last_kept = max([_own_id(evidence, verdict), *kept_under_old_names])
+    ran_again: Ranges = ()
     if proven:
-        first_taken = _first_taken(evidence, range(last_kept + 1, batch_id))
-        if first_taken is not None:
-            last_kept = first_taken - 1
-            last_lost = max(first_taken, last_lost)
-    below = _clipped(known, last_kept)
+        taken, ran_again = _taken_and_ran_again(evidence, range(last_kept + 1, batch_id))
+        if taken:
+            last_kept = min(taken) - 1
+            last_lost = max(min(taken), last_lost)
+    below = (*_clipped(known, last_kept), *_clipped(ran_again, last_kept))
     first_lost = last_kept + 1
     if first_lost > last_lost:
         return below
@@ -117,17 +119,44 @@ def _clipped(given_up: Ranges, last_batch: int) -> Ranges:
     )
 
 
-def _first_taken(evidence: Evidence, batches: range) -> int | None:
-    """The first of these batches that a note certainly names as removed, and that was not given up
-    before; None if there is none. The batch may have been published under an old name: the
-    operator's answer is about the removal, and the removal took both.
+def _taken_and_ran_again(evidence: Evidence, batches: range) -> tuple[set[int], Ranges]:
+    """Those of the batches that notes certainly name as removed, and that were not given up before,
+    under that user or under another name of its sink. The batch may have been published under an
+    old name: the operator's answer is about the removal, and the removal took both.
+
+    The second part of the result are those that were removed before the journal's newest entry. The
+    operator's answer is not about that removal: the checkpoint ran these batches again, or else it
+    would have stopped before that entry. Their old notes stay, and must not count again.
     """
+    old_names = evidence.old_names
     users = [evidence.identity.user]
-    users += [old_name.user for old_name in names_of_this_sink(evidence, evidence.old_names)]
+    users += [old_name.user for old_name in names_of_this_sink(evidence, old_names)]
     noted = chain.from_iterable(
-        noted_batches(evidence, user, evidence.given_up, batches) for user in users
+        noted_batches(evidence, user, given_up_as(evidence, user, old_names), batches)
+        for user in users
     )
-    return min((batch_id for batch_id, removed in noted if removed.is_proven), default=None)
+    proven = [(batch_id, removed) for batch_id, removed in noted if removed.is_proven]
+    last = evidence.last_entry
+    taken = {
+        batch_id
+        for batch_id, removed in proven
+        if last is None or not is_before(removed, last.attempted_millis)
+    }
+    noted_ids = {batch_id for batch_id, _ in proven}
+    if not taken:
+        return noted_ids, ()
+    return taken, _as_ranges(noted_ids - taken)
+
+
+def _as_ranges(batches: Collection[int]) -> Ranges:
+    """The batches as ranges, ascending."""
+    ranges: list[tuple[int, int]] = []
+    for batch_id in sorted(batches):
+        if ranges and ranges[-1][1] == batch_id - 1:
+            ranges[-1] = (ranges[-1][0], batch_id)
+        else:
+            ranges.append((batch_id, batch_id))
+    return tuple(ranges)
 
 
 def passed_over(

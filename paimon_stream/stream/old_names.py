@@ -18,7 +18,7 @@ from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.table.fate import Fate, is_before
 from paimon_stream.table.journal import JournalEntry
 from paimon_stream.table.layout import escape_user
-from paimon_stream.table.lineage import carries_on
+from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import Removals, Removed
 
@@ -140,7 +140,7 @@ def _may_have_published(
         return False
     latest = evidence.latest
     newest = history.newest_of.get(old_name.user)
-    if latest is not None and newest is not None and carries_on(evidence.snapshots, newest, latest):
+    if latest is not None and newest is not None and in_lineage(evidence.snapshots, newest, latest):
         return False
     return may_have(evidence.others.journalled_by(old_name), evidence.batch.batch_id)
 

@@ -15,7 +15,7 @@ from paimon_stream.stream.identity import WriterIdentity, is_of_query, is_own
 from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.layout import escape_user
-from paimon_stream.table.lineage import carries_on, walk_lineage
+from paimon_stream.table.lineage import in_lineage, walk_lineage
 from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -64,7 +64,7 @@ def walk_down_to_own(evidence: Evidence) -> OwnHistory:
     if latest is not None:
         for snapshot in walk_lineage(snapshots, latest):
             if is_own(snapshot, evidence.identity):
-                if not carries_on(snapshots, snapshot, latest):
+                if not in_lineage(snapshots, snapshot, latest):
                     beside = snapshot  # all below has expired
                     break
                 return OwnHistory(
@@ -86,7 +86,7 @@ def walk_down_to_own(evidence: Evidence) -> OwnHistory:
                 published_as.setdefault(snapshot.commit_user, snapshot)
     complete = latest is None
     if latest is not None and lowest is not None and lowest.id == 1:
-        complete = carries_on(snapshots, lowest, latest) is True
+        complete = in_lineage(snapshots, lowest, latest) is True
     return OwnHistory(
         own=None,
         complete=complete,

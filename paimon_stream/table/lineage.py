@@ -13,14 +13,19 @@ Invariant: a conclusion may be drawn from an old snapshot only if it lies in the
 (exactly-once.md §2).
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Final, cast
 
 from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import ManifestListRef, Snapshot, SnapshotRef
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
+
+_PARTS: Final = 4
+"""Into how many parts `in_lineage` splits steps of which no manifest is a proof."""
 
 
 def carries_on(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
@@ -43,16 +48,34 @@ def carries_on(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
 
 def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
     """Whether a snapshot that exists lies in the lineage: each snapshot above it was built on the
-    one below. None if that cannot be told. Reads all snapshots above it, and two manifest lists of
-    each, so it is for what was published during one commit. Raises `StorageError`.
+    one below. None if that cannot be told. Raises `StorageError`.
+
+    A later snapshot with a manifest of this one's delta proves all steps between them. So this
+    reads two manifest lists where the latest snapshot has such a manifest. Otherwise writers have
+    merged the manifests since, which they do after some dozens of commits. Then the steps are split
+    into parts, and those of all parts are looked at together.
     """
-    above = snapshots.window(snapshot.id, latest)
-    if not above.complete:
-        return False  # expiry deletes upwards, and has taken one above
-    for below, following in pairwise((snapshot, *above.snapshots)):
-        linked = _is_link(snapshots, below, following)
-        if not linked:
-            return linked
+    ends: dict[int, Snapshot] = {snapshot.id: snapshot, latest.id: latest}
+    parts: list[tuple[int, int]] = []
+    if snapshot.id < latest.id:
+        parts = [(snapshot.id, latest.id)]
+    while parts:
+        new_ids = [snapshot_id for part in parts for snapshot_id in part if snapshot_id not in ends]
+        reads = [partial(snapshots.find, snapshot_id) for snapshot_id in dict.fromkeys(new_ids)]
+        for end in snapshots.storage.together(reads):
+            if end is None:
+                return False  # expiry deletes upwards, and has taken one above
+            ends[end.id] = end
+        unproven = _without_manifest(snapshots, [(ends[low], ends[high]) for low, high in parts])
+        steps = [(below, above) for below, above in unproven if above.id == below.id + 1]
+        checks = [partial(_is_link, snapshots, below, above) for below, above in steps]
+        for linked in snapshots.storage.together(checks):
+            if not linked:
+                return cast("bool | None", linked)
+        parts = []
+        for below, above in unproven:
+            if above.id > below.id + 1:
+                parts += _split(below.id, above.id)
     return True
 
 
@@ -62,8 +85,9 @@ def walk_lineage(snapshots: SnapshotStore, latest: Snapshot) -> Iterator[Snapsho
     A step down is checked by manifests where the snapshots raise a doubt: their times go back, or
     their counts of rows do not add up. Several snapshots beside the lineage raise one at the last
     of them, because it was made after the snapshot above had been published and others had
-    expired. A single one raises none. So a caller that draws a conclusion from the last snapshot
-    of the walk asks `carries_on`.
+    expired. A single one raises none, and none do if their writer's clock is behind and all have as
+    many rows, or if another engine forwards main to a branch whose first snapshots have expired. So
+    a caller that draws a conclusion from the last snapshot of the walk asks `in_lineage`.
     """
     following: Snapshot | None = None
     for snapshot in snapshots.walk_down(latest):
@@ -85,7 +109,7 @@ def newest_of(
         if wanted(lowest):
             break
     is_wanted = wanted(lowest)
-    if (is_wanted or lowest.id == 1) and not carries_on(snapshots, lowest, latest):
+    if (is_wanted or lowest.id == 1) and not in_lineage(snapshots, lowest, latest):
         return None, lowest.id + 1
     if not is_wanted:
         return None, lowest.id
@@ -103,8 +127,7 @@ def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | N
         return False
     if latest is None:
         return True
-    is_reached = any(snapshot.id <= kept.id for snapshot in walk_lineage(snapshots, latest))
-    return carries_on(snapshots, kept, latest) if is_reached else False
+    return in_lineage(snapshots, kept, latest)
 
 
 def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot) -> Window:
@@ -123,9 +146,13 @@ def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: 
             return Window(snapshots=tuple(above), complete=False)
     if not window.complete:
         return window
-    begins_in_lineage = carries_on(snapshots, window.snapshots[0], latest)
+    begins_in_lineage = in_lineage(snapshots, window.snapshots[0], latest)
     if begins_in_lineage:
         return window
+    for below, following in reversed(list(pairwise(window.snapshots))):
+        if not _is_link(snapshots, below, following):
+            above = [snapshot for snapshot in window.snapshots if snapshot.id > below.id]
+            return Window(snapshots=tuple(above), complete=begins_in_lineage)
     return Window(snapshots=window.snapshots[1:], complete=begins_in_lineage)
 
 
@@ -140,6 +167,34 @@ def has_file(
     """
     unknown = (meta for meta in metas if meta.file_name not in known)
     return any(entry.identity == file for meta in unknown for entry in manifests.read(meta))
+
+
+def _split(low: int, high: int) -> list[tuple[int, int]]:
+    """The ids between two as parts, each of which begins where the one below ends."""
+    step = -(-(high - low) // _PARTS)  # rounded up
+    return list(pairwise([*range(low, high, step), high]))
+
+
+def _without_manifest(
+    snapshots: SnapshotStore, parts: Sequence[tuple[Snapshot, Snapshot]]
+) -> list[tuple[Snapshot, Snapshot]]:
+    """Those parts whose upper snapshot has no manifest that the lower one added, or where a list is
+    gone that would show it.
+    """
+    manifests = ManifestStore(snapshots.storage)
+    added = [partial(_names_in, manifests, below.manifest_lists[1]) for below, _ in parts]
+    known = [partial(_names_in, manifests, above.manifest_lists[0]) for _, above in parts]
+    names = snapshots.storage.together([*added, *known])
+    of_both = zip(parts, names[: len(parts)], names[len(parts) :], strict=True)
+    return [part for part, below, above in of_both if below.isdisjoint(above)]
+
+
+def _names_in(manifests: ManifestStore, listed: ManifestListRef) -> frozenset[str]:
+    """The manifests of a list; none if the list is gone."""
+    try:
+        return frozenset(meta.file_name for meta in manifests.read_list(listed.name, listed.size))
+    except CorruptMetadata:
+        return frozenset()
 
 
 def _is_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapshot) -> bool | None:

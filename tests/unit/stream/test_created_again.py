@@ -22,6 +22,7 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.options import JOURNAL, JOURNAL_REUSE, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.table.layout import manifest_path, snapshot_path
+from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.commits import Bench, forget_removals
 from tests.kits.faults import Killed
 from tests.kits.streams import Stream
@@ -58,8 +59,8 @@ def sent(bench: Bench, stream: Stream) -> LatePuts:
     return late
 
 
-def others(bench: Bench, count: int) -> None:
-    for number in range(count):
+def others(bench: Bench, count: int, start: int = 0) -> None:
+    for number in range(start, start + count):
         bench.committer().commit(
             bench.request(number, [bench.message(f"other-{number}")], user="another")
         )
@@ -265,3 +266,59 @@ def test_a_batch_whose_snapshot_was_replaced_below_newer_ones_is_not_written_aga
     except PaimonStreamError:
         assert hours < 12  # the prepared files are found in the table when they are committed
     assert len(bench.live()) == before
+
+
+def taken_away(bench: Bench, *snapshot_ids: int) -> dict[str, bytes]:
+    """Removes snapshots, and returns their files by their paths."""
+    paths = [snapshot_path(snapshot_id) for snapshot_id in snapshot_ids]
+    files = {path: bench.storage.read(path) for path in paths}
+    for path in paths:
+        bench.storage.delete(path)
+    bench.storage.delete("snapshot/LATEST")
+    bench.snapshots = SnapshotStore(bench.storage, bench.runtime)
+    return files
+
+
+def put_back(bench: Bench, files: dict[str, bytes]) -> None:
+    for path, content in files.items():
+        bench.storage.write(path, content)
+    bench.snapshots = SnapshotStore(bench.storage, bench.runtime)
+
+
+def test_what_a_sleeper_with_a_slow_clock_published_is_not_the_whole_history() -> None:
+    """The sleeper began on the empty table, and each commit has as many rows. So neither times nor
+    counts show that the table was not built on its snapshots.
+    """
+    bench = Bench()
+    others(bench, 4, start=10)
+    made_by_sleeper = taken_away(bench, 1, 2, 3, 4)
+    bench.clock.advance(60_000)
+    stream = Stream(bench, options={JOURNAL.key: "false"})
+    others(bench, 1)
+    stream.batches(2)
+    others(bench, 2)
+    taken_away(bench, 1, 2, 3, 4)
+    put_back(bench, made_by_sleeper)
+    again = replace(stream, next_batch=1, runs=10, writer=None)
+    with pytest.raises(HistoryUnknown):
+        again.batch()
+
+
+@pytest.mark.parametrize("above", [1, 2])
+def test_a_batch_is_missed_where_main_is_forwarded_to_a_branch_whose_first_snapshots_have_expired(
+    above: int,
+) -> None:
+    """Java leaves main's snapshots below the branch's oldest one. The branch has as many rows."""
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batches(2)
+    bench.clock.advance(60_000)
+    others(bench, 4, start=10)
+    branch = taken_away(bench, 3, 4, 5, 6)
+    bench.clock.advance(-60_000)
+    stream.batch()
+    others(bench, above)
+    put_back(bench, {snapshot_path(i): branch[snapshot_path(i)] for i in range(4 + above, 7)})
+    stream.writer = None
+    with pytest.raises(CommitLost, match="batch 2 of this stream was committed"):
+        stream.batch()

@@ -443,6 +443,70 @@ def test_what_one_rollback_took_of_two_names_is_decided_once() -> None:
         third.batch()
 
 
+def test_what_was_given_up_under_an_old_name_does_not_make_a_later_decision_cover_more() -> None:
+    """What lies between the two removals has expired. A third removal takes it."""
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("other-0")], user="another"))
+    create_tag(bench.table, "begin", runtime=bench.runtime)
+    first = Stream(bench, user=FIRST)
+    first.batches(3)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    first.options, first.writer = {ON_TABLE_CHANGE.key: "continue"}, None
+    first.batches(5)
+    bench.committer().commit(bench.request(1, [bench.message("other-1")], user="another"))
+    newest = bench.latest().id
+    second = later(first, SECOND)
+    second.options = {}
+    second.batches(2)
+    for snapshot_id in range(1, newest):
+        bench.storage.delete(f"snapshot/snapshot-{snapshot_id}")
+    rollback_to(bench.table, newest, runtime=bench.runtime)
+    second.options = {ON_TABLE_CHANGE.key: "continue"}
+    dies(second, Phase.JUDGED)
+    register = Claims(bench.storage, identity_of(SECOND)).own()
+    assert register is not None
+    assert register.given_up == ((8, 9),)
+    second.options = {}
+    rollback_to(bench.table, "begin", runtime=bench.runtime)
+    with pytest.raises(TableRolledBack, match="batch 7 was committed"):
+        second.batch()
+
+
+@pytest.mark.parametrize("user", [FIRST, SECOND])
+def test_what_ran_again_after_a_removal_is_not_given_up_with_what_a_later_one_took(
+    user: str,
+) -> None:
+    """What ran again has expired. A third removal takes it."""
+    bench = Bench()
+    bench.committer().commit(bench.request(0, [bench.message("other-0")], user="another"))
+    create_tag(bench.table, "begin", runtime=bench.runtime)
+    first = Stream(bench, user=FIRST)
+    first.batches(3)
+    rollback_to(bench.table, 1, runtime=bench.runtime)
+    bench.clock.sleep(3600)
+    checkpoint = later(first, FIRST)
+    checkpoint.next_batch = 0
+    checkpoint.options = {ON_CHECKPOINT_RESET.key: "continue"}
+    checkpoint.batches(8)
+    bench.committer().commit(bench.request(1, [bench.message("other-1")], user="another"))
+    newest = bench.latest().id
+    again = later(checkpoint, user)
+    again.options = {}
+    again.batches(2)
+    for snapshot_id in range(1, newest):
+        bench.storage.delete(f"snapshot/snapshot-{snapshot_id}")
+    rollback_to(bench.table, newest, runtime=bench.runtime)
+    again.options = {ON_TABLE_CHANGE.key: "continue"}
+    dies(again, Phase.JUDGED)
+    register = Claims(bench.storage, identity_of(user)).own()
+    assert register is not None
+    assert register.given_up == ((0, 2), (8, 9))
+    again.options = {}
+    rollback_to(bench.table, "begin", runtime=bench.runtime)
+    with pytest.raises((TableRolledBack, HistoryUnknown), match=r"batch 7 (was|left)"):
+        again.batch()
+
+
 @pytest.mark.parametrize("expired", [True, False])
 @pytest.mark.parametrize("journal", ["true", "false"])
 def test_a_sink_that_goes_back_to_its_old_name_has_lost_what_a_rollback_took(
