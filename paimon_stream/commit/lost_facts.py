@@ -80,10 +80,10 @@ class LostFacts:
         """The command, and what has to be added to it."""
         if self.in_store:
             return (
-                f"{self.command} (first without --yes, to see what it would do; add a --storage-option for each "
+                f"{self.command} (it shows what it would do; add --yes to do it, and a --storage-option for each "
                 "storage option of this writer)"
             )
-        return f"{self.command} (first without --yes, to see what it would do)"
+        return f"{self.command} (it shows what it would do; add --yes to do it)"
 
     @property
     def context(self) -> dict[str, Any]:

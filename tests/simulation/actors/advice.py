@@ -24,7 +24,7 @@ Recommit = Callable[..., RecommitReport]
 _OPTION = re.compile(r"option '([\w.-]+)' = 'continue'")
 _CURE = re.compile(r"options=\{'([\w.-]+)': 'continue'\}")
 _RECOMMIT = re.compile(
-    r"commit the files again[^:]*: paimon-stream recommit ((?:--[\w-]+ \S+ )+)memory://table \(with --yes"
+    r"commit the files again[^:]*: paimon-stream recommit ((?:--[\w-]+ \S+ )+)memory://table \(it shows what it would do; add --yes"
 )
 _REPAIR = re.compile(r"'paimon-stream repair-hints( --yes)?'")
 _AGAIN = re.compile(r"roll back to snapshot (\d+) again, which completes it")
@@ -57,8 +57,12 @@ def option_of(error: PaimonStreamError, cure: str | None = None) -> str | None:
 
 
 def command_of(error: PaimonStreamError) -> Recommit | None:
-    """The command that commits lost files again, if the text names one."""
+    """The command that commits lost files again, if the text names one. A text with another form
+    would be followed by nobody, so that is a broken rule.
+    """
     found = _RECOMMIT.search(error.message)
+    if found is None and "paimon-stream recommit" in error.message:
+        raise Violation(RULE, f"the command cannot be read: {error}")
     if found is None:
         return None
     given = dict(zip(*[iter(found[1].split())] * 2, strict=True))
