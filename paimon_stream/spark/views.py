@@ -162,7 +162,8 @@ class _Views:
             return []
         names = self._names_of(database, tables)
         self._check_folder(database, tables, names)
-        self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{database}`")
+        if not self._create_database(database):
+            return []
         holders = self._holders(database)
         registered = [name.shown for name in names if self._register(name, holders)]
         for table in holders.keys() - {table.lower() for table in tables}:
@@ -223,6 +224,17 @@ class _Views:
         known = {name.table: name.location for name in names}
         return [known.get(table) or self.paimon.location((database, table)) for table in tables]
 
+    def _create_database(self, database: str) -> bool:
+        """Whether Spark takes the name of the database. It does not take `global_temp`."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            self.spark.sql(f"CREATE DATABASE IF NOT EXISTS `{database}`")
+        except AnalysisException as refused:
+            _leave_out(f"database {database!r}", f"Spark refuses it: {_first_line(refused)}")
+            return False
+        return True
+
     def _holders(self, database: str) -> dict[str, tuple[str, str]]:
         """What Spark's catalog has in a database: the data source and the folder of each table,
         by its name in lower case.
@@ -241,6 +253,7 @@ class _Views:
         """Whether the table has got its name, or had it."""
         holder = holders.get(name.table.lower())
         if holder is not None and holder != name.holder:
+            self._let_it_be_dropped(name, holder[0])
             _leave_out(name.shown, "Spark has another table or view of this name. Drop that first")
             return False
         of_name = {"path": name.quoted, self.source.CATALOG: json.dumps(self.options)}
@@ -254,6 +267,18 @@ class _Views:
         if holder is None or self.spark.table(name.quoted).schema != columns:
             return self._create(name, columns)
         return True
+
+    def _let_it_be_dropped(self, name: _SqlName, word: str) -> None:
+        """Makes the data source of a table of another warehouse known, if it is not. A session
+        that has registered that warehouse, too, goes on reading it.
+        """
+        if word != name.holder[0]:
+            return
+        try:
+            _ = self.spark.table(name.quoted).schema
+        except Exception as failed:  # noqa: BLE001 - py4j's own error, or that of Spark Connect
+            if "DATA_SOURCE_NOT_FOUND" in str(failed):
+                self._enter(word, {})
 
     def _enter(self, word: str, of_name: Mapping[str, str]) -> None:
         """Makes the data source of a table known to the session. Spark cannot even drop a name whose
@@ -276,7 +301,7 @@ class _Views:
                 name.quoted, path=folder, source=name.holder[0], schema=columns
             )
         except AnalysisException as refused:
-            _leave_out(name.shown, f"Spark refuses it: {str(refused).splitlines()[0]}")
+            _leave_out(name.shown, f"Spark refuses it: {_first_line(refused)}")
             return False
         return True
 
@@ -300,6 +325,10 @@ _NOT_TAKEN: Final = "names in Spark's catalog have letters a to z, digits and _ 
 
 def _leave_out(tables: str, reason: str) -> None:
     _LOG.warning("register_views leaves out %s: %s.", tables, reason.rstrip("."))
+
+
+def _first_line(refused: Exception) -> str:
+    return str(refused).splitlines()[0]
 
 
 def _word_of(database: str, table: str) -> str:

@@ -160,6 +160,27 @@ def test_names_that_spark_does_not_tell_apart_harm_no_other(
 
 
 @needs_sources
+def test_the_name_of_a_warehouse_that_is_gone_can_be_dropped(
+    job: Job, shop: PaimonCatalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    moved = catalog({"warehouse": str(job.root / "moved")})
+    for warehouse, number in ((shop, 1), (moved, 2)):
+        warehouse.create_database("sqlshop", ignore_if_exists=True)
+        rows = job.spark.range(number, number + 1)
+        warehouse.create_table("sqlshop.orders", [("id", "BIGINT")]).append(rows)
+    moved.create_database("global_temp")
+    assert register_views(job.spark, shop) == ["sqlshop.orders"]
+    assert register_views(job.spark, moved) == []
+    assert ids(job.spark, "SELECT * FROM sqlshop.orders") == [1]
+    other = job.spark.newSession()
+    assert register_views(other, moved) == []
+    other.sql("DROP TABLE sqlshop.orders")
+    assert register_views(other, moved) == ["sqlshop.orders"]
+    assert ids(other, "SELECT * FROM sqlshop.orders") == [2]
+    assert "leaves out database 'global_temp': Spark refuses it" in caplog.text
+
+
+@needs_sources
 def test_a_wrong_warehouse_is_named(job: Job, shop: PaimonCatalog) -> None:
     with pytest.raises(errors.NotFound, match=f"no database in {job.root}/wrong"):
         register_views(job.spark, f"{job.root}/wrong")
