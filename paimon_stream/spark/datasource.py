@@ -115,9 +115,10 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         """
         options = dict(self.options)
         if self.of_name:
+            shown = self.of_name["path"].replace("`", "")
             for key in _OF_TABLES & options.keys():
                 raise InvalidOption(
-                    f"{self.word} is the name of a table, and takes no option {key!r}. SELECT names "
+                    f"{shown} is the name of a table, and takes no option {key!r}. SELECT names "
                     f'columns. For another table use format("{NAME}").',
                     option=key,
                 )
