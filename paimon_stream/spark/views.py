@@ -382,5 +382,7 @@ def _value_in(pattern: re.Pattern[str], information: str) -> str:
 
 def _plain(location: str) -> str:
     """A folder without its scheme, in one form for comparisons."""
-    path = re.sub(r"\A[\w+.-]+:/*", "", shown_location(location)).strip("/")
-    return path if scheme_of(location) not in ("", "file") else os.path.realpath(f"/{path}")[1:]
+    is_local = scheme_of(location) in ("", "file")
+    shown = location if is_local else shown_location(location)  # a local path may have '#' and '?'
+    path = re.sub(r"\A[\w+.-]+:/*", "", shown).strip("/")
+    return os.path.realpath(f"/{path}")[1:] if is_local else path

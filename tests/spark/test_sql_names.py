@@ -133,6 +133,12 @@ def test_drop_database_never_deletes_tables(job: Job, shop: PaimonCatalog) -> No
     shop.create_table("sqlshop.with-dash", [("id", "BIGINT")])
     with pytest.raises(errors.InvalidOption, match="DROP DATABASE would delete"):
         register_views(spark, shop)
+    spark.sql("DROP DATABASE sqlshop")
+    odd = catalog({"warehouse": f"{job.root}/a #b?c%20d"})
+    odd.create_database("sqlshop")
+    spark.sql(f"CREATE DATABASE sqlshop LOCATION '{odd.warehouse}/sqlshop.db/orders'")
+    with pytest.raises(errors.InvalidOption, match="DROP DATABASE would delete"):
+        register_views(spark, odd)
     of_spark = catalog({"warehouse": spark.conf.get("spark.sql.warehouse.dir")})
     of_spark.create_database("SqlShop2")
     spark.conf.set("spark.sql.caseSensitive", "true")  # so Spark does not write its folder small
