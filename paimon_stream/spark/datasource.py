@@ -123,6 +123,15 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
                     option=key,
                 )
             return options | dict(self.of_name)
+        if self.word != NAME:
+            shown = ".".join(self.word.split(".")[1:3])
+            raise InvalidOption(
+                f"{shown} is a table of a warehouse that this session has not registered. Call "
+                "paimon_stream.register_views(spark, warehouse) with that warehouse. Or run DROP "
+                f"TABLE {shown}, which leaves its files alone, and register the warehouse that is "
+                "meant.",
+                option="path",
+            )
         name = options.get(CATALOG)
         if name is not None:
             if name not in self.catalogs:

@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from paimon_stream import options as opt
 from paimon_stream.catalogs.filesystem import FilesystemCatalog
@@ -232,8 +233,10 @@ class _Views:
         within the other: DROP DATABASE would delete them.
         """
         spark_folder = self._spark_folder(database)
+        # DESCRIBE DATABASE writes a space as %20, and spark.sql.warehouse.dir does not.
+        readings = {_plain(spark_folder), _plain(unquote(spark_folder))}
         for folder in self._folders(database, tables, names):
-            if _overlap(_plain(spark_folder), _plain(folder)):
+            if any(_overlap(reading, _plain(folder)) for reading in readings):
                 raise InvalidOption(
                     f"The folder of Spark's database {database!r}, {spark_folder}, and "
                     f"{shown_location(folder)} overlap, so DROP DATABASE would delete tables. No "

@@ -211,6 +211,7 @@ def test_a_name_never_means_the_table_of_another_warehouse(
         with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):  # py4j's or Spark's own
             spark.sql(statement).collect()
     assert register_views(spark, shop) == []
+    assert "warehouse that this session has not registered" in told(spark, query)
     assert [table.to_arrow()["id"].to_pylist() for table in tables] == [[1], [2]]
     spark.sql("DROP TABLE sqlshop.orders")
     assert register_views(spark, shop) == ["sqlshop.orders"]
