@@ -115,13 +115,23 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         """
         options = dict(self.options)
         if self.of_name:
+            shown = self.of_name["path"].replace("`", "")
             for key in _OF_TABLES & options.keys():
                 raise InvalidOption(
-                    f"{self.word} is the name of a table, and takes no option {key!r}. SELECT names "
+                    f"{shown} is the name of a table, and takes no option {key!r}. SELECT names "
                     f'columns. For another table use format("{NAME}").',
                     option=key,
                 )
             return options | dict(self.of_name)
+        if self.word != NAME:
+            shown = ".".join(self.word.split(".")[1:3])
+            raise InvalidOption(
+                f"{shown} is a table of a warehouse that this session has not registered. Call "
+                "paimon_stream.register_views(spark, warehouse) with that warehouse. Or run DROP "
+                f"TABLE {shown}, which leaves its files alone, and register the warehouse that is "
+                "meant.",
+                option="path",
+            )
         name = options.get(CATALOG)
         if name is not None:
             if name not in self.catalogs:

@@ -11,6 +11,7 @@ Invariants:
 - A name in Spark's catalog that is not of the same table is never replaced.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from paimon_stream import options as opt
 from paimon_stream.catalogs.filesystem import FilesystemCatalog
@@ -26,6 +28,7 @@ from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError, Uns
 from paimon_stream.extras import require
 from paimon_stream.spark.active_session import catalog_of, options_of_catalog
 from paimon_stream.storage.location import scheme_of, shown_location
+from paimon_stream.storage.uri import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,11 +45,19 @@ _LOCATION: Final = re.compile(r"^Location: (.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SqlName:
-    """A table of the catalog, with its name in Spark SQL."""
+    """A table of the catalog, with its name in Spark SQL.
+
+    Attributes:
+        database: the database.
+        table: the table in it.
+        location: the table's folder.
+        place: what distinguishes the table from all others, without credentials.
+    """
 
     database: str
     table: str
     location: str
+    place: tuple[str, ...]
 
     @property
     def shown(self) -> str:
@@ -57,9 +68,31 @@ class _SqlName:
         return f"`{self.database}`.`{self.table}`"
 
     @property
-    def holder(self) -> tuple[str, str]:
-        """The data source and the folder by which Spark's catalog shows that it is this table."""
-        return _word_of(self.database, self.table), _plain(self.location)
+    def word(self) -> str:
+        """The word for `format()` that means this table. A table of this name elsewhere has another
+        word: a session that has registered that table would otherwise read it under the name that
+        Spark's catalog has for this one.
+        """
+        digest = hashlib.sha256(json.dumps(self.place).encode()).hexdigest()
+        return f"{self.words}{digest[:16]}"
+
+    @property
+    def words(self) -> str:
+        """How the words of all tables of this name begin. Spark compares words in lower case."""
+        return f"paimon_stream.{self.database}.{self.table}.".lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """What Spark's catalog has under a name.
+
+    Attributes:
+        word: its data source.
+        folder: its folder, as Spark shows it.
+    """
+
+    word: str
+    folder: str
 
 
 def register_views(
@@ -180,9 +213,18 @@ class _Views:
             elif table.lower() in names:
                 _leave_out(shown, f"Spark does not tell it from {names[table.lower()].shown}")
             else:
-                location = self.paimon.location((database, table))
-                names[table.lower()] = _SqlName(database=database, table=table, location=location)
+                names[table.lower()] = self._name_of(database, table)
         return list(names.values())
+
+    def _name_of(self, database: str, table: str) -> _SqlName:
+        """The name of a table. Raises `NotFound` if a server does not have the table."""
+        location = self.paimon.location((database, table))
+        options = self.paimon.storage_options
+        place = place_of(location, options)
+        if metastore_of(self.options) == "rest":  # it may give the endpoint of its store later
+            server = shown_location(options.get("uri", "")).rpartition("@")[2]
+            place = ("rest", server.rstrip("/"), shown_location(self.paimon.warehouse), *place)
+        return _SqlName(database=database, table=table, location=location, place=place)
 
     def _check_folder(
         self, database: str, tables: Iterable[str], names: Iterable[_SqlName]
@@ -191,8 +233,10 @@ class _Views:
         within the other: DROP DATABASE would delete them.
         """
         spark_folder = self._spark_folder(database)
+        # DESCRIBE DATABASE writes a space as %20, and spark.sql.warehouse.dir does not.
+        readings = {_plain(spark_folder), _plain(unquote(spark_folder))}
         for folder in self._folders(database, tables, names):
-            if _overlap(_plain(spark_folder), _plain(folder)):
+            if any(_overlap(reading, _plain(folder)) for reading in readings):
                 raise InvalidOption(
                     f"The folder of Spark's database {database!r}, {spark_folder}, and "
                     f"{shown_location(folder)} overlap, so DROP DATABASE would delete tables. No "
@@ -235,25 +279,23 @@ class _Views:
             return False
         return True
 
-    def _holders(self, database: str) -> dict[str, tuple[str, str]]:
-        """What Spark's catalog has in a database: the data source and the folder of each table,
-        by its name in lower case.
-        """
+    def _holders(self, database: str) -> dict[str, _Holder]:
+        """What Spark's catalog has in a database, by the name in lower case."""
         rows = self.spark.sql(f"SHOW TABLE EXTENDED IN `{database}` LIKE '*'").collect()
         return {
-            row["tableName"].lower(): (
+            row["tableName"].lower(): _Holder(
                 _value_in(_PROVIDER, row["information"]),
-                _plain(_value_in(_LOCATION, row["information"])),
+                _value_in(_LOCATION, row["information"]),
             )
             for row in rows
             if not row["isTemporary"]
         }
 
-    def _register(self, name: _SqlName, holders: Mapping[str, tuple[str, str]]) -> bool:
+    def _register(self, name: _SqlName, holders: Mapping[str, _Holder]) -> bool:
         """Whether the table has got its name, or had it."""
         holder = holders.get(name.table.lower())
-        if holder is not None and holder != name.holder:
-            self._let_it_be_dropped(name, holder[0])
+        if holder is not None and holder.word != name.word:
+            self._let_it_be_dropped(name, holder.word)
             _leave_out(name.shown, "Spark has another table or view of this name. Drop that first")
             return False
         of_name = {"path": name.quoted, self.source.CATALOG: json.dumps(self.options)}
@@ -263,7 +305,7 @@ class _Views:
         except PaimonStreamError as failed:
             _leave_out(name.shown, f"it cannot be read: {failed}")
             return False
-        self._enter(name.holder[0], of_name)
+        self._enter(name.word, of_name)
         if holder is None or self.spark.table(name.quoted).schema != columns:
             return self._create(name, columns)
         return True
@@ -272,7 +314,7 @@ class _Views:
         """Makes the data source of a table of another warehouse known, if it is not. A session
         that has registered that warehouse, too, goes on reading it.
         """
-        if word != name.holder[0]:
+        if not word.startswith(name.words):
             return
         try:
             _ = self.spark.table(name.quoted).schema
@@ -298,24 +340,24 @@ class _Views:
         folder = shown_location(name.location)
         try:
             self.spark.catalog.createTable(
-                name.quoted, path=folder, source=name.holder[0], schema=columns
+                name.quoted, path=folder, source=name.word, schema=columns
             )
         except AnalysisException as refused:
             _leave_out(name.shown, f"Spark refuses it: {_first_line(refused)}")
             return False
         return True
 
-    def _forget(self, database: str, table: str, holder: tuple[str, str]) -> None:
-        """Drops the name of a table that is no longer in the catalog."""
-        word, folder = holder
-        if word != _word_of(database, table):
+    def _forget(self, database: str, table: str, holder: _Holder) -> None:
+        """Drops the name of a table that is no longer in the catalog. `table` is in lower case."""
+        exact = holder.folder.rpartition("/")[2]
+        if exact.lower() != table:
             return
         try:
-            location = self.paimon.location((database, table))
+            name = self._name_of(database, exact)
         except NotFound:  # a server says where a table is only while it has it
             return
-        if _with_small_name(folder) == _with_small_name(_plain(location)):
-            self._enter(word, {})
+        if holder.word == name.word:
+            self._enter(holder.word, {})
             self.spark.sql(f"DROP TABLE IF EXISTS `{database}`.`{table}`")
             _LOG.info("%s.%s is no longer in the catalog. Its name is dropped.", database, table)
 
@@ -331,22 +373,9 @@ def _first_line(refused: Exception) -> str:
     return str(refused).splitlines()[0]
 
 
-def _word_of(database: str, table: str) -> str:
-    """The word for `format()` that means a table. Spark compares such words in lower case."""
-    return f"paimon_stream.{database}.{table}".lower()
-
-
 def _overlap(folder: str, other: str) -> bool:
     """Whether the folders are the same, or one is within the other."""
     return f"{folder}/".startswith(f"{other}/") or f"{other}/".startswith(f"{folder}/")
-
-
-def _with_small_name(folder: str) -> str:
-    """A table's folder with its name in lower case, as Spark's catalog has it. The folder of the
-    database stays as it is: `Shop` and `shop` are two databases of a warehouse, and one of Spark.
-    """
-    parent, slash, table = folder.rpartition("/")
-    return f"{parent}{slash}{table.lower()}"
 
 
 def _value_in(pattern: re.Pattern[str], information: str) -> str:
@@ -356,5 +385,7 @@ def _value_in(pattern: re.Pattern[str], information: str) -> str:
 
 def _plain(location: str) -> str:
     """A folder without its scheme, in one form for comparisons."""
-    path = re.sub(r"\A[\w+.-]+:/*", "", shown_location(location)).strip("/")
-    return path if scheme_of(location) not in ("", "file") else os.path.realpath(f"/{path}")[1:]
+    is_local = scheme_of(location) in ("", "file")
+    shown = location if is_local else shown_location(location)  # a local path may have '#' and '?'
+    path = re.sub(r"\A[\w+.-]+:/*", "", shown).strip("/")
+    return os.path.realpath(f"/{path}")[1:] if is_local else path

@@ -15,7 +15,7 @@ from paimon_stream.errors import InvalidOption
 from paimon_stream.extras import require
 from paimon_stream.options.store_names import folded_name, store_option
 from paimon_stream.options.store_options import STORE_OPTIONS
-from paimon_stream.storage.location import StoreLocation
+from paimon_stream.storage.location import StoreLocation, shown_location
 from paimon_stream.storage.store_open import StoreSettings
 from paimon_stream.storage.store_rules import StoreSetup, apply_rules
 from paimon_stream.storage.store_values import CALL, ENVIRONMENT, Source, gathered, owners_of
@@ -131,6 +131,20 @@ def options_for(place: StoreLocation, options: Mapping[str, str]) -> dict[str, s
         or folded_name(place.kind, name) in _SHORT
         or store_option(place.kind, name, owners_of(place))
     }
+
+
+def store_of(place: StoreLocation, options: Mapping[str, str]) -> tuple[str, ...]:
+    """What distinguishes the store of a location from others, as far as the location and the storage
+    options of its catalog say it: its kind, account and endpoint. No part is a credential.
+    """
+    _, theirs = _divided(place, options_for(place, options))
+    call = Source(CALL, theirs)
+    place = _with_account(place, [call])
+    endpoints = gathered(place, [call]).of("endpoint", "base_url").values()
+    # An endpoint with a login is refused where the store is opened. It is cut off here, too.
+    shown = [shown_location(endpoint).rpartition("@")[2].rstrip("/") for endpoint in endpoints]
+    kind = "oss" if place.scheme == "oss" else place.kind
+    return kind, place.account, *shown
 
 
 def _divided(

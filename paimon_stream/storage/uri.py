@@ -8,6 +8,7 @@ their paths needs no second storage.
 `catalogs/opening.py` adds branches, and tables of catalogs that publish or lock.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
@@ -35,7 +36,7 @@ from paimon_stream.storage.location import (
 )
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.object_store import ObjectStorage
-from paimon_stream.storage.store_sources import SparkOptions, settings_of
+from paimon_stream.storage.store_sources import SparkOptions, settings_of, store_of
 
 Location: TypeAlias = str | PathLike[str]
 _SHOWN: Final = "_external_path/"
@@ -89,6 +90,24 @@ def open_folder(
         location=shown_location(location),
         scheme=scheme,
     )
+
+
+def place_of(location: str, options: Mapping[str, str]) -> tuple[str, ...]:
+    """What distinguishes a folder from all others, however its location is written. No part is a
+    credential. Nothing is asked of a store. Raises `InvalidOption`.
+
+    Args:
+        location: the folder.
+        options: the storage options of its catalog.
+    """
+    scheme = scheme_of(location)
+    if scheme in KIND_OF:
+        place = store_location(location)
+        return (*store_of(place, options), place.bucket, place.prefix)
+    if scheme in ("", "file"):
+        path = path_of_file_uri(location) if scheme else location
+        return "file", os.path.realpath(path)
+    return (shown_location(location).rstrip("/"),)
 
 
 def _local(location: str, options: Mapping[str, str]) -> LocalStorage:

@@ -65,7 +65,7 @@ def test_each_query_reads_the_newest_snapshot_and_inserts_are_appended(
     joined = "SELECT o.id FROM sqlshop.orders o JOIN sqlshop.`SELECT` s ON o.id = s.id"
     assert ids(spark, joined) == [2]
     assert ids(spark, f"{query} WITH (`snapshot-id` = '1')") == [1]
-    assert "names columns" in told(spark, f"{query} WITH (columns = 'id')")
+    assert "sqlshop.orders is the name of a table" in told(spark, f"{query} WITH (columns = 'id')")
     spark.sql("INSERT OVERWRITE sqlshop.orders SELECT 3L, NULL")
     assert ids(spark, query) == [3]
     assert [row["id"] for row in java.read(Path(orders.location))] == [3]
@@ -133,6 +133,12 @@ def test_drop_database_never_deletes_tables(job: Job, shop: PaimonCatalog) -> No
     shop.create_table("sqlshop.with-dash", [("id", "BIGINT")])
     with pytest.raises(errors.InvalidOption, match="DROP DATABASE would delete"):
         register_views(spark, shop)
+    spark.sql("DROP DATABASE sqlshop")
+    odd = catalog({"warehouse": f"{job.root}/a #b?c%20d"})
+    odd.create_database("sqlshop")
+    spark.sql(f"CREATE DATABASE sqlshop LOCATION '{odd.warehouse}/sqlshop.db/orders'")
+    with pytest.raises(errors.InvalidOption, match="DROP DATABASE would delete"):
+        register_views(spark, odd)
     of_spark = catalog({"warehouse": spark.conf.get("spark.sql.warehouse.dir")})
     of_spark.create_database("SqlShop2")
     spark.conf.set("spark.sql.caseSensitive", "true")  # so Spark does not write its folder small
@@ -178,6 +184,41 @@ def test_the_name_of_a_warehouse_that_is_gone_can_be_dropped(
     assert register_views(other, moved) == ["sqlshop.orders"]
     assert ids(other, "SELECT * FROM sqlshop.orders") == [2]
     assert "leaves out database 'global_temp': Spark refuses it" in caplog.text
+
+
+@needs_sources
+@pytest.mark.parametrize("folder", ["moved", "a #b?c%20d"])
+def test_a_name_never_means_the_table_of_another_warehouse(
+    job: Job, shop: PaimonCatalog, folder: str
+) -> None:
+    """Two sessions have one catalog of Spark, and each of them data sources of its own."""
+    spark = job.spark
+    moved = catalog({"warehouse": str(job.root / folder)})
+    tables = []
+    for warehouse, number in ((shop, 1), (moved, 2)):
+        warehouse.create_database("sqlshop", ignore_if_exists=True)
+        tables.append(warehouse.create_table("sqlshop.orders", [("id", "BIGINT")]))
+        tables[-1].append(spark.range(number, number + 1))
+    query = "SELECT * FROM sqlshop.orders"
+    assert register_views(spark, shop) == ["sqlshop.orders"]
+    assert ids(spark, query) == [1]
+    spark.sql("DROP TABLE sqlshop.orders")
+    other = spark.newSession()
+    for _ in range(2):
+        assert register_views(other, moved) == ["sqlshop.orders"]
+    assert ids(other, query) == [2]
+    for statement in (query, "INSERT INTO sqlshop.orders VALUES (3)"):
+        with pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):  # py4j's or Spark's own
+            spark.sql(statement).collect()
+    assert register_views(spark, shop) == []
+    assert "warehouse that this session has not registered" in told(spark, query)
+    assert [table.to_arrow()["id"].to_pylist() for table in tables] == [[1], [2]]
+    spark.sql("DROP TABLE sqlshop.orders")
+    assert register_views(spark, shop) == ["sqlshop.orders"]
+    assert ids(spark, query) == [1]
+    moved.drop_table("sqlshop.orders")
+    assert register_views(other, moved) == []
+    assert ids(spark, query) == [1]
 
 
 @needs_sources

@@ -14,6 +14,7 @@ from paimon_stream.errors import ConfigError, InvalidOption, MissingExtra, Unsup
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.object_store import ObjectStorage
+from paimon_stream.storage.uri import place_of
 
 
 def test_the_name_of_a_memory_is_all_up_to_the_first_slash() -> None:
@@ -144,3 +145,38 @@ def test_a_folder_that_is_not_utf_8_has_no_tables_below_it_by_relative_paths(
     with pytest.raises(InvalidOption, match="not UTF-8"):
         PaimonTable.create("db.db/t", [("id", "INT")])
     assert not os.listdir(folder)
+
+
+def test_folders_of_two_stores_are_two_places_and_a_folder_is_one_however_it_is_written(
+    tmp_path: Path,
+) -> None:
+    on_minio = {"s3.endpoint": "https://minio:9000"}
+    azure = "abfss://c1@acc.dfs.core.windows.net/wh"
+    folders: list[list[tuple[str, dict[str, str]]]] = [
+        [
+            ("s3://c1/wh", {}),
+            ("s3a://c1//wh/", {"s3.secret-key": "s3cr3t", "jdbc.password": "s3cr3t"}),
+        ],
+        [("gs://c1/wh", {}), ("gcs://c1/wh", {})],
+        [("gs://c1/wh", {"gs.endpoint": "https://minio:9000"})],
+        [("oss://c1/wh", {})],
+        [("/c1/wh", {}), ("file:///c1/wh/", {}), ("file:/c1/./wh", {})],
+        [("/c1/wh#2?3", {}), ("file:/c1/wh%232%3F3", {})],
+        [
+            ("s3://c1/wh", on_minio),
+            ("s3n://c1/wh", {"fs.s3a.bucket.c1.endpoint": "https://user:s3cr3t@minio:9000/"}),
+        ],
+        [
+            (azure, {}),
+            (azure.replace("abfss", "wasbs").replace("dfs", "blob"), {}),
+            ("az://c1/wh", {"azure.account-name": "acc", "azure.account-key": "s3cr3t"}),
+        ],
+        [(azure.replace("@acc", "@acc2"), {})],
+    ]
+    places = [{place_of(location, options) for location, options in same} for same in folders]
+    assert [len(of_folder) for of_folder in places] == [1] * len(folders)
+    assert len(set().union(*places)) == len(folders)
+    assert "s3cr3t" not in str(places)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "folder")
+    assert place_of(str(link), {}) == place_of(f"{tmp_path}/folder", {})
