@@ -298,11 +298,29 @@ class LockedStorage(StorageView):
         published = _PUBLISHED.fullmatch(path)
         if published is None:
             return self.wrapped.put_if_absent(path, data)
-        branch = published[1]
+        with self._lock_of_branch(published[1]):
+            return self.wrapped.put_if_absent(path, data)
+
+    def write(self, path: str, data: bytes) -> None:
+        """See `Storage.write`. A rollback may replace a snapshot that a paused writer has created
+        again. Raises `CommitContended`, with nothing done, if another writer keeps the lock.
+        """
+        published = _PUBLISHED.fullmatch(path)
+        if published is None:
+            self.wrapped.write(path, data)
+            return
+        with self._lock_of_branch(published[1]):
+            self.wrapped.write(path, data)
+
+    @contextmanager
+    def _lock_of_branch(self, branch: str | None) -> Iterator[None]:
+        """A context in which this process has the lock of a branch; None for main. Raises
+        `CommitContended`.
+        """
         lock = f"{self.lock_name}$branch_{branch}" if branch else self.lock_name
         acquired = self._acquire(lock)
         try:
-            return self.wrapped.put_if_absent(path, data)
+            yield
         finally:
             # Only our own row is deleted, because it may have expired, and the lock may now belong
             # to another writer.
