@@ -420,13 +420,23 @@ class Committer:
 
     # -- put, confirm, hint -----------------------------------------------------------------------
     def _publish(self, attempts: Attempts, sight: Sight, staged: Staged) -> Landed | Lost:
-        """Puts the snapshot and confirms it."""
+        """Puts the snapshot and confirms it.
+
+        A snapshot that is lost after its put could be seen for a while. An expiry may have taken it
+        for one that has expired, and have removed its manifests, so the next attempt does not use
+        the merged ones again.
+        """
         placed = self._put(attempts, staged)
         if isinstance(placed, Lost):
+            if not placed.proven:
+                attempts.merge = None
             return placed
         self._observer.reached(Phase.PUBLISHED, attempts.request.identifier)
         with attempts.timed("confirm"):
-            return self._confirm(attempts, sight, staged, placed)
+            confirmed = self._confirm(attempts, sight, staged, placed)
+        if isinstance(confirmed, Lost):
+            attempts.merge = None
+        return confirmed
 
     def _put(self, attempts: Attempts, staged: Staged) -> Placed | Lost:
         """Puts the snapshot, unless its staging is too old."""

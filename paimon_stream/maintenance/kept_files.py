@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.needed import (
     ChangelogStore,
     OtherBranches,
@@ -48,10 +48,10 @@ class ChangelogRetention(NamedTuple):
         return cls(outlive, outlive and options.value(CHANGELOG_PRODUCER) == "none")
 
 
-class _FilesOfTag(NamedTuple):
-    """The names of the live files of a tagged snapshot."""
+class _FilesOfTags(NamedTuple):
+    """The names of the live files of tagged snapshots, by their nonces."""
 
-    tagged: SnapshotRef
+    nonces: frozenset[str]
     names: NameSet
 
 
@@ -77,8 +77,8 @@ class KeptFiles:
         """The tagged snapshots, as of `refresh_tags`, by the files of the tags."""
         self._tag_names: dict[str, frozenset[str]] = {}
         """The metadata that tagged snapshots need, by their nonces."""
-        self._files_of_tag: _FilesOfTag | None = None
-        """The files of the tag that was asked for last."""
+        self._files_of_tags: _FilesOfTags | None = None
+        """The files of the tags that were asked for last."""
         self._journalled: NameSet | None = None
         """The files in journals."""
 
@@ -128,17 +128,20 @@ class KeptFiles:
             for schema_id in schemas.ids()
         )
 
-    def _tag_at(self, snapshot_id: int) -> Snapshot | None:
-        """The tagged snapshot with the largest id up to this one. That snapshot has everything that
-        an older tag shares with a snapshot that exists now.
+    def _tags_at(self, snapshot_id: int) -> list[Snapshot]:
+        """The tagged snapshots with the largest id up to this one. They have everything that an
+        older tag shares with a snapshot that exists now. They are several if a writer that does not
+        publish atomically replaced a snapshot between two tags.
         """
         below = [tag for tag in self._tags.values() if tag.id <= snapshot_id]
-        return max(below, key=lambda tag: tag.id, default=None)
+        nearest_id = max((tag.id for tag in below), default=0)
+        return [tag for tag in below if tag.id == nearest_id]
 
-    def _tag_above(self, snapshot_id: int) -> Snapshot | None:
-        """The tagged snapshot with the smallest id above this one."""
+    def _tags_above(self, snapshot_id: int) -> list[Snapshot]:
+        """The tagged snapshots with the smallest id above this one."""
         above = [tag for tag in self._tags.values() if tag.id > snapshot_id]
-        return min(above, key=lambda tag: tag.id, default=None)
+        nearest_id = min((tag.id for tag in above), default=0)
+        return [tag for tag in above if tag.id == nearest_id]
 
     def names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
         """The metadata that is kept when everything from the first of `gone` up to `following` is
@@ -150,9 +153,9 @@ class KeptFiles:
         """
         first = gone[0].id
         tags = [tag for tag in self._tags.values() if first <= tag.id < following.id]
-        below = self._tag_at(first - 1)
-        above = [self._tag_above(snapshot.id) for snapshot in gone]
-        tags += [tag for tag in (below, *above) if tag is not None]
+        tags += self._tags_at(first - 1)
+        for snapshot in gone:
+            tags += self._tags_above(snapshot.id)
         try:
             kept = (
                 metadata_names(self._storage, self._manifests, following, self._lists)
@@ -183,12 +186,13 @@ class KeptFiles:
         long-lived changelog (`of_changelogs`) refers to the file.
         """
         sets = [self.journal_names(), self.branches.live_names(), of_changelogs]
-        tag = self._tag_at(snapshot_id)
-        if tag is not None:
-            tagged = SnapshotRef.of(tag)
-            if self._files_of_tag is None or self._files_of_tag.tagged != tagged:
-                self._files_of_tag = _FilesOfTag(tagged, self.live_names_of([tag]))
-            sets.append(self._files_of_tag.names)
+        tags = self._tags_at(snapshot_id)
+        if tags:
+            nonces = frozenset(tag.nonce for tag in tags)
+            if self._files_of_tags is None or self._files_of_tags.nonces != nonces:
+                by_nonce = {tag.nonce: tag for tag in tags}
+                self._files_of_tags = _FilesOfTags(nonces, self.live_names_of([*by_nonce.values()]))
+            sets.append(self._files_of_tags.names)
         return lambda name: any(name in names for names in sets)
 
     def live_names_of(self, snapshots: Sequence[Snapshot]) -> NameSet:

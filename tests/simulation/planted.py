@@ -11,6 +11,7 @@ from typing import Any
 
 from paimon_stream.api import doctor
 from paimon_stream.commit import checks, committer, publish, sequence, stage, table_commit
+from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import Unavailable
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
@@ -304,16 +305,24 @@ def the_first_snapshot_has_no_lineage(patch: Patch) -> None:
 
 
 @bug(
-    "A snapshot that was not built on ours voids ours, also where it is no part of the table.",
+    "The next attempt uses merged manifests of a snapshot that was published and is void.",
     "hasty keeper",
     "Java writer without a lock",
     "manifest compactor",
     rule=rules.WHOLE,
-    why="Java published it below what an expiry left, so the manifests of a live snapshot are deleted.",
+    why="An expiry has taken the void snapshot for one that has expired, and its manifests with it.",
     seed=343,
 )
-def any_snapshot_above_voids_ours(patch: Patch) -> None:
-    patch.setattr(Publisher, "_is_part_of_table", lambda *given: True)
+def merged_manifests_outlive_a_void_snapshot(patch: Patch) -> None:
+    def publish(self: Committer, attempts: Any, *given: Any) -> Any:
+        merge = attempts.merge
+        outcome = real(self, attempts, *given)
+        if isinstance(outcome, Lost):
+            attempts.merge = merge
+        return outcome
+
+    real = Committer._publish
+    patch.setattr(Committer, "_publish", publish)
 
 
 @bug(

@@ -67,7 +67,7 @@ def expiry_from_the_wrong_end(patch: Patch) -> None:
     why="A tag refers to the files that go.",
 )
 def expiry_overlooks_tags(patch: Patch) -> None:
-    patch.setattr(KeptFiles, "_tag_at", lambda *given: None)
+    patch.setattr(KeptFiles, "_tags_at", lambda *given: [])
 
 
 @bug(

@@ -157,6 +157,24 @@ NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
             *([3, 0, 0, 12], [2, 15, 0, 22], [4, 0, 0, 0, 0], [3, 0, 0, 0], [3, 0, 0]),
         ],
     ),
+    "a rollback replaces a snapshot that was created again, beside the lock of a catalog": (
+        21031,
+        (),
+        [
+            [*([0] * 5), 1, 2, 1, 0, 1, 1, 0, 0, 2, 3, *([0] * 16)],
+            *([], [0, 0, 0, 0, 0, 0, 0], [8, 0, 0, 0, 0, 0], [6, 0, 0, 3, 20], [5, 0, 0, 0, 0]),
+            *([0, 0, 0, 0], [6, 0, 0, 18], [5, 0, 1, 0]),
+        ],
+    ),
+    "a snapshot is tagged, replaced and tagged again, and an expiry asks one of the tags": (
+        23780,
+        (),
+        [
+            [3, 0, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0],
+            *([], [0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0], [7, 0, 0, 0], [10, 0, 0]),
+            *([7, 0, 0, 0], [6, 0, 0, 0, 0, 0]),
+        ],
+    ),
     "the third name of a sink is asked about what one rollback took of the first two": (
         20359,
         (),

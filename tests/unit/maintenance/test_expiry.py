@@ -487,6 +487,31 @@ def test_the_expiry_of_a_snapshot_beside_the_lineage_leaves_what_a_tag_needs(
         } <= bench.metadata_files()
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_two_tags_of_one_id_keep_the_files_of_both(names: str) -> None:
+    """A writer that does not publish atomically replaced the snapshot between the two tags."""
+    bench = Bench(options={"manifest.merge-min-count": "3"})
+    for number in range(2):
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
+    create_tag(bench.table, names[0], 2, runtime=bench.runtime)
+    bench.storage.delete("snapshot/snapshot-2")
+    bench.storage.write("snapshot/LATEST", b"1")
+    bench.committer().commit(bench.request(0, [bench.message("again")], user="another"))
+    create_tag(bench.table, names[1], 2, runtime=bench.runtime)
+    for number in range(2, 5):
+        bench.committer().commit(
+            bench.request(number, [bench.message(f"f{number}")], user="another")
+        )
+        expire_snapshots(
+            bench.table, retain_max=1, retain_min=1, protect_streams=False, runtime=bench.runtime
+        )
+    tags = read_tags(bench.storage).values()
+    assert len({tag.nonce for tag in tags}) == 2
+    for tag in tags:
+        manifests = {meta.file_name for meta in bench.manifests.base_and_delta(tag)}
+        assert manifests <= bench.metadata_files()
+
+
 def test_deleting_a_tag_beside_a_snapshot_that_was_created_again_leaves_what_later_ones_need() -> (
     None
 ):
