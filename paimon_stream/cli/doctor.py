@@ -147,7 +147,7 @@ def _trial_parts(trial: WriteTrial) -> list[Part]:
 
 
 def _after_line(before: Sequence[Part], parts: Sequence[Part]) -> list[Part]:
-    """The parts, after an empty line if there are parts before them."""
+    """These parts of the output, with an empty line first if the output has parts before them."""
     return ["", *parts] if before and parts else [*parts]
 
 

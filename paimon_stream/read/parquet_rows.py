@@ -174,7 +174,7 @@ def _stats(statistics: pq.Statistics | None, type_: DataType, stored: pa.DataTyp
 
 
 def _has_bounds(statistics: pq.Statistics, type_: DataType, stored: pa.DataType) -> bool:
-    """Whether the bounds count, as the module says."""
+    """Whether the bounds may leave out row groups. The module's docstring has the rules."""
     wanted = arrow_type(type_)
     if stored.id != wanted.id and not {stored, wanted} <= _INTEGERS:
         return False

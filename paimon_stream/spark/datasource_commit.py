@@ -474,8 +474,8 @@ def _results(answers: Answers) -> list[Answer]:
 
 
 def _remove(sink: SinkSettings, answers: Answers) -> None:
-    """Removes the files that tasks have written and that nothing refers to. An error of this
-    package is only logged, because the error of the write says more.
+    """Removes the files that tasks have written and that nothing refers to. If that fails, its
+    error is only logged: the caller raises the error for which the files are removed.
     """
     results = (result for result in _results(answers) if isinstance(result, TaskResult))
     messages = [message for result in results for message in result.messages]

@@ -141,7 +141,7 @@ def store_of(place: StoreLocation, options: Mapping[str, str]) -> tuple[str, ...
     call = Source(CALL, theirs)
     place = _with_account(place, [call])
     endpoints = gathered(place, [call]).of("endpoint", "base_url").values()
-    # An endpoint with a login is refused where the store is opened. It is cut off here, too.
+    # An endpoint with a login is refused where the store is opened. Here the login is cut off.
     shown = [shown_location(endpoint).rpartition("@")[2].rstrip("/") for endpoint in endpoints]
     kind = "oss" if place.scheme == "oss" else place.kind
     return kind, place.account, *shown

@@ -56,7 +56,7 @@ class Target:
 
 
 def _committer(run: StreamRun, table: Table, digest: str) -> Committer:
-    """What commits to the table. `digest` is that of its first schema."""
+    """The committer of the table. `digest` is the digest of the table's first schema."""
     return Committer(
         table,
         run.runtime,

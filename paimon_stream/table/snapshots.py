@@ -247,8 +247,8 @@ class SnapshotStore:
             )
 
     def _report_stale(self, hint: int | None, ids: list[int]) -> None:
-        """Warns once if LATEST names an old snapshot, because other engines trust it. A listing
-        takes time, so beside many writers it may lack the next snapshot.
+        """Warns once if LATEST names an old snapshot, because other engines trust it. `ids` may lack
+        snapshots that were published while they were listed, so the next one is looked for.
         """
         if hint is None or hint not in ids or hint == ids[-1] or hint == self._reported:
             return
