@@ -62,8 +62,9 @@ class TableMaintenance(LoadedTable):
 
         Unless `dry_run=True` is given, it acts at once, because the table's metadata alone
         determines what may be deleted (unlike in `remove_orphan_files`). If the storage does not
-        answer, the run ends with `Unavailable`, and the next run continues it. Any other file that
-        cannot be deleted counts as `left`, and stays until `remove_orphan_files` removes it.
+        answer, or the file of a snapshot cannot be deleted, the run ends with that error, and the next
+        run continues it. Any other file that cannot be deleted counts as `left`, and stays until
+        `remove_orphan_files` removes it.
 
         Args:
             retain_max: the most snapshots to keep; by default `snapshot.num-retained.max`.

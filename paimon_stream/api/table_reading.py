@@ -226,7 +226,8 @@ class TableReading(LoadedTable):
         options: Mapping[str, str] | None = None,
     ) -> pa.Table:
         """Reads the rows of a snapshot into memory. It is the newest snapshot, unless
-        `snapshot_id`, `tag` or `timestamp` names another. In a table with a primary key, the merge
+        `snapshot_id`, `tag` or `timestamp` names another, or an option in the table's schema does
+        (docs/reading.md). In a table with a primary key, the merge
         engine makes one row per key, and the rows of a bucket are sorted by key.
 
         Args:

@@ -17,8 +17,8 @@ What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be
 published. So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes
-nothing. A staging that is older than half an hour is no longer put, because an orphan cleaner may
-take its files for remains.
+nothing. A staging that is older than half of `snapshot.time-retained` (a minute at least, half an
+hour at most) is no longer put, because an orphan cleaner may take its files for remains.
 """
 
 from collections.abc import Collection, Iterable

@@ -15,7 +15,8 @@ from paimon_stream.storage.together import Meter
 
 
 class Phase(Enum):
-    """The points, in the order in which a batch reaches them. DISCARDED is reached after an attempt
+    """The points, in the order in which a batch reaches them. A batch that replaces its attempt of an
+    earlier run is journalled before it is checked. DISCARDED is reached after an attempt
     that was lost, before the next attempt's BASE_READ. Tests stop, interleave or kill a writer
     exactly at such a point.
     """

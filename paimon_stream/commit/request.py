@@ -77,8 +77,8 @@ class CommitRequest:
         seen: the caller has searched all snapshots up to this one for this same commit. None for
             the empty table. There may be later snapshots by now: they are searched in the commit.
         sight: what the caller saw. The first attempt builds on it if it is at most a second old.
-        before_put: what is done once, while the first staging is written and before any snapshot is
-            put. Its errors end the commit.
+        before_put: what is done once, while the first staging is written or before it, and before
+            any snapshot is put. Its errors end the commit.
         after_put: what is done while the snapshot is confirmed, or after that. It must not raise.
         stage_uuid: is part of the name of all metadata that any attempt writes.
         fence: is called if the snapshots above `seen` have a gap. True: nobody else can have

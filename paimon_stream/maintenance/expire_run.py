@@ -1,8 +1,8 @@
 """One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md
 §8).
 
-Invariants: at every moment each existing snapshot and tag is whole. No file is deleted that a tag,
-a branch or a journal refers to. A kill at any point leaves files that nothing refers to, and notes,
+Invariants: at every moment each existing snapshot and tag is whole. No file is deleted that the
+rows of a tag need, or that a branch or a journal refers to. A kill at any point leaves files that nothing refers to, and notes,
 by which the next run finishes the work (`expiring.py`). Names are never reused, so deleting twice
 is harmless.
 

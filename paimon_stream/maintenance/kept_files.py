@@ -56,7 +56,7 @@ class _FilesOfTags(NamedTuple):
 
 
 class KeptFiles:
-    """Knows which files a run must not delete. Reads each manifest only once."""
+    """Knows which files a run must not delete."""
 
     def __init__(
         self,

@@ -1,5 +1,5 @@
-"""Incremental reads: a batch read of what changed between two snapshots, tags or times
-(streaming-reads.md §7). The modes are Paimon's:
+"""Plans batch reads: of a snapshot, or of what changed between two snapshots, tags or times
+(streaming-reads.md §7). The modes of changes are Paimon's:
 
 - delta: the rows in the files that each APPEND snapshot added.
 - changelog: the rows in the changelog of each snapshot.

@@ -1,5 +1,6 @@
 """The rows of a scan: one file after the other, each as batches of the wanted columns. Memory holds
-only what the file format needs to return rows: a row group, a stripe, a few blocks.
+only what the file format needs to return rows: a row group, a stripe, a few blocks. Files with keys
+that overlap are read side by side, so memory holds such a piece of each sorted run.
 """
 
 from collections import defaultdict
@@ -447,8 +448,9 @@ class _Reader:
         self, scan: Scan, columns: Sequence[DataField], where: Predicate | None = None
     ) -> None:
         """`where` is a condition on these columns. By it, row groups without wanted rows are
-        skipped. It is given only for files of append tables and those that are a section by
-        themselves (`_merged`).
+        skipped. It is given only for files whose rows are not merged with those of other files:
+        files of append tables, files that are a section by themselves (`_merged`), and files of
+        changes.
         """
         self._scan = scan
         self._where = where

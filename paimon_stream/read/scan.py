@@ -108,8 +108,8 @@ class Scan:
         vectors: the deletion vectors of these files, by the name of the data file.
         deletions: all deleted rows of each file whose vector a compaction is about to change, by the
             name of the data file.
-        where: the condition on rows; None for all rows. Without a merge, files that
-            cannot have a row that fulfils it are not among `files`.
+        where: the condition on rows; None for all rows. Files that cannot have a row that fulfils it
+            are not among `files`; with a merge only if their keys or partitions show that.
         are_changes: whether the files are read one after the other, unmerged, because each of their
             rows is a change of its own kind.
         before: of a difference between two snapshots: the files that only the older one has, with

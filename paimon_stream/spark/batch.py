@@ -1,6 +1,6 @@
 """One micro-batch, from Spark's DataFrame to a published snapshot. The order matters. First the
-writer is identified. The batch is judged before any work. One Spark action writes the rows. Only
-then is anything published (exactly-once.md). `stream/one_batch.py` has this order. This module has
+writer is identified. The batch is judged before any work. The rows are written, by one Spark action
+as a rule. Only then is anything published (exactly-once.md). `stream/one_batch.py` has this order. This module has
 the parts that need Spark.
 """
 
@@ -130,7 +130,9 @@ class QueryRun:
             self.compaction.close()
 
     def maintain(self, settled: SettledBatch) -> None:
-        """Compacts and expires after a batch, even one without rows. Neither fails the batch."""
+        """Compacts and expires after a batch, even one without rows. Neither fails the batch. Nothing
+        expires after a batch that was in the table already.
+        """
         if self.compaction is not None:
             self.writer.compact(self.compaction, settled)
         newest = self.writer.standing.newest
@@ -313,7 +315,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameRows:
-    """The rows of one batch of `foreachBatch`: one Spark action writes them."""
+    """The rows of one batch of `foreachBatch`, which `write_job.py` or the driver writes."""
 
     frame: DataFrame
     query: ObservedQuery

@@ -2,8 +2,9 @@
 tasks, and the commit after them.
 
 A batch of a stream is judged and committed as `PaimonSink` does it. But its rows are written before
-it is judged, so the files of a batch that is not committed are removed. This process cannot write a
-batch again. After a `SequenceConflict`, the restarted query does that.
+it is judged, so the files of a batch that is not committed are removed, unless the journal may name
+them. This process cannot write a batch again. After a `SequenceConflict`, the restarted query does
+that.
 
 Invariants:
 

@@ -1,8 +1,8 @@
 """Writes rows by `format("paimon_stream")`: the writers, and what each task does. `datasource.py`
 draws the processes.
 
-Spark asks for a writer in a process on the driver and pickles it for the tasks. When the writer is
-pickled, it makes the plan that the tasks need, and the pickle contains the plan. Spark commits in
+Spark asks for a writer in a process on the driver and pickles it for the tasks. The writer makes the
+plan that the tasks need, and the pickle contains the plan. Spark commits in
 another process. There it makes a new writer for each batch of a stream. The plan and the commit are
 in datasource_commit.py, which no worker loads.
 

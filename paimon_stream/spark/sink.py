@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class PaimonSink:
     """Writes each micro-batch of a streaming query into a Paimon table, exactly once.
 
-    A sink is immutable and can be pickled. The table is not read before the query starts.
+    A sink is immutable and can be pickled. The table is not read before `start` or the first batch.
 
     Args:
         location: the table's folder, `<warehouse>/<db>.db/<table>`. With a `catalog` it is the

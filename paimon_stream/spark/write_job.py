@@ -1,7 +1,8 @@
-"""The Spark action of a batch: every task writes data files and answers with what it wrote. There
-is a second action only if a row was too wide for its Arrow batch. Rows go to Python as Arrow
-batches, in the tasks that hold them. They are shuffled only if the table has a primary key or there
-would be too many files. A task's answer is one row of typed bytes. Spark returns exactly one answer
+"""The Spark action of a batch: every task writes data files and answers with what it wrote. Further
+actions are rare: a row was too wide for its Arrow batch, a batch was too large for the driver, or
+others used the same sequence numbers. Rows go to Python as Arrow batches, in the tasks that hold
+them. They are shuffled only if the table has a primary key, there would be too many files, or the
+option `shuffle` asks for it. A task's answer is one row of typed bytes. Spark returns exactly one answer
 per partition, from the attempt that succeeded (spark.md §2).
 """
 

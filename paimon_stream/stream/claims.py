@@ -1,7 +1,7 @@
 """The claims. A claim is the file by which one sink of one run holds a commit user (exactly-once.md
 §5).
 
-A claim is made once per run, before anything else, by an atomic create. A second sink of the same
+A claim is made once per run, before anything is judged, by an atomic create. A second sink of the same
 run under the same user finds the claim taken. A later run ends the claims of earlier runs before it
 judges. So while a run's claim stands, no later run has begun. fence.py describes what a claim does
 not exclude.

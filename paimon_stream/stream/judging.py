@@ -1,6 +1,6 @@
 """The first step of a batch: what is to be done with it, on the table as it is now (exactly-once.md
 §1, §2). The first batch of a run is judged from the storage, after the run has claimed its user.
-Later ones are judged by what the run remembers.
+Later ones are judged by what the run remembers or, where that does not decide, from the storage.
 """
 
 import logging

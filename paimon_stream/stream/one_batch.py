@@ -2,7 +2,7 @@
 `foreachBatch` and for the data source, and knows no Spark.
 
     judge_batch ──► rows.write ──► publish ──► settle        each takes what the one before hands on
-     judging.py                  publishing.py  settling.py   (steps.py), and nothing else
+     judging.py                  publishing.py  settling.py   (steps.py)
 """
 
 import logging

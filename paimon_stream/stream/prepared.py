@@ -31,8 +31,8 @@ class EntryWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedEntry:
-    """The journal's entry of one batch. It is written while the batch is staged, before a snapshot
-    is put. Once there is a snapshot, the entries of earlier batches are removed, except the newest.
+    """The journal's entry of one batch. It is written before a snapshot is put, at the latest while
+    the batch is staged. Once there is a snapshot, the entries of earlier batches are removed, except the newest.
 
     Attributes:
         journal: where it is written.

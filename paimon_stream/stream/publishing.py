@@ -1,6 +1,6 @@
 """The third step of a batch, after its rows: it becomes one snapshot, or nothing (exactly-once.md
-§4, §5). Before a snapshot can be put, the journal gets an entry of the batch, unless the journal is
-off. Files are removed here only if no attempt can publish them any more.
+§4, §5). Before a snapshot with files can be put, the journal gets an entry of the batch, unless the
+journal is off. Files are removed here only if no attempt can publish them any more.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,8 @@ BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
 
 
 def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) -> PublishedBatch:
-    """Publishes the batch as one snapshot, or nothing if it has no rows and only appends. Raises
+    """Publishes the batch as one snapshot, or nothing if it has no rows, only appends, and the
+    table has no snapshots of empty batches. Raises
     `CommitVetoed`, `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`,
     `DuplicateWriter`, `TableReplaced`, `TableRolledBack`, `StorageError`. None of them leaves half a
     batch visible.

@@ -1,6 +1,7 @@
 """Decides whether anything refers to a file of a table. Code that deletes files which it has not
-just written asks here. The exception is expiry: it deletes only files that expiring snapshots name,
-and asks `maintenance/kept_files.py`.
+just written asks here. The exceptions are expiry and the deletion of tags. They delete only files
+that the removed snapshots name, or that the next snapshot replaced, and ask
+`maintenance/kept_files.py`.
 
 Files are referred to by the journals of streams (files that wait to be committed or removed) and by
 the *roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.
