@@ -152,7 +152,7 @@ class InvalidData(PaimonStreamError):
         self.pattern = message
 
     def recounted(self, count: int) -> "InvalidData":
-        """The same error for that number of rows or places."""
+        """The same error, for `count` rows or places."""
         return type(self)(self.pattern, **{**self.context, "count": count})
 
 

@@ -400,7 +400,7 @@ class _Doctor:
     def _concluded(
         self, diagnosis: Diagnosis, restart: _Restart, notes: tuple[str, ...]
     ) -> Diagnosis:
-        """The diagnosis with what the doctor knows beyond the sink's answer."""
+        """The diagnosis, with what only the doctor looks at: `restart` and these notes."""
         if restart.is_stranger:
             return self._stranger(diagnosis, restart, notes)
         is_reset = diagnosis.verdict == CheckpointReset.__name__

@@ -3,10 +3,10 @@ With the cache, the cost of a commit depends on what the commit changes, not on 
 table (semantics.md §3.4).
 
 Invariants: the cache is valid at one snapshot, the cached one. The cache moves as a whole, over
-complete deltas in one lineage, and reads each delta once. If it cannot, it is emptied. An OVERWRITE
-by others may replace files without a delta that says so (R3.4), so the cache forgets buckets and
-files then. After a failure it forgets everything. Partitions that no commit touches are never read.
-The size of the cache is bounded.
+complete deltas in one lineage, and reads each delta once. If it cannot, it is emptied. After an
+OVERWRITE by others it forgets buckets and files, because such a snapshot may replace files that its
+delta does not name (R3.4). After a failure it forgets everything. Partitions that no commit touches
+are never read. The size of the cache is bounded.
 """
 
 from collections.abc import Collection, Iterable, Mapping

@@ -327,8 +327,8 @@ class Finder:
         self.finds = self._search is not None
 
     def unknown(self, data: bytes, records: int) -> list[UnknownFields]:
-        """The unknown fields of each record of a block. Raises `ValueError` or `IndexError` for
-        bytes that are no such records.
+        """The unknown fields of each record of a block. Raises `ValueError` or `IndexError`
+        if the bytes are not records of this schema.
         """
         assert self._search is not None
         of_records: list[UnknownFields] = []

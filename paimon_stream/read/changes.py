@@ -299,7 +299,7 @@ def _difference(older: Snapshot, newer: Snapshot) -> _Span | None:
 
 
 def _between_ids(table: Table, first: int, last: int) -> _Span | None:
-    """What is after a snapshot, up to another one."""
+    """The changes after the snapshot `first`, up to the snapshot `last`."""
     _check_order(table, "snapshot", first, last)
     store = SnapshotStore(table.storage)
     if first == last or store.latest() is None:

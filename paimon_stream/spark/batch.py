@@ -1,7 +1,7 @@
 """One micro-batch, from Spark's DataFrame to a published snapshot. The order matters. First the
-writer is identified. The batch is judged before any work. The rows are written, by one Spark action
-as a rule. Only then is anything published (exactly-once.md). `stream/one_batch.py` has this order. This module has
-the parts that need Spark.
+writer is identified. The batch is judged before any work. Then the rows are written, mostly by one
+Spark action. Only then is anything published (exactly-once.md). `stream/one_batch.py` keeps this
+order. This module has the parts that need Spark.
 """
 
 import logging

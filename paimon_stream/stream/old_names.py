@@ -254,8 +254,8 @@ def _continues(
 
 
 def _are_apart(evidence: Evidence, old_name: RegisteredWriter, successor: RegisteredWriter) -> bool:
-    """Whether two commit users have been in no run together, as far as their runs are known, and no
-    sink of this run writes as the successor.
+    """Whether no known run had sinks of both commit users, and no sink of this run writes as the
+    successor.
     """
     are_known = bool(old_name.runs and successor.runs)
     return (
