@@ -107,7 +107,7 @@ def schema_of(options: dict[str, str]) -> StructType:
     source, chosen = _divided(options)
     if "scan.mode" in options:
         chosen = chosen.of_newest_snapshot()
-    # Of a stream, which is not known here, the kinds are told without a range, too.
+    # Spark does not say whether it reads a stream, which may have kinds without a range.
     asked = {key: text for key, text in source.table.items() if key != READ_CHANGELOG.key}
     scan = _scan(source, chosen, asked=asked, filter=pc.scalar(False))
     columns = [

@@ -76,7 +76,7 @@ class OnceWrite:
         may_write_again: whether `write_rows` can be called once more.
         after_commit: is called after publishing.
         runtime: the clock and the ids.
-        observer: is told of the steps of the batch.
+        observer: gets the steps of the batch.
     """
 
     identity: str

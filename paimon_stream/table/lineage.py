@@ -140,20 +140,18 @@ def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: 
     window = snapshots.window(seen_id, latest)
     if not window.snapshots or (seen is not None and window.complete and snapshots.stands(seen)):
         return window
-    for below, following in reversed(list(pairwise(window.snapshots))):
-        if not _seems_link(snapshots, below, following):
-            above = [snapshot for snapshot in window.snapshots if snapshot.id > below.id]
-            return Window(snapshots=tuple(above), complete=False)
+    above = _above_break(window, partial(_seems_link, snapshots))
+    if above is not None:
+        return Window(snapshots=above, complete=False)
     if not window.complete:
         return window
     begins_in_lineage = in_lineage(snapshots, window.snapshots[0], latest)
     if begins_in_lineage:
         return window
-    for below, following in reversed(list(pairwise(window.snapshots))):
-        if not _is_link(snapshots, below, following):
-            above = [snapshot for snapshot in window.snapshots if snapshot.id > below.id]
-            return Window(snapshots=tuple(above), complete=begins_in_lineage)
-    return Window(snapshots=window.snapshots[1:], complete=begins_in_lineage)
+    above = _above_break(window, partial(_is_link, snapshots))
+    if above is None:
+        above = window.snapshots[1:]
+    return Window(snapshots=above, complete=begins_in_lineage)
 
 
 def has_file(
@@ -167,6 +165,18 @@ def has_file(
     """
     unknown = (meta for meta in metas if meta.file_name not in known)
     return any(entry.identity == file for meta in unknown for entry in manifests.read(meta))
+
+
+def _above_break(
+    window: Window, is_link: Callable[[Snapshot, Snapshot], bool | None]
+) -> tuple[Snapshot, ...] | None:
+    """The snapshots of a window above its highest one on which the next was not built. None if each
+    was built on the one below.
+    """
+    for below, following in reversed(list(pairwise(window.snapshots))):
+        if not is_link(below, following):
+            return tuple(snapshot for snapshot in window.snapshots if snapshot.id > below.id)
+    return None
 
 
 def _split(low: int, high: int) -> list[tuple[int, int]]:
