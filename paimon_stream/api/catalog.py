@@ -148,7 +148,7 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
         alter_table(
             self.opened(location, options),
             checked,
-            publish=partial(self.post_changes, identifier, checked),
+            publish_schema=partial(self.post_changes, identifier, checked),
         )
 
 

@@ -98,7 +98,7 @@ def append_rows(
         try:
             written = _write(table, rows, {}, numbering, write.user)
             table = written.table
-            return write.publish(written, partial(_remove, written))
+            return write.publish_rows(written, partial(_remove, written))
         except errors.SequenceConflict as conflict:
             is_read_once = isinstance(rows, pa.RecordBatchReader)
             is_last_attempt = is_read_once or rewrites_done == MOST_REWRITES
@@ -223,7 +223,7 @@ def overwrite_rows(
         replaced=replaced,
     )
     written = _write(table, rows, fixed, _numbers(table, write), write.user)
-    return write.publish(written, partial(_remove, written))
+    return write.publish_rows(written, partial(_remove, written))
 
 
 def _shown(partition: Mapping[str, Any]) -> str:

@@ -27,44 +27,45 @@ from paimon_stream.format.snapshot_json import CommitKind, SnapshotRef
 
 _LOG = logging.getLogger(__name__)
 
-PublishOne = Callable[[CommitRequest, ChangeSource], Outcome]
+PublishHalf = Callable[[CommitRequest, ChangeSource], Outcome]
 """Publishes one snapshot of the request's kind."""
 
 
 def commit_append_compact(
-    request: CommitRequest, collected: CollectedChanges, publish: PublishOne
+    request: CommitRequest, collected: CollectedChanges, publish_half: PublishHalf
 ) -> Outcome:
     """Publishes what was written, then the compaction.
 
     Args:
         request: the commit.
         collected: its changes.
-        publish: publishes one snapshot.
+        publish_half: publishes one snapshot.
 
     Returns:
         The outcome. If there is only a compaction and it conflicts with what others did, the
         outcome says so, and nothing is raised.
 
     Raises:
-        PaimonStreamError: what `publish` raises for what was written, or for a compaction alone.
+        PaimonStreamError: what `publish_half` raises for what was written, or for a compaction
+            alone.
     """
-    written = _publish_written(request, collected, publish)
+    written = _publish_written_half(request, collected, publish_half)
     if isinstance(written, Superseded) or not collected.compact:
         return written
     if isinstance(written, Nothing):
         try:
-            return publish(_compaction(request), Fixed(collected.compact))
+            return publish_half(_compaction(request), Fixed(collected.compact))
         except CommitConflict as conflict:
             _warn(request, conflict)
             return Nothing(compact_failed=conflict)
-    return _publish_compaction(request, written, collected.compact, publish)
+    return _publish_compact_half(request, written, collected.compact, publish_half)
 
 
-def _publish_written(
-    request: CommitRequest, collected: CollectedChanges, publish: PublishOne
+def _publish_written_half(
+    request: CommitRequest, collected: CollectedChanges, publish_half: PublishHalf
 ) -> Outcome:
     if request.source is not None:
-        return publish(request, request.source)
+        return publish_half(request, request.source)
     if request.kind is CommitKind.COMPACT and not collected.append and collected.compact:
         return Nothing()
     kind = request.kind
@@ -73,16 +74,16 @@ def _publish_written(
     # A compaction, and a commit that replaces files, relies on the numbers that the writer
     # assigned.
     renumber = request.renumber and kind is CommitKind.APPEND and not collected.compact
-    return publish(replace(request, kind=kind, renumber=renumber), Fixed(collected.append))
+    return publish_half(replace(request, kind=kind, renumber=renumber), Fixed(collected.append))
 
 
-def _publish_compaction(
-    request: CommitRequest, written: Published, changes: Changes, publish: PublishOne
+def _publish_compact_half(
+    request: CommitRequest, written: Published, changes: Changes, publish_half: PublishHalf
 ) -> Published:
     seen = SnapshotRef.of(written.snapshot)
     compaction = replace(_compaction(request), seen=seen, sight=None, before_put=(), after_put=())
     try:
-        outcome = publish(compaction, Fixed(changes))
+        outcome = publish_half(compaction, Fixed(changes))
     except PaimonStreamError as failed:
         _warn(request, failed)
         return replace(written, compact_failed=failed)

@@ -159,7 +159,7 @@ class Attempts:
             spent = (clock.monotonic() - began) * 1000
             self.phases[phase] = self.phases.get(phase, 0.0) + spent
 
-    def published(self, staged: Staged) -> Published:
+    def outcome_of(self, staged: Staged) -> Published:
         """The outcome if this attempt is part of the table."""
         published = Published(
             snapshot=staged.snapshot,

@@ -369,7 +369,7 @@ class Checker:
 
     # -- afterwards
     # ---------------------------------------------------------------------------------
-    def published(self, changes: Changes) -> None:
+    def warn_of_deep_buckets(self, changes: Changes) -> None:
         """Warns once, before readers become slow, if a bucket that our commit has touched has more
         files of level 0 than Java would allow (semantics.md §6.6). Uses only facts that the commit
         already has.

@@ -193,7 +193,7 @@ class Committer:
             # writer stay.
             request = replace(request, renumber=False)
         return commit_append_compact(
-            request, collected, lambda half, source: self._publish_one(half, source, names)
+            request, collected, lambda half, source: self._publish_half(half, source, names)
         )
 
     def numbers(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering | None:
@@ -222,7 +222,7 @@ class Committer:
         base = base or self._cache.base(self._cache.last or self._snapshots.latest())
         return base, self._cache.watch(base, partitions, below)
 
-    def _publish_one(
+    def _publish_half(
         self, request: CommitRequest, source: ChangeSource, names: NameSource
     ) -> Outcome:
         """Publishes one snapshot. Raises the errors of `commit`."""
@@ -281,7 +281,7 @@ class Committer:
             if staged is None:
                 self._discard_attempt(attempts)
             else:
-                outcome = self._publish(attempts, sight, staged)
+                outcome = self._put_and_confirm(attempts, sight, staged)
                 if isinstance(outcome, Landed):
                     return self._finish(attempts, sight, staged, outcome)
                 attempts.hint.correct()
@@ -339,7 +339,7 @@ class Committer:
                 part_of_table = self._publisher.settled(staged, latest)
                 if part_of_table:
                     self._discard(attempts.names.drawn)
-                    return attempts.published(staged)
+                    return attempts.outcome_of(staged)
                 if part_of_table is False:
                     attempts.unproven.remove(staged)
             winner = published_since(self._snapshots, attempts, latest)
@@ -419,7 +419,7 @@ class Committer:
             attempts.merge = None
 
     # -- put, confirm, hint -----------------------------------------------------------------------
-    def _publish(self, attempts: Attempts, sight: Sight, staged: Staged) -> Landed | Lost:
+    def _put_and_confirm(self, attempts: Attempts, sight: Sight, staged: Staged) -> Landed | Lost:
         """Puts the snapshot and confirms it.
 
         A snapshot that is lost after its put could be seen for a while. An expiry may have taken it
@@ -526,7 +526,7 @@ class Committer:
                     raise attempts.removed_by_later_run(missing)
                 return Lost(proven=False)  # somebody may still publish what was built on it
             # Another snapshot was built on it just now.
-            self._snapshots.publish(staged.snapshot, staged.content)
+            self._snapshots.create_snapshot(staged.snapshot, staged.content)
         return Landed()
 
     def _finish(
@@ -540,7 +540,7 @@ class Committer:
         self._snapshots.record(snapshot, staged.content)
         published = Base(snapshot=snapshot, metas=staged.metas)
         self._cache.advance(staged.base, published, staged.changes.entries)
-        self._checker.published(staged.changes)
+        self._checker.warn_of_deep_buckets(staged.changes)
         self._observer.reached(Phase.CONFIRMED, attempts.request.identifier)
         with attempts.timed("hint"):
             self._discard([name for name in attempts.names.drawn if name not in staged.names])
@@ -550,7 +550,7 @@ class Committer:
                 attempts.hint.correct()
             self._storage.together(attempts.after_put)
         self._observer.reached(Phase.HINTED, attempts.request.identifier)
-        return attempts.published(staged)
+        return attempts.outcome_of(staged)
 
     # -- lost -------------------------------------------------------------------------------------
     def _drop_lost(self, attempts: Attempts, staged: Staged, lost: Lost) -> None:

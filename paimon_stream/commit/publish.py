@@ -112,7 +112,7 @@ class Publisher:
         doubted = False
         while True:
             try:
-                result = self._snapshots.publish(staged.snapshot, staged.content)
+                result = self._snapshots.create_snapshot(staged.snapshot, staged.content)
             except Unavailable as lost_answer:
                 problem = lost_answer
             # `CommitContended`: the lock of a catalog is held.

@@ -181,7 +181,7 @@ class TableCommit:
             watermark=watermark,
             renumber=True,
         )
-        outcome = self._publish(order, latest)
+        outcome = self._publish_order(order, latest)
         if isinstance(outcome, Superseded):
             raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
         return self._report(order, outcome)
@@ -255,7 +255,7 @@ class TableCommit:
                 renumber=True,
                 checked=True,
             )
-            outcome = self._publish(order, latest)
+            outcome = self._publish_order(order, latest)
             if isinstance(outcome, Superseded):
                 if outcome.snapshot.commit_identifier != identifier:
                     raise self._refusals(identifier).shared_checkpoint(outcome.snapshot)
@@ -381,7 +381,7 @@ class TableCommit:
             newest = self._newest_of_user(latest, order.identifier)
             if newest is not None and newest >= number:
                 return already
-        outcome = self._publish(replace(order, checked=order.identifier is not None), latest)
+        outcome = self._publish_order(replace(order, checked=order.identifier is not None), latest)
         if not isinstance(outcome, Superseded):
             return self._report(order, outcome)
         if outcome.snapshot.commit_identifier == number:
@@ -509,7 +509,7 @@ class TableCommit:
         missing = missing_files(self._storage, layout, collected.append, collected.compact)
         conflicts.check_files_exist(context, missing)
 
-    def _publish(self, order: _CommitOrder, seen: Snapshot | None) -> Outcome:
+    def _publish_order(self, order: _CommitOrder, seen: Snapshot | None) -> Outcome:
         """Publishes, then runs the table's maintenance, which cannot fail the commit. `seen` is the
         newest snapshot that was searched for this commit.
         """

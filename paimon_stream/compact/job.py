@@ -446,9 +446,9 @@ class _UnitsOfPlan:
                         self._take(future, running[future])
                         del running[future]
                     if clock.monotonic() - begun >= _PART_SECONDS:
-                        self._publish(rewriter)
+                        self._publish_waiting_units(rewriter)
                         begun = clock.monotonic()
-                self._publish(rewriter)
+                self._publish_waiting_units(rewriter)
             finally:
                 rewriter.stop()
                 pool.shutdown(cancel_futures=True)
@@ -488,7 +488,7 @@ class _UnitsOfPlan:
             self._live = _LiveFiles(latest.id, files)
         return all(entry.identity in self._live.files for entry in unit.files)
 
-    def _publish(self, rewriter: Rewriter) -> None:
+    def _publish_waiting_units(self, rewriter: Rewriter) -> None:
         """Publishes the rewritten units that wait, in the order of the plan. Removes the new files
         of units that others had changed.
         """
@@ -503,7 +503,9 @@ class _UnitsOfPlan:
             earlier = f" What was compacted before stays, in snapshot {done.snapshot.id} and earlier ones."
         try:
             source = CompactionSource(table, self._planned, rewritten, self._runtime.ids.uuid())
-            snapshot, numbers_landed = source.publish(self._committer, self._planned, done.user)
+            snapshot, numbers_landed = source.publish_rewritten(
+                self._committer, self._planned, done.user
+            )
         except errors.CommitUnknown as error:
             raise errors.CommitUnknown(
                 f"{table.location}: whether a compaction of {len(rewritten)} groups of files was published is not "

@@ -94,7 +94,7 @@ class CompactionSource:
         index += tuple(change for result in rewritten for change in result.index_changes())
         return Changes(entries=(*deletes, *adds), changelog=changelog, index=index)
 
-    def publish(
+    def publish_rewritten(
         self, committer: Committer, planned: Snapshot, user: str
     ) -> tuple[Snapshot | None, set[int]]:
         """Publishes the changes as one COMPACT snapshot.

@@ -93,7 +93,7 @@ def delete_rows(
         if dry_run or not plan.deletions:
             return report
         try:
-            return replace(report, snapshot_id=_publish(plan, running))
+            return replace(report, snapshot_id=_publish_deletion(plan, running))
         except DeletedFiles:
             if plans == _PLANS:
                 raise
@@ -244,7 +244,7 @@ class _DeleteSource:
         return Changes(index=self.vectors.at(index.entries, stale, merged))
 
 
-def _publish(plan: _DeletionPlan, runtime: Runtime) -> int | None:
+def _publish_deletion(plan: _DeletionPlan, runtime: Runtime) -> int | None:
     """Publishes the deletion. Returns the id of its snapshot. Raises the errors of
     `Committer.commit`.
     """

@@ -126,7 +126,7 @@ def drop_lost_files(
         ).of_table(table.location, subject=True)
     if dry_run:
         return report
-    return replace(report, snapshot_id=_publish(table, lost, running))
+    return replace(report, snapshot_id=_publish_without_files(table, lost, running))
 
 
 def _lost(
@@ -285,7 +285,9 @@ class _DropSource:
         )
 
 
-def _publish(table: Table, lost: Sequence[ManifestEntry], runtime: Runtime) -> int | None:
+def _publish_without_files(
+    table: Table, lost: Sequence[ManifestEntry], runtime: Runtime
+) -> int | None:
     """Publishes the table without the files. Returns the id of the snapshot; None if others have
     dropped all of them meanwhile. Raises the errors of `TableCommit.clear`.
     """

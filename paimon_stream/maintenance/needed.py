@@ -155,7 +155,7 @@ class ChangelogStore(SnapshotStore):
         snapshot is not, a paused writer created it again, and the changelog stays. Raises
         `StorageError`.
         """
-        differs = self.publish(snapshot) is PutResult.EXISTS and not self.stands(snapshot)
+        differs = self.create_snapshot(snapshot) is PutResult.EXISTS and not self.stands(snapshot)
         if differs and carries_on(SnapshotStore(self.storage), snapshot, following):
             self.storage.write(self.path(snapshot.id), encode_snapshot(snapshot))
 

@@ -168,7 +168,7 @@ class _Rebuild:
         if not self.dry_run and lost is not None:
             self._write_again(lost)
         elif not self.dry_run and self.messages:
-            snapshot_id = self._publish()
+            snapshot_id = self._publish_index_files()
         return RebuiltIndexReport(
             table=self.table.location,
             snapshot_id=snapshot_id,
@@ -315,7 +315,7 @@ class _Rebuild:
             )
         )
 
-    def _publish(self) -> int | None:
+    def _publish_index_files(self) -> int | None:
         """Publishes the new index files. Returns the id of the snapshot."""
         table = self.table
         numbering = Numbering(

@@ -8,9 +8,9 @@ that.
 
 Invariants:
 
-- A file of a task has a new name, and nobody knows it before `publish` (`stream/publishing.py`) has
+- A file of a task has a new name, and nobody knows it before `publish_batch` (`stream/publishing.py`) has
   journalled it. Until then, any code that ends the batch may remove the file. Afterwards only
-  `publish` may. Spark calls `abort` in two cases. After a `commit` that raised, it passes the
+  `publish_batch` may. Spark calls `abort` in two cases. After a `commit` that raised, it passes the
   answers of all tasks. If `commit` was never called, it passes None for each task that failed, and
   only in this case `abort` removes files.
 - The process keeps the run of each query in its memory. It uses the run only if the run's newest
@@ -452,7 +452,7 @@ def commit_rows(
         identifier=identifier,
     )
     rows = WrittenRows(table=table, messages=messages, numbering=numbering, millis=None)
-    log_report(write.publish(rows, partial(_remove, sink, answers)))
+    log_report(write.publish_rows(rows, partial(_remove, sink, answers)))
 
 
 def abort(

@@ -80,7 +80,7 @@ class BatchWrite:
     replaced: Replaced | None = None
     identifier: int | None = None
 
-    def publish(self, rows: WrittenRows, remove: Callable[[], object]) -> CommitReport:
+    def publish_rows(self, rows: WrittenRows, remove: Callable[[], object]) -> CommitReport:
         """Publishes the rows as one snapshot.
 
         Args:

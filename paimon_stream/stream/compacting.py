@@ -90,7 +90,7 @@ class Settled(Protocol):
     ) -> tuple[Base, WatchedFiles]:
         """See `Committer.watch`."""
 
-    def publish(self, source: ChangeSource) -> Published | None:
+    def publish_compaction(self, source: ChangeSource) -> Published | None:
         """Publishes these changes as COMPACT of the last published batch. Returns None if nothing
         was published.
         """
@@ -380,7 +380,7 @@ class StreamCompaction:
                 self._plan(settled)
             if not self._pending.is_empty:
                 self._pending.wait(_longest_wait(table, interval), self._deep)
-                compacted = self._publish(settled)
+                compacted = self._publish_done_units(settled)
                 self._warn(settled)
         except Exception as error:  # noqa: BLE001  whatever fails here, the batch stands
             self._report(table, error)
@@ -553,9 +553,8 @@ class StreamCompaction:
             self._left_as_is.add(unit.bucket)
             self._count("bucketsLeftAsIs", 1)
 
-    # -- publish
-    # ----------------------------------------------------------------------------------
-    def _publish(self, settled: Settled) -> Compacted:
+    # -- publish ----------------------------------------------------------------------------------
+    def _publish_done_units(self, settled: Settled) -> Compacted:
         """Publishes the units that are done. Those that no longer fit are given up. Raises the
         errors of the commit.
         """
@@ -573,7 +572,7 @@ class StreamCompaction:
         source = CompactionSource(table, None, results, self._runtime.ids.uuid(), watch)
         try:
             with source.vectors.owned():
-                outcome = settled.publish(source)
+                outcome = settled.publish_compaction(source)
         except CommitUnknown:
             # A snapshot may name the new files, so they are not removed.
             for task in tasks:

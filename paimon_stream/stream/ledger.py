@@ -38,11 +38,11 @@ def _verdict(outcome: Outcome, facts: Facts) -> Verdict:
             snapshot = facts.own
         return AlreadyCommitted(seen=seen, snapshot=snapshot, dead=entry)
     if outcome is Outcome.REUSE and entry is not None:
-        return Reuse(seen=seen, own=_published(facts), entry=_above_cut(facts, entry))
-    return Fresh(seen=seen, own=_published(facts))
+        return Reuse(seen=seen, own=_newest_of_ours(facts), entry=_above_cut(facts, entry))
+    return Fresh(seen=seen, own=_newest_of_ours(facts))
 
 
-def _published(facts: Facts) -> PreviousBatch | None:
+def _newest_of_ours(facts: Facts) -> PreviousBatch | None:
     """Our newest published batch; None if it is not an earlier batch than the judged one."""
     newest = facts.own_with_rows
     if newest is None:

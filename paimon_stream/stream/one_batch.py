@@ -1,7 +1,7 @@
 """The story of one batch: judge, rows, publish, settle (exactly-once.md). It is told once, for
 `foreachBatch` and for the data source, and knows no Spark.
 
-    judge_batch ──► rows.write ──► publish ──► settle        each takes what the one before hands on
+    judge_batch ──► rows.write ──► publish_batch ──► settle  each takes what the one before hands on
      judging.py                  publishing.py  settling.py   (steps.py)
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from paimon_stream.commit.sequence import MOST_REWRITES
 from paimon_stream.errors import SequenceConflict
 from paimon_stream.stream.judging import judge_batch
-from paimon_stream.stream.publishing import BeforeCommit, publish
+from paimon_stream.stream.publishing import BeforeCommit, publish_batch
 from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.sequence_conflicts import rewrites
 from paimon_stream.stream.settling import settle, settle_found
@@ -59,7 +59,7 @@ def one_batch(run: StreamRun, standing: Standing, batch: Batch, rows: Rows) -> S
     while True:
         written = rows.write(judged)  # §3 write
         try:
-            published = publish(written, rows.before_commit)  # §4 journal, §5 commit
+            published = publish_batch(written, rows.before_commit)  # §4 journal, §5 commit
             break
         except SequenceConflict as conflict:
             may_go_on = rows.again and rewritten < MOST_REWRITES

@@ -31,7 +31,9 @@ from paimon_stream.table.message_files import data_files, remove_files
 BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
 
 
-def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) -> PublishedBatch:
+def publish_batch(
+    written: WrittenBatch, before_commit: BeforeCommit | None = None
+) -> PublishedBatch:
     """Publishes the batch as one snapshot, or nothing if it has no rows, only appends, and the
     table has no snapshots of empty batches. Raises
     `CommitVetoed`, `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`,

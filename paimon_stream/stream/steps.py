@@ -220,7 +220,7 @@ class SettledBatch:
         """See `Committer.watch`. Raises `CorruptMetadata`, `StorageError`."""
         return self.standing.known_target.committer.watch(base, partitions, below)
 
-    def publish(self, source: ChangeSource) -> Published | None:
+    def publish_compaction(self, source: ChangeSource) -> Published | None:
         """Publishes a compaction behind the last batch that this run has published or found, under
         the id and with the marks of that batch. Returns None if nothing was published: no such
         batch is known, another run has begun, or the changes no longer fit. Raises what

@@ -363,7 +363,7 @@ class SnapshotStore:
         return Window(snapshots=tuple(reversed(snapshots)), complete=complete)
 
     # -- writing ----------------------------------------------------------------------------------
-    def publish(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
+    def create_snapshot(self, snapshot: Snapshot, content: bytes | None = None) -> PutResult:
         """Creates the snapshot's file atomically. `content` is its encoded form, if known. EXISTS
         means that another commit, or an earlier try of this commit, was first; the nonce shows
         which. Raises `StorageError`.

@@ -421,11 +421,12 @@ def alter_table(
     storage: Storage,
     changes: Sequence[SchemaChange],
     runtime: Runtime | None = None,
-    publish: Callable[[], object] | None = None,
+    publish_schema: Callable[[], object] | None = None,
 ) -> Table:
-    """The table after the changes, all of them in one new schema, or none. A catalog may `publish`
-    the changes itself, after they were checked here. Raises `IncompatibleSchema`, `InvalidOption`,
-    `StorageError`, and `CommitContended` if others keep changing the schema.
+    """The table after the changes, all of them in one new schema, or none. A catalog may
+    publish the schema itself (`publish_schema`), after it was checked here. Raises
+    `IncompatibleSchema`, `InvalidOption`, `StorageError`, and `CommitContended` if others keep
+    changing the schema.
     """
     now = (runtime or system()).clock.now_millis()
 
@@ -446,11 +447,11 @@ def alter_table(
 
     with errors.naming(storage.location):
         table = load_table(storage)
-        if publish is None:
+        if publish_schema is None:
             return evolve(table, merge, rows=False)
         merged = merge(table.schema)
         if merged is not table.schema:
-            publish()
+            publish_schema()
             _warn_of_nanoseconds(table.schema, merged)
         return load_table(storage)
 

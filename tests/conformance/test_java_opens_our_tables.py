@@ -187,7 +187,7 @@ class Rewriter:
             delta_record_count=0,
             next_row_id=latest.next_row_id,
         )
-        assert self.snapshots.publish(snapshot) is PutResult.CREATED
+        assert self.snapshots.create_snapshot(snapshot) is PutResult.CREATED
         assert self.snapshots.write_latest_hint(snapshot.id)
         return snapshot
 

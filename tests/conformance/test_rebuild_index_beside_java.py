@@ -270,7 +270,7 @@ def test_a_rebuild_starts_again_when_others_change_the_index(
 ) -> None:
     path, _ = golden("kinds/dynamic_plain")
     table, tried = PaimonTable.load(str(path)), []
-    rows, publish = table.to_arrow(), _Rebuild._publish
+    rows, publish = table.to_arrow(), _Rebuild._publish_index_files
     lose_file(Index(path))
 
     def late(rebuild: _Rebuild) -> int | None:
@@ -280,7 +280,7 @@ def test_a_rebuild_starts_again_when_others_change_the_index(
             lose_file(Index(path))
         return publish(rebuild)
 
-    monkeypatch.setattr(_Rebuild, "_publish", late)
+    monkeypatch.setattr(_Rebuild, "_publish_index_files", late)
     if times > 1:
         with pytest.raises(IndexConflict):
             table.rebuild_index(dry_run=False)

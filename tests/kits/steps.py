@@ -9,7 +9,7 @@ from paimon_stream.commit.sequence import Numbering
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.stream.judging import judge_batch
 from paimon_stream.stream.one_batch import Rows
-from paimon_stream.stream.publishing import publish
+from paimon_stream.stream.publishing import publish_batch
 from paimon_stream.stream.settling import settle, settle_found
 from paimon_stream.stream.steps import JudgedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Reuse
@@ -54,7 +54,7 @@ def judge(writer: StreamWriter, batch: Batch) -> JudgedBatch:
 
 def commit(writer: StreamWriter, written: WrittenBatch) -> CommitReport:
     """Publishes a batch that is written, and ends it."""
-    settled = settle(publish(written))
+    settled = settle(publish_batch(written))
     writer.standing = settled.standing
     return settled.report
 

@@ -52,7 +52,7 @@ def a_put_looks_and_then_writes(patch: Patch) -> None:
         self.storage.write(snapshot_path(snapshot.id), content)
         return PutResult.CREATED
 
-    patch.setattr(SnapshotStore, "publish", publish)
+    patch.setattr(SnapshotStore, "create_snapshot", publish)
 
 
 def the_newest_is_read_again(patch: Patch) -> None:

@@ -86,9 +86,9 @@ def the_manifests_are_still_on_their_way(patch: Patch) -> None:
         return self.storage.together(sent)[-1]  # type: ignore[no-any-return]
 
     waiting: list[Any] = []
-    real = SnapshotStore.publish
+    real = SnapshotStore.create_snapshot
     patch.setattr(stage, "Bundle", Late)
-    patch.setattr(SnapshotStore, "publish", publish)
+    patch.setattr(SnapshotStore, "create_snapshot", publish)
 
 
 @bug(
@@ -321,8 +321,8 @@ def merged_manifests_outlive_a_void_snapshot(patch: Patch) -> None:
             attempts.merge = merge
         return outcome
 
-    real = Committer._publish
-    patch.setattr(Committer, "_publish", publish)
+    real = Committer._put_and_confirm
+    patch.setattr(Committer, "_put_and_confirm", publish)
 
 
 @bug(
@@ -413,7 +413,7 @@ def a_snapshot_is_replaced(patch: Patch) -> None:
         self.storage.write(snapshot_path(snapshot.id), content or b"")
         return PutResult.CREATED
 
-    patch.setattr(SnapshotStore, "publish", put)
+    patch.setattr(SnapshotStore, "create_snapshot", put)
 
 
 @bug(
@@ -436,7 +436,10 @@ def what_lies_below_is_never_a_rollback(patch: Patch) -> None:
 def no_answer_means_lost(patch: Patch) -> None:
     def put(self: Publisher, staged: Any, retry_budget: Any, usable: Any) -> Any:
         try:
-            created = self._snapshots.publish(staged.snapshot, staged.content) is PutResult.CREATED
+            created = (
+                self._snapshots.create_snapshot(staged.snapshot, staged.content)
+                is PutResult.CREATED
+            )
         except Unavailable:
             return Lost(proven=True)
         return publish.Placed(doubted=False) if created else Lost(proven=True)
@@ -456,7 +459,8 @@ def the_own_snapshot_is_not_recognised(patch: Patch) -> None:
         for _ in range(3):
             try:
                 created = (
-                    self._snapshots.publish(staged.snapshot, staged.content) is PutResult.CREATED
+                    self._snapshots.create_snapshot(staged.snapshot, staged.content)
+                    is PutResult.CREATED
                 )
             except Unavailable:
                 continue
@@ -524,9 +528,9 @@ def files_are_deleted_in_doubt(patch: Patch) -> None:
                 publishing.discard(written)
             raise
 
-    commit, put = publishing._commit, SnapshotStore.publish
+    commit, put = publishing._commit, SnapshotStore.create_snapshot
     patch.setattr(publishing, "_commit", prepare)
-    patch.setattr(SnapshotStore, "publish", publish)
+    patch.setattr(SnapshotStore, "create_snapshot", publish)
 
 
 def _process(storage: Any) -> object:

@@ -30,7 +30,10 @@ OTHERS = ("batch writer", "twin")
 def false_is_lost_without_a_look(patch: Patch) -> None:
     def put(self: Publisher, staged: Any, retry_budget: Any, usable: Any) -> Any:
         try:
-            created = self._snapshots.publish(staged.snapshot, staged.content) is PutResult.CREATED
+            created = (
+                self._snapshots.create_snapshot(staged.snapshot, staged.content)
+                is PutResult.CREATED
+            )
         except errors.Unavailable:
             return real(self, staged, retry_budget, usable)
         return Placed(doubted=False) if created else Lost(proven=True)

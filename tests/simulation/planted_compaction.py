@@ -139,8 +139,8 @@ def new_files_go_in_doubt(patch: Patch) -> None:
             rewriter.remove(made)
             raise
 
-    real = job._UnitsOfPlan._publish
-    patch.setattr(job._UnitsOfPlan, "_publish", publish_part)
+    real = job._UnitsOfPlan._publish_waiting_units
+    patch.setattr(job._UnitsOfPlan, "_publish_waiting_units", publish_part)
 
 
 @bug(
@@ -159,8 +159,8 @@ def old_files_go_at_once(patch: Patch) -> None:
             )
         return snapshot, landed
 
-    real = publish.CompactionSource.publish
-    patch.setattr(publish.CompactionSource, "publish", publish_units)
+    real = publish.CompactionSource.publish_rewritten
+    patch.setattr(publish.CompactionSource, "publish_rewritten", publish_units)
 
 
 @bug(

@@ -29,8 +29,8 @@ def with_id(patch: Patch, step: int) -> None:
         moved = replace(memory, own=replace(memory.own, batch_id=other))
         return real(replace(self, standing=replace(self.standing, memory=moved)), source)
 
-    real = SettledBatch.publish
-    patch.setattr(SettledBatch, "publish", publish)
+    real = SettledBatch.publish_compaction
+    patch.setattr(SettledBatch, "publish_compaction", publish)
 
 
 @bug(
@@ -88,8 +88,8 @@ def new_files_of_streams_go_in_doubt(patch: Patch) -> None:
                     one.rewriter.remove([one.future.result()])
             raise
 
-    real = StreamCompaction._publish
-    patch.setattr(StreamCompaction, "_publish", publish)
+    real = StreamCompaction._publish_done_units
+    patch.setattr(StreamCompaction, "_publish_done_units", publish)
 
 
 @bug(
@@ -110,5 +110,5 @@ def an_unknown_compaction_by_a_stream_is_done(patch: Patch) -> None:
             assert newest is not None
             return Published(snapshot=newest, attempts=1, phases={}, compact_changes=done)
 
-    real = SettledBatch.publish
-    patch.setattr(SettledBatch, "publish", publish)
+    real = SettledBatch.publish_compaction
+    patch.setattr(SettledBatch, "publish_compaction", publish)

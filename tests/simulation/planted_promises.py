@@ -68,8 +68,8 @@ def an_unknown_deletion_is_done(patch: Patch) -> None:
         except CommitUnknown:
             return int(plan.snapshot.id)
 
-    real = delete_rows._publish
-    patch.setattr(delete_rows, "_publish", publish)
+    real = delete_rows._publish_deletion
+    patch.setattr(delete_rows, "_publish_deletion", publish)
 
 
 @bug(
@@ -86,8 +86,8 @@ def an_unknown_compaction_is_done(patch: Patch) -> None:
         except CommitUnknown:
             return planned, set(range(len(self._results)))
 
-    real = CompactionSource.publish
-    patch.setattr(CompactionSource, "publish", publish)
+    real = CompactionSource.publish_rewritten
+    patch.setattr(CompactionSource, "publish_rewritten", publish)
 
 
 @bug(

@@ -101,13 +101,13 @@ class PromisingBatch:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.settled, name)
 
-    def publish(self, source: ChangeSource) -> Published | None:
+    def publish_compaction(self, source: ChangeSource) -> Published | None:
         """As that of the batch."""
         stream = self.stream
         stream.compacted += 1
         stream.owes = True
         try:
-            outcome = self.settled.publish(source)
+            outcome = self.settled.publish_compaction(source)
         finally:
             stream.owes = False
         if outcome is not None:

@@ -77,7 +77,7 @@ def test_a_merge_of_manifests_by_any_engine_makes_nobody_a_writer() -> None:
     made = bench.latest()
     assert [one.last_story.rows for one in writers_of(bench.table)] == [None, 10]
     java = replace(made, id=5, commit_user="java", properties=bench.snapshots.get(3).properties)
-    bench.snapshots.publish(java)  # Java copies all properties
+    bench.snapshots.create_snapshot(java)  # Java copies all properties
     first, second, last = writers_of(bench.table)
     assert (first.user, first.query_id, first.last_story.rows) == ("java", None, None)
     assert (second.query_id, last) == (None, wrote[0])

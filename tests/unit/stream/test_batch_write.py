@@ -48,7 +48,7 @@ class Write:
     def publish(self, table: Table | None = None) -> CommitReport:
         """Publishes in this table, by default that of the bench."""
         rows = self.rows if table is None else replace(self.rows, table=table)
-        return self.write.publish(rows, self._remove)
+        return self.write.publish_rows(rows, self._remove)
 
     def has_file(self) -> bool:
         paths = data_files(self.bench.table.layout, [self.message])

@@ -177,14 +177,14 @@ def test_a_batch_of_older_keys_beside_a_rebuild_keeps_them_in_the_index(
     publish = begun(path, rows(1, v="again"))  # its key is in the index, and in no file
     (index,) = (Path(path) / "index").iterdir()
     index.unlink()
-    real = rebuild_index._Rebuild._publish
+    real = rebuild_index._Rebuild._publish_index_files
 
     def late(self: Any) -> Any:
-        monkeypatch.setattr(rebuild_index._Rebuild, "_publish", real)
+        monkeypatch.setattr(rebuild_index._Rebuild, "_publish_index_files", real)
         publish()
         return real(self)
 
-    monkeypatch.setattr(rebuild_index._Rebuild, "_publish", late)
+    monkeypatch.setattr(rebuild_index._Rebuild, "_publish_index_files", late)
     PaimonTable.load(path).rebuild_index(dry_run=False)
     append(path, 30, 31)
     append(path, 1, v="newer")

@@ -394,8 +394,8 @@ def test_a_walk_from_a_snapshot_that_is_held_does_not_read_it_again() -> None:
 
 def test_a_snapshot_is_published_once() -> None:
     store = store_of(MemoryStorage())
-    assert store.publish(snapshot(1)) is PutResult.CREATED
-    assert store.publish(snapshot(1, user="other")) is PutResult.EXISTS
+    assert store.create_snapshot(snapshot(1)) is PutResult.CREATED
+    assert store.create_snapshot(snapshot(1, user="other")) is PutResult.EXISTS
     assert store.get(1) == snapshot(1)
 
 
