@@ -44,8 +44,8 @@ from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.gather import gather
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.judging import judge_from_storage
 from paimon_stream.stream.replay_errors import StreamRefusals, gap_in_words
-from paimon_stream.stream.reuse import judge
 from paimon_stream.stream.verdicts import Batch, Verdict
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.layout import tag_path
@@ -465,7 +465,7 @@ class _Doctor:
         self._settings.check_mode(self._table)
         evidence = gather(self._table, restart.identity, restart.batch, snapshots=self._snapshots)
         evidence = replace(evidence, claimed=others.__contains__)
-        return judge(
+        return judge_from_storage(
             self._table, evidence, refusals, self._runtime, overwrites=self._settings.overwrites
         )
 

@@ -1,6 +1,10 @@
 """The first step of a batch: what is to be done with it, on the table as it is now (exactly-once.md
 §1, §2). The first batch of a run is judged from the storage, after the run has claimed its user.
 Later ones are judged by what the run remembers or, where that does not decide, from the storage.
+
+    judge_batch ─┬─ first batch ──────────────────▶ judge_from_storage ──▶ ledger.py: judge_evidence
+                 │                                     ▲                  reuse.py: obstacle_to_reuse
+                 └─ later ──▶ memory.py: judge_next ───┘ if memory does not decide
 """
 
 import logging
@@ -13,14 +17,16 @@ from paimon_stream.commit.report import Phase
 from paimon_stream.commit.request import Sight
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.options import COMMIT_GUARD, ON_CHECKPOINT_RESET, ON_TABLE_CHANGE
+from paimon_stream.runtime import Runtime
 from paimon_stream.storage.store_client import probe_atomic_create
 from paimon_stream.storage.together import Meter, Request
 from paimon_stream.stream.admission import given_up, journal_since, passed_over
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.gather import gather
+from paimon_stream.stream.ledger import judge_evidence
 from paimon_stream.stream.memory import Memory, judge_next, require_absent
 from paimon_stream.stream.replay_errors import StreamRefusals
-from paimon_stream.stream.reuse import judge
+from paimon_stream.stream.reuse import obstacle_to_reuse
 from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.standing import Outlook, Standing, Target
 from paimon_stream.stream.steps import JudgedBatch
@@ -32,8 +38,9 @@ from paimon_stream.stream.writable import (
     warn_of_work_left,
 )
 from paimon_stream.table.branch_identity import read_identity
+from paimon_stream.table.journalled import live_files_of
 from paimon_stream.table.layout import SNAPSHOT_FOLDER
-from paimon_stream.table.table import table_of
+from paimon_stream.table.table import Table, table_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -127,7 +134,7 @@ def _admit(case: _Case, standing: Standing) -> _Judgement:
     if table.options.value(COMMIT_GUARD) != "trust":
         probes.append(partial(probe_atomic_create, run.storage, SNAPSHOT_FOLDER, run.runtime.ids))
     *_, (ended, evidence) = run.storage.together([*probes, claim_and_gather])
-    verdict = _judge_from_storage(case, evidence)
+    verdict = _judge_case(case, evidence)
     outlook = _outlook(evidence, verdict, ended=ended)
     _require_newest_run(case, verdict)
     _register(case, evidence, verdict, anew=_gives_up_earlier(case))
@@ -247,7 +254,7 @@ def _judge_again(case: _Case) -> Fresh | Reuse:
         snapshots=run.snapshots,
         runs=frozenset[str](),
     )
-    verdict = _judge_from_storage(case, evidence)
+    verdict = _judge_case(case, evidence)
     if _gives_up_earlier(case):
         _register(case, evidence, verdict, anew=True)
     if isinstance(verdict, AlreadyCommitted):
@@ -256,10 +263,42 @@ def _judge_again(case: _Case) -> Fresh | Reuse:
 
 
 # -- from the storage -----------------------------------------------------------------------------
-def _judge_from_storage(case: _Case, evidence: Evidence) -> Verdict:
-    """The verdict on the batch, from the evidence. Logs why prepared files are not used."""
+def judge_from_storage(
+    table: Table, evidence: Evidence, refuse: StreamRefusals, runtime: Runtime, *, overwrites: bool
+) -> Verdict:
+    """The verdict on a batch. It also says whether files that an earlier run prepared can be
+    committed unchanged. Writes nothing: the sink acts on the verdict, and the doctor reports it.
+
+    Args:
+        table: the table.
+        evidence: what the storage holds.
+        refuse: the refusals for this batch.
+        runtime: its clock tells how old prepared files are.
+        overwrites: whether each batch replaces what is in the table.
+
+    Raises:
+        ReplayError: exactly-once cannot be proven.
+        StorageError: the storage failed.
+        FormatError: a file cannot be understood.
+    """
+    verdict = judge_evidence(evidence, refuse)
+    if not isinstance(verdict, Reuse):
+        return verdict
+    entry = verdict.entry
+    obstacle = obstacle_to_reuse(table, evidence, entry, runtime.clock, overwrites=overwrites)
+    if obstacle is None:
+        return verdict
+    if live_files_of(table, evidence.latest, entry, removed=True):
+        # A writer that does not publish atomically has replaced the batch's snapshot. Newer
+        # snapshots had been built on the batch's snapshot, so the rows are still in the table.
+        return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=entry)
+    return Fresh(seen=verdict.seen, own=verdict.own, dead=entry, why_not_reused=obstacle)
+
+
+def _judge_case(case: _Case, evidence: Evidence) -> Verdict:
+    """The verdict on the batch of a run. Logs why prepared files are not used."""
     run = case.run
-    verdict = judge(
+    verdict = judge_from_storage(
         case.target.table, evidence, case.refuse, run.runtime, overwrites=run.overwrites
     )
     if isinstance(verdict, Fresh) and verdict.why_not_reused:

@@ -1,5 +1,5 @@
-"""The verdict on a batch, and whether files that an earlier run prepared can be committed as they are
-(exactly-once.md §4). The sink acts on the verdict. The doctor only reports it. Nothing here writes.
+"""Whether files that an earlier run prepared can be committed as they are (exactly-once.md §4).
+Nothing here writes.
 """
 
 from typing import Final
@@ -9,14 +9,10 @@ from paimon_stream.commit.sequence import Sequences
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import SequenceConflict
 from paimon_stream.options import BUCKET, JOURNAL, JOURNAL_REUSE
-from paimon_stream.runtime import Clock, Runtime
+from paimon_stream.runtime import Clock
 from paimon_stream.stream.evidence import Evidence
-from paimon_stream.stream.ledger import judge_evidence
-from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.sequence_conflicts import prepared_numbering
-from paimon_stream.stream.verdicts import AlreadyCommitted, Fresh, Reuse, Verdict
 from paimon_stream.table.journal import JournalEntry
-from paimon_stream.table.journalled import live_files_of
 from paimon_stream.table.message_files import data_files
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -27,48 +23,38 @@ published.
 """
 
 
-def judge(
-    table: Table, evidence: Evidence, refuse: StreamRefusals, runtime: Runtime, *, overwrites: bool
-) -> Verdict:
-    """Judges the batch, and decides whether files that an earlier run prepared can be committed
-    unchanged.
+def obstacle_to_reuse(
+    table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock, *, overwrites: bool
+) -> str | None:
+    """Why the files of the attempt must not be committed unchanged, in words. None if they may be.
 
     Args:
         table: the table.
         evidence: what the storage holds.
-        refuse: the refusals for this batch.
-        runtime: its clock tells how old prepared files are.
+        entry: the attempt, as the judgement sees it: if rollbacks took its base, it is moved to the
+            cut.
+        clock: tells how old the files are.
         overwrites: whether each batch replaces what is in the table.
 
     Raises:
-        ReplayError: exactly-once cannot be proven.
         StorageError: the storage failed.
         FormatError: a file cannot be understood.
     """
-    verdict = judge_evidence(evidence, refuse)
-    if not isinstance(verdict, Reuse):
-        return verdict
-    obstacle = _obstacle_to_reuse(table, evidence, verdict.entry, runtime.clock)
-    if verdict.entry.overwrites is not overwrites:
+    obstacle = _obstacle_of_files(table, evidence, entry, clock)
+    if entry.overwrites is not overwrites:
         # The query's output mode decides which rows result from the same source rows.
         obstacle = "the sink's mode has changed"
     # Only where no snapshot of ours stands, the attempt is moved to a cut. Elsewhere
     # `Sequences.check` finds that the base is gone.
-    is_moved_to_cut = evidence.entry is not None and verdict.entry.base != evidence.entry.base
+    is_moved_to_cut = evidence.entry is not None and entry.base != evidence.entry.base
     if is_moved_to_cut and table.has_dynamic_buckets:
         obstacle = "a rollback took the snapshot whose index gave its keys their buckets"
     if obstacle is None and table.schema.primary_keys and not overwrites:
-        obstacle = _conflict_of_numbers(table, evidence.snapshots, verdict.entry)
-    if obstacle is None:
-        return verdict
-    if live_files_of(table, evidence.latest, verdict.entry, removed=True):
-        # A writer that does not publish atomically has replaced the batch's snapshot. Newer
-        # snapshots had been built on the batch's snapshot, so the rows are still in the table.
-        return AlreadyCommitted(seen=verdict.seen, snapshot=None, dead=verdict.entry)
-    return Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.entry, why_not_reused=obstacle)
+        obstacle = _conflict_of_numbers(table, evidence.snapshots, entry)
+    return obstacle
 
 
-def _obstacle_to_reuse(
+def _obstacle_of_files(
     table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock
 ) -> str | None:
     """Why the journalled attempt must not be committed, in words. None if it may be committed. The

@@ -26,7 +26,6 @@ from paimon_stream.stream import (
     own_history,
     publishing,
     recommit,
-    reuse,
     settling,
 )
 from paimon_stream.stream.claims import Claims
@@ -119,7 +118,7 @@ def some_files_are_enough(patch: Patch) -> None:
     why="A restarted run writes a batch that the table has.",
 )
 def no_judge(patch: Patch) -> None:
-    patch.setattr(reuse, "judge_evidence", lambda found, refuse: _fresh(found.snapshots))
+    patch.setattr(judging, "judge_evidence", lambda found, refuse: _fresh(found.snapshots))
 
 
 @bug(
@@ -134,8 +133,8 @@ def the_journal_is_taken_for_a_commit(patch: Patch) -> None:
             return AlreadyCommitted(seen=_fresh(found.snapshots).seen, snapshot=None, dead=None)
         return real(found, refuse)
 
-    real = reuse.judge_evidence
-    patch.setattr(reuse, "judge_evidence", judge)
+    real = judging.judge_evidence
+    patch.setattr(judging, "judge_evidence", judge)
 
 
 @bug(
@@ -698,9 +697,9 @@ __all__ = [
 )
 def what_changes_nothing_is_part_of_the_table(patch: Patch) -> None:
     """Mentions of the batch's files would hide it in this schedule, so nobody looks for them."""
-    real = reuse.live_files_of
+    real = judging.live_files_of
     patch.setattr(
-        reuse, "live_files_of", lambda *given, removed=False: 0 if removed else real(*given)
+        judging, "live_files_of", lambda *given, removed=False: 0 if removed else real(*given)
     )
     patch.setattr(lineage, "_counts_on", lambda *given: True)
 

@@ -259,7 +259,7 @@ def a_rollback_without_a_pin(patch: Patch) -> None:
 def orphans_overlook_journals(patch: Patch) -> None:
     patch.setattr(References, "_read_journals", lambda self: None)
     patch.setattr(checks, "missing_files", lambda *given, **when: [])
-    patch.setattr(reuse, "_obstacle_to_reuse", lambda *given: None)
+    patch.setattr(reuse, "_obstacle_of_files", lambda *given: None)
 
 
 @bug(
