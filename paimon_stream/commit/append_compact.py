@@ -81,7 +81,7 @@ def _publish_compact_half(
     request: CommitRequest, written: Published, changes: Changes, publish_half: PublishHalf
 ) -> Published:
     seen = SnapshotRef.of(written.snapshot)
-    compaction = replace(_compaction(request), seen=seen, sight=None, before_put=(), after_put=())
+    compaction = replace(_compaction(request), seen=seen, sight=None, send_files=None, journal=None)
     try:
         outcome = publish_half(compaction, Fixed(changes))
     except PaimonStreamError as failed:

@@ -19,6 +19,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.runtime import Runtime
+from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import NameSource
 from paimon_stream.table.manifest_merge import Merged
 
@@ -107,8 +108,8 @@ class Attempts:
         hint: points LATEST to the snapshot.
         seen: the latest snapshot that was searched for this commit. None in an empty table.
         count: the number of attempts so far, with the one under way.
-        before_put: the requests to be sent before a snapshot is put. Empty once they were sent.
-        after_put: the requests to be sent when a snapshot was put. Empty once they were sent.
+        journal_requests: the requests of the journal step. Empty once they were sent.
+        trim_requests: the request that trims the journal. Empty once it was sent.
         merge: the merge of an earlier attempt, until its manifests may be gone.
         nonces: the nonces of all attempts that were staged.
         outstanding: whether the outcome of a put is open.
@@ -134,8 +135,13 @@ class Attempts:
         self.hint = hint
         self.seen = request.seen
         self.count = 0
-        self.before_put = request.before_put
-        self.after_put = request.after_put
+        self.journal_requests: tuple[Request, ...] = ()
+        self.trim_requests: tuple[Request, ...] = ()
+        if request.send_files is not None:
+            self.journal_requests = (request.send_files,)
+        if request.journal is not None:
+            self.journal_requests += (request.journal.record,)
+            self.trim_requests = (request.journal.trim,)
         self.merge: ReusableMerge | None = None
         self.nonces: set[str] = set()
         self.outstanding = False

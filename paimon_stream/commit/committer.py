@@ -9,7 +9,9 @@ What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
   caller judged.
 - *decided?*: a commit that the same user has published since `seen` is not published again.
 - *check*: the changes are computed for exactly this base. Nothing has been written yet.
-- *stage*: only new files are written, under names that were drawn before.
+- *stage*: what the snapshot refers to is made, under names that were drawn before.
+- *journal*: the caller records what is about to be committed, once for all attempts. The files of
+  the staging are written in the same trip. The put comes after all of this.
 - *put*: the only step that makes something visible. No manifest or list is deleted until the
   attempt is proven lost. Then only its metadata is deleted, and its merged manifests stay for the
   next attempt. If the snapshot is void, `confirm` removes its file first.
@@ -66,6 +68,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import Bundle
 from paimon_stream.storage.store_client import is_unproven, probe_atomic_create
 from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import SNAPSHOT_FOLDER, NameSource, manifest_path
@@ -366,7 +369,7 @@ class Committer:
                 base = self._cache.base(sight.latest)
                 self._snapshots.read_samples()
                 wanted = attempts.source.at(base)
-                self._send_old_files(attempts, wanted)
+                self._journal_old_files(attempts, wanted)
                 is_wanted = self._is_wanted(attempts.request, wanted)
                 if not (is_wanted or attempts.may_be_published):
                     return Nothing()
@@ -375,26 +378,23 @@ class Committer:
             self._observer.reached(Phase.CHECKED, attempts.request.identifier)
             with attempts.timed("stage"):
                 self._drop_aged_merge(attempts)
-                staged = self._stager.stage(base, changes, request, attempts, sight.schema_id)
-                attempts.before_put = ()
+                files = Bundle(self._storage)
+                staged = self._stager.stage(
+                    base, changes, request, attempts, sight.schema_id, files
+                )
+                if staged is None:
+                    return Nothing()
+                self._journal(attempts, files.flush)
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == sight.latest:
                 raise
             # The missing file belongs to a snapshot that has expired. Build on the newest one.
             return None
-        if staged is None:
-            return Nothing()
         if attempts.merge is None:
             attempts.merge = ReusableMerge(staged.merged, staged.since_millis)
         attempts.nonces.add(staged.snapshot.nonce)
         self._observer.reached(Phase.STAGED, attempts.request.identifier)
         return staged
-
-    def _send_old_files(self, attempts: Attempts, changes: Changes) -> None:
-        """Sends the requests of `before_put` now if they may send files that the check looks for."""
-        if attempts.before_put and adds_old_files(self._layout, self._runtime.clock, changes):
-            self._storage.together(attempts.before_put)
-            attempts.before_put = ()
 
     def _with_sequence_numbers(
         self, request: CommitRequest, changes: Changes, base: Base
@@ -417,6 +417,19 @@ class Committer:
         is_usable = 0 <= age_millis <= self._settings.usable_millis
         if not is_usable:
             attempts.merge = None
+
+    # -- journal ----------------------------------------------------------------------------------
+    def _journal_old_files(self, attempts: Attempts, changes: Changes) -> None:
+        """Journals before the check if the journal step may send files that the check looks for."""
+        if attempts.journal_requests and adds_old_files(self._layout, self._runtime.clock, changes):
+            self._journal(attempts)
+
+    def _journal(self, attempts: Attempts, *along: Request) -> None:
+        """Lets the caller record the commit, unless it has done so in an earlier attempt, and sends
+        the requests `along` in the same trip. No snapshot may be put before.
+        """
+        self._storage.together([*attempts.journal_requests, *along])
+        attempts.journal_requests = ()
 
     # -- put, confirm, hint -----------------------------------------------------------------------
     def _put_and_confirm(self, attempts: Attempts, sight: Sight, staged: Staged) -> Landed | Lost:
@@ -475,8 +488,8 @@ class Committer:
         swift = is_quick and is_first and staged.base.snapshot is not None
         along: tuple[Request, ...] = ()
         if swift:
-            along = (partial(attempts.hint.point, staged.snapshot.id), *attempts.after_put)
-            attempts.after_put = ()
+            along = (partial(attempts.hint.point, staged.snapshot.id), *attempts.trim_requests)
+            attempts.trim_requests = ()
         try:
             confirmed = self._publisher.confirm(
                 staged,
@@ -548,7 +561,7 @@ class Committer:
                 attempts.hint.write(snapshot.id)
             elif not (landed.newest and self._is_swift(sight.since_millis)):
                 attempts.hint.correct()
-            self._storage.together(attempts.after_put)
+            self._storage.together(attempts.trim_requests)
         self._observer.reached(Phase.HINTED, attempts.request.identifier)
         return attempts.outcome_of(staged)
 

@@ -49,6 +49,20 @@ class Sight:
     since_millis: int
 
 
+class CommitJournal(Protocol):
+    """Where a commit is recorded, so that a restart knows what may have been published."""
+
+    def record(self) -> None:
+        """Records what is about to be committed. Called while the first staging is written, or
+        before it. It has returned before any snapshot is put. Its errors end the commit.
+        """
+
+    def trim(self) -> None:
+        """Removes earlier records that the commit makes useless. Called while the snapshot is
+        confirmed, or after that. It must not raise.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRequest:
     """One commit: the changes of some messages, under a user and an identifier.
@@ -77,9 +91,9 @@ class CommitRequest:
         seen: the caller has searched all snapshots up to this one for this same commit. None for
             the empty table. There may be later snapshots by now: they are searched in the commit.
         sight: what the caller saw. The first attempt builds on it if it is at most a second old.
-        before_put: what is done once, while the first staging is written or before it, and before
-            any snapshot is put. Its errors end the commit.
-        after_put: what is done while the snapshot is confirmed, or after that. It must not raise.
+        send_files: sends the data files that the caller still holds. It is called together with
+            `CommitJournal.record`. None if the files are written.
+        journal: records the commit before any snapshot is put. None if nothing records it.
         stage_uuid: is part of the name of all metadata that any attempt writes.
         fence: is called if the snapshots above `seen` have a gap. True: nobody else can have
             committed this identifier.
@@ -102,8 +116,8 @@ class CommitRequest:
     checked: bool = False
     seen: SnapshotRef | None
     sight: Sight | None = None
-    before_put: tuple[Request, ...] = ()
-    after_put: tuple[Request, ...] = ()
+    send_files: Request | None = None
+    journal: CommitJournal | None = None
     stage_uuid: str
     fence: Callable[[], bool] | None = None
     is_newest: Callable[[], bool] | None = None

@@ -1,12 +1,12 @@
-"""Staging: writes everything that a snapshot refers to, before the snapshot itself.
+"""Staging: makes everything that a snapshot refers to, before the snapshot itself.
 
 Invariants: nothing staged is visible before the snapshot is published. Every name is new, and is
 drawn from the commit's `NameSource` before its file is written, so that `NameSource.drawn` covers
 all files that may exist. The resulting snapshot refers only to durable files, and takes over from
 its base what the commit does not change (semantics.md §1.5, §2.3 steps 6-11).
 
-The files of one staging are written together. What the caller has to do before the put, such as
-writing the journal, is done in the same trip. The put comes after all of this.
+The files of one staging are in one bundle, so the committer can write them together, in the trip of
+its journal step.
 """
 
 import logging
@@ -82,17 +82,19 @@ class Stager:
         request: CommitRequest,
         attempts: Attempts,
         schema_id: int,
+        files: Bundle,
     ) -> Staged | None:
-        """Writes manifests and lists, and makes the snapshot that follows `base`.
+        """Makes manifests and lists, and the snapshot that follows `base`. The snapshot may be
+        published only after `files` were flushed.
 
         Args:
             base: the snapshot on which the new snapshot is built.
             changes: what changes.
             request: the commit.
-            attempts: the attempts of the commit. The requests of their `before_put` are sent while
-                the files are written.
+            attempts: the attempts of the commit.
             schema_id: the id of the newest schema, which the snapshot names, whatever the schema of
                 the files is (semantics.md §2.3 step 10).
+            files: gets the manifests and lists.
 
         Returns:
             The staged snapshot. None if the request is only to merge manifests and no merge was
@@ -101,10 +103,8 @@ class Stager:
         Raises:
             StorageError, FormatError, DeletedFiles: something cannot be written. The files written
                 so far are among `names.drawn`.
-            PaimonStreamError: what `before_put` raises.
         """
         since_millis = self._clock.now_millis()
-        files = Bundle(self._storage)
         writer = ManifestWriter(files, self._options, self._partition_types, schema_id)
         merged = self._merged(base, request, attempts, writer)
         base_metas = merged.onto(base.metas)
@@ -113,8 +113,6 @@ class Stager:
         changes, next_row_id = self._with_row_ids(base, changes)
         written = self._write(base, base_metas, changes, writer, attempts.names)
         snapshot = self._following(base, changes, request, written, schema_id, next_row_id)
-        self._storage.together([*attempts.before_put, files.flush])
-        # From here on the snapshot may be published.
         return Staged(
             snapshot=snapshot,
             content=encode_snapshot(snapshot),

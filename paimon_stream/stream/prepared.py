@@ -1,7 +1,7 @@
 """The journal entry of a batch whose files are written."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from paimon_stream.commit.report import BatchObserver, Phase
 from paimon_stream.errors import NoSpace, PaimonStreamError
@@ -31,8 +31,9 @@ class EntryWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedEntry:
-    """The journal's entry of one batch. It is written before a snapshot is put, at the latest while
-    the batch is staged. Once there is a snapshot, the entries of earlier batches are removed, except the newest.
+    """The journal's entry of one batch: a `CommitJournal`. It is written before a snapshot is put, at
+    the latest while the batch is staged. Once there is a snapshot, the entries of earlier batches
+    are removed, except the newest.
 
     Attributes:
         journal: where it is written.
@@ -40,6 +41,7 @@ class PreparedEntry:
         observer: hears when it is written.
         clock: measures how long that takes.
         wanted: whether it is recorded at all.
+        writes: how each write of the entry ended, also if the commit raised.
     """
 
     journal: Journal
@@ -47,8 +49,19 @@ class PreparedEntry:
     observer: BatchObserver
     clock: Clock
     wanted: bool
+    writes: list[EntryWrite] = field(default_factory=list, init=False)
 
-    def write(self, writes: list[EntryWrite]) -> None:
+    @property
+    def may_be_there(self) -> bool:
+        """Whether the journal may name the files of the batch."""
+        return any(write.may_be_there for write in self.writes)
+
+    @property
+    def millis(self) -> float:
+        """The milliseconds that writing the entry took."""
+        return sum(write.millis for write in self.writes)
+
+    def record(self) -> None:
         """Writes the entry, and adds the result to `writes`, even if the write fails. Raises
         `StorageError`.
         """
@@ -64,7 +77,7 @@ class PreparedEntry:
                 raise
             finally:
                 millis = (self.clock.monotonic() - began) * 1000
-                writes.append(EntryWrite(millis=millis, may_be_there=may_be_there))
+                self.writes.append(EntryWrite(millis=millis, may_be_there=may_be_there))
         self.observer.reached(Phase.JOURNALED, self.entry.batch_id)
 
     def trim(self) -> None:

@@ -3,7 +3,7 @@
 journal is off. Files are removed here only if no attempt can publish them any more.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -20,7 +20,7 @@ from paimon_stream.stream.batch_summary import BatchSummary, previous_commit
 from paimon_stream.stream.batch_write import Replaced
 from paimon_stream.stream.fence import RunFence
 from paimon_stream.stream.memory import superseded
-from paimon_stream.stream.prepared import EntryWrite, PreparedEntry, journal_entry
+from paimon_stream.stream.prepared import PreparedEntry, journal_entry
 from paimon_stream.stream.sequence_conflicts import prepared_numbering
 from paimon_stream.stream.steps import PublishedBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Fresh, Reuse
@@ -67,17 +67,16 @@ def publish_batch(
         attempted=verdict.dead is not None or judged.standing.outlook.follows,
         live=lambda: live_files_of(table, run.snapshots.latest(), verdict.dead),
     )
-    # The commit calls back. These two lists keep what happened, also where the commit raises.
-    writes: list[EntryWrite] = []
+    # The commit calls back. This list keeps what the fence was asked.
     gaps: list[SnapshotRef | None] = []
-    request = _request(written, prepared, writes, partial(_ask_fence, fence, gaps))
-    outcome = _commit(written, request, writes)
+    request = _request(written, prepared, partial(_ask_fence, fence, gaps))
+    outcome = _commit(written, request, prepared)
     return PublishedBatch(
         written=written,
         entry=entry,
         outcome=outcome,
         journalled=prepared.wanted,
-        journal_millis=sum(write.millis for write in writes),
+        journal_millis=prepared.millis,
         saw_all=not gaps,
     )
 
@@ -128,11 +127,9 @@ def _ask_fence(fence: RunFence, gaps: list[SnapshotRef | None]) -> bool:
 
 
 def _commit(
-    written: WrittenBatch, request: CommitRequest, writes: list[EntryWrite]
+    written: WrittenBatch, request: CommitRequest, prepared: PreparedEntry
 ) -> Published | Nothing:
-    """Commits the request. After a definite failure, removes the files that no restart can use.
-    `writes` gets each write of the journal's entry.
-    """
+    """Commits the request. After a definite failure, removes the files that no restart can use."""
     run = written.judged.run
     try:
         outcome = written.judged.target.committer.commit(request)
@@ -142,30 +139,24 @@ def _commit(
         is_conflict = isinstance(error, errors.CommitConflict)
         # After CommitLost the files still fit, and the entry shows what was lost.
         if is_conflict and not isinstance(error, errors.CommitLost):
-            _discard_for_good(written, writes)
+            _discard_for_good(written, prepared)
         else:
-            _discard_unless_journalled(written, writes)
+            _discard_unless_journalled(written, prepared)
         raise
     if isinstance(outcome, Superseded):
         if not outcome.is_open:
             # Nobody else knows the names of files that no journal has, so the snapshot that came
             # first does not refer to them. Files in the journal are left to the next run, which
             # compares them with what is published (`dead_attempts.py`).
-            _discard_unless_journalled(written, writes)
+            _discard_unless_journalled(written, prepared)
         refuse = run.refusals(written.judged.batch, written.judged.table)
         raise superseded(outcome.snapshot, run.identity, refuse)
     return outcome
 
 
-def _may_be_journalled(writes: Sequence[EntryWrite]) -> bool:
-    """Whether the journal may name the files of the batch."""
-    return any(write.may_be_there for write in writes)
-
-
 def _request(
     written: WrittenBatch,
     prepared: PreparedEntry,
-    writes: list[EntryWrite],
     fence: Callable[[], bool],
 ) -> CommitRequest:
     """What is to be committed.
@@ -173,7 +164,6 @@ def _request(
     Args:
         written: the batch, with its files.
         prepared: the entry of the journal, which is written beside the manifests.
-        writes: gets the result of each write of that entry.
         fence: asked where snapshots are missing.
     """
     judged = written.judged
@@ -183,10 +173,9 @@ def _request(
     summary = BatchSummary.of_messages(
         written.messages, millis=written.phases.get("write"), reused=reused
     )
-    before_put: list[Request] = []
+    send_files: Request | None = None
     if written.buffered is not None:
-        before_put.append(written.buffered.flush)
-    before_put.append(partial(prepared.write, writes))
+        send_files = written.buffered.flush
     request = CommitRequest(
         user=run.identity.user,
         identifier=batch.batch_id,
@@ -202,8 +191,8 @@ def _request(
         checked=reused,
         seen=written.verdict.seen,
         sight=judged.sight,
-        before_put=tuple(before_put),
-        after_put=(prepared.trim,),
+        send_files=send_files,
+        journal=prepared,
         stage_uuid=prepared.entry.stage_uuids[0],
         fence=fence,
         is_newest=run.claims.holds,
@@ -243,22 +232,22 @@ def _numbering_of(written: WrittenBatch) -> Numbering | None:
     return written.numbering
 
 
-def _discard_unless_journalled(written: WrittenBatch, writes: Sequence[EntryWrite]) -> None:
+def _discard_unless_journalled(written: WrittenBatch, prepared: PreparedEntry) -> None:
     """After a definite failure, removes the files if no restart would find them, because the
     journal does not name them. Files that an earlier run prepared stay, because that run may still
     be alive.
     """
-    if isinstance(written.verdict, Reuse) or _may_be_journalled(writes):
+    if isinstance(written.verdict, Reuse) or prepared.may_be_there:
         return
     discard(written)
 
 
-def _discard_for_good(written: WrittenBatch, writes: Sequence[EntryWrite]) -> None:
+def _discard_for_good(written: WrittenBatch, prepared: PreparedEntry) -> None:
     """Removes files that will never fit, as after a conflict, and their entry in the journal. Files
     that an earlier run prepared stay, because that run may still be alive.
     """
     if isinstance(written.verdict, Reuse):
         return
-    if _may_be_journalled(writes):
+    if prepared.may_be_there:
         written.judged.run.journal.remove(written.judged.batch.batch_id)
     discard(written)

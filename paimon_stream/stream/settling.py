@@ -1,7 +1,7 @@
 """The last step of a batch (exactly-once.md §4, §6): what dead attempts left in the journal and in
 files is cleared, and the run remembers how it stands. Files of dead attempts go only if no attempt
 can publish them any more. The entries of the run's own earlier batches, except the newest of them,
-have gone with the commit (`after_put` in publishing.py).
+have gone with the commit (`CommitJournal.trim`).
 """
 
 import logging
