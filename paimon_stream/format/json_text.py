@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from decimal import Decimal
 from itertools import chain
 from json.encoder import encode_basestring
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from paimon_stream.errors import CorruptMetadata, FormatError, UnknownVersion
 
@@ -325,6 +325,54 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise _corrupt(kind, path, "it is not a JSON object")
     return body
+
+
+@contextmanager
+def reading_checksummed(
+    kind: str, data: bytes, path: str, what: str, advice: str
+) -> Iterator[dict[str, Any]]:
+    """A context for decoding a checksummed file: gives its JSON, and turns errors inside into those
+    of `understanding`.
+
+    Args:
+        kind: as in `decode_checksummed`.
+        data: the file's content.
+        path: the file, for messages.
+        what: as in `understanding`.
+        advice: as in `understanding`.
+
+    Raises:
+        CorruptMetadata, UnknownVersion: the file cannot be read.
+    """
+    body = decode_checksummed(kind, data, path)
+    with understanding(path, len(data), what, advice):
+        yield body
+
+
+class RecordField(NamedTuple):
+    """How one attribute of a record is kept in JSON, where the value itself can be written.
+
+    Attributes:
+        attribute: the name of the attribute.
+        key: the key in JSON.
+        read: makes the attribute's value from the value in JSON.
+    """
+
+    attribute: str
+    key: str
+    read: Callable[[Any], Any]
+
+
+def values_to_json(record: object, fields: Iterable[RecordField]) -> dict[str, Any]:
+    """The values of these attributes, by their keys in JSON."""
+    return {field.key: getattr(record, field.attribute) for field in fields}
+
+
+def values_of_json(body: Mapping[str, Any], fields: Iterable[RecordField]) -> dict[str, Any]:
+    """The values in the JSON, by the names of their attributes. Raises `KeyError`, and what the
+    readers raise.
+    """
+    return {field.attribute: field.read(body[field.key]) for field in fields}
 
 
 def _corrupt(kind: str, path: str, reason: str) -> CorruptMetadata:

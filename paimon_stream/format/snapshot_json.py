@@ -152,6 +152,11 @@ class SnapshotRef:
         """
         return cls(id=integer(node["id"]), nonce=str(node["nonce"]))
 
+    @classmethod
+    def of_optional_node(cls, node: Mapping[str, Any] | None) -> "SnapshotRef | None":
+        """The reference in this JSON. None if there is none. Raises as `of_node`."""
+        return None if node is None else cls.of_node(node)
+
 
 def json_key(name: str) -> str:
     """The key in JSON of an attribute, such as `schemaId` of `schema_id`."""

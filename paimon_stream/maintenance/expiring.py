@@ -34,9 +34,8 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.json_text import (
     MOST_JSON,
-    decode_checksummed,
     encode_checksummed,
-    understanding,
+    reading_checksummed,
 )
 from paimon_stream.format.snapshot_json import (
     Snapshot,
@@ -239,10 +238,8 @@ class ExpiringNotes:
         data = read_if_there(self._storage.read, path, MOST_JSON)
         if data is None:
             return None
-        body = decode_checksummed(_KIND, data, path)
-        with understanding(
-            path, len(data), "a note of an expiry", "Remove it; its files stay as orphans."
-        ):
+        advice = "Remove it; its files stay as orphans."
+        with reading_checksummed(_KIND, data, path, "a note of an expiry", advice) as body:
             following = SnapshotRef.of_node(body["following"])
             snapshot = decode_snapshot(str(body["snapshot"]).encode(), path)
             return _Note(snapshot, following)

@@ -11,10 +11,9 @@ from typing import Final
 
 from paimon_stream.format.json_text import (
     MOST_JSON,
-    decode_checksummed,
     encode_checksummed,
     integer,
-    understanding,
+    reading_checksummed,
 )
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.runtime import Runtime
@@ -65,18 +64,17 @@ def read_identity(storage: Storage) -> BranchIdentity | None:
     data = read_if_there(storage.read, _PATH, MOST_JSON)
     if data is None:
         return None
-    body = decode_checksummed(_KIND, data, _PATH)
-    with understanding(
+    with reading_checksummed(
+        _KIND,
+        data,
         _PATH,
-        len(data),
         "the identity of a branch",
         "Restore it from a backup, or look for the rows of the branch's streams and move it away.",
-    ):
-        node = body["snapshot"]
+    ) as body:
         return BranchIdentity(
             token=str(body["token"]),
             made_millis=integer(body["madeMillis"]),
-            snapshot=node and SnapshotRef.of_node(node),
+            snapshot=SnapshotRef.of_optional_node(body["snapshot"]),
         )
 
 

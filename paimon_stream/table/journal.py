@@ -17,11 +17,13 @@ from typing import Any, Final
 from paimon_stream.errors import FormatError
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.json_text import (
-    decode_checksummed,
+    RecordField,
     encode_checksummed,
     integer,
     optional_text,
-    understanding,
+    reading_checksummed,
+    values_of_json,
+    values_to_json,
 )
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import SnapshotRef, json_key
@@ -109,15 +111,14 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     ),
     "schema_digest": str,
 }
-# Attribute, JSON key, and what reads the value.
-_FIELDS: Final = [(name, json_key(name), read) for name, read in _READERS.items()]
+_FIELDS: Final = [RecordField(name, json_key(name), read) for name, read in _READERS.items()]
 
 
 def encode_journal_entry(entry: JournalEntry) -> bytes:
     """The content of the entry's file. Raises `InvalidData` for messages that cannot be encoded."""
     serialized = [CommitMessage.serialize(message) for message in entry.messages]
     body: dict[str, Any] = {
-        **{key: getattr(entry, attribute) for attribute, key, _ in _FIELDS},
+        **values_to_json(entry, _FIELDS),
         "messageVersion": CommitMessage.VERSION,
         "messages": [base64.b64encode(message).decode() for message in serialized],
         "stageUuids": list(entry.stage_uuids),
@@ -142,10 +143,9 @@ def encode_journal_entry(entry: JournalEntry) -> bytes:
 
 def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
     """The entry in a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
-    body = decode_checksummed(_KIND, data, path)
-    with understanding(
-        path, len(data), "a journal that is understood, although it is whole", _CURE
-    ):
+    with reading_checksummed(
+        _KIND, data, path, "a journal that is understood, although it is whole", _CURE
+    ) as body:
         version = integer(body["messageVersion"])
         messages = tuple(
             [
@@ -160,12 +160,12 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
         if reused_millis is not None:
             reused_millis = integer(reused_millis)
         return JournalEntry(
-            **{attribute: read(body[key]) for attribute, key, read in _FIELDS},
+            **values_of_json(body, _FIELDS),
             messages=messages,
             stage_uuids=tuple(map(str, body["stageUuids"])),
             abandoned=tuple(map(str, body["abandoned"])),
-            base=_optional_ref(body["base"]),
-            newest=_optional_ref(body.get("newest")),
+            base=SnapshotRef.of_optional_node(body["base"]),
+            newest=SnapshotRef.of_optional_node(body.get("newest")),
             previous=_previous(body["previous"]),
             reused_millis=reused_millis,
             overwrites=bool(body.get("overwrites", False)),
@@ -178,10 +178,6 @@ def _previous(node: dict[str, Any] | None) -> PreviousBatch | None:
     return PreviousBatch(
         batch_id=integer(node["batchId"]), snapshot=SnapshotRef.of_node(node["snapshot"])
     )
-
-
-def _optional_ref(node: dict[str, Any] | None) -> SnapshotRef | None:
-    return None if node is None else SnapshotRef.of_node(node)
 
 
 class Journal:

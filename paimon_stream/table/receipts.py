@@ -11,19 +11,20 @@ error where that can be seen, and which snapshot has the rows, so that a rollbac
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from paimon_stream.format.json_text import (
     MOST_JSON,
-    decode_checksummed,
+    RecordField,
     encode_checksummed,
     integer,
     optional_integer,
     optional_text,
-    understanding,
+    reading_checksummed,
+    values_of_json,
+    values_to_json,
 )
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import PutResult, Storage, read_if_there
@@ -112,14 +113,14 @@ def _optional_flag(value: Any) -> bool | None:
     return None if value is None else bool(value)
 
 
-# Attribute of `AskedWrite`, JSON key, and what reads the value.
-_ASKED: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
-    ("kind", "kind", str),
-    ("replaced", "replaced", optional_text),
-    ("dynamic", "dynamic", _optional_flag),
-    ("columns", "columns", lambda value: tuple(map(str, value))),
-    ("rows", "givenRows", optional_integer),
+_ASKED: Final = (
+    RecordField("kind", "kind", str),
+    RecordField("replaced", "replaced", optional_text),
+    RecordField("dynamic", "dynamic", _optional_flag),
+    RecordField("columns", "columns", lambda value: tuple(map(str, value))),
+    RecordField("rows", "givenRows", optional_integer),
 )
+"""The attributes of `AskedWrite`."""
 
 
 def receipt_path(identity: str) -> str:
@@ -135,22 +136,19 @@ def encode_receipt(receipt: Receipt) -> bytes:
         "snapshot": None if receipt.snapshot is None else receipt.snapshot.node(),
         "writtenRows": receipt.written_rows,
         "stoodMillis": receipt.stood_millis,
+        **values_to_json(receipt.asked, _ASKED),
     }
-    for attribute, key, _ in _ASKED:
-        body[key] = getattr(receipt.asked, attribute)
     return encode_checksummed(_KIND, body)
 
 
 def decode_receipt(data: bytes, path: str) -> Receipt:
     """The receipt of a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
-    body = decode_checksummed(_KIND, data, path)
-    with understanding(path, len(data), "a receipt of a batch write", _CURE):
-        node = body["snapshot"]
+    with reading_checksummed(_KIND, data, path, "a receipt of a batch write", _CURE) as body:
         return Receipt(
             identity=str(body["identity"]),
             schema_digest=str(body["schemaDigest"]),
-            asked=AskedWrite(**{attribute: read(body[key]) for attribute, key, read in _ASKED}),
-            snapshot=None if node is None else SnapshotRef.of_node(node),
+            asked=AskedWrite(**values_of_json(body, _ASKED)),
+            snapshot=SnapshotRef.of_optional_node(body["snapshot"]),
             written_rows=optional_integer(body["writtenRows"]),
             stood_millis=integer(body["stoodMillis"]),
         )

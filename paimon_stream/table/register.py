@@ -5,7 +5,7 @@ stream adds its name to the file before its first batch is judged (`stream/claim
 writes the file, and a fast forward copies it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -94,21 +94,20 @@ def _passed_over(values: Any) -> tuple[int, SnapshotRef] | None:
     return json_text.integer(batch_id), snapshot
 
 
-# Attribute, JSON key, and what reads the value.
-_FIELDS: Final[tuple[tuple[str, str, Callable[[Any], Any]], ...]] = (
-    ("user", "user", str),
-    ("query_id", "queryId", json_text.optional_text),
-    ("checkpoint", "checkpoint", json_text.optional_text),
-    ("query_name", "queryName", json_text.optional_text),
-    ("schema_digest", "schemaDigest", str),
-    ("journal_since", "journalSince", json_text.optional_integer),
-    ("run", "run", json_text.optional_text),
-    ("given_up", "givenUp", _ranges),
-    ("asks_notes", "asksNotes", bool),
-    ("earlier_runs", "earlierRuns", _texts),
-    ("forwarded_runs", "forwardedRuns", _texts),
-    ("asked_notes", "askedNotes", _texts),
-    ("passed_over", "passedOver", _passed_over),
+_FIELDS: Final = (
+    json_text.RecordField("user", "user", str),
+    json_text.RecordField("query_id", "queryId", json_text.optional_text),
+    json_text.RecordField("checkpoint", "checkpoint", json_text.optional_text),
+    json_text.RecordField("query_name", "queryName", json_text.optional_text),
+    json_text.RecordField("schema_digest", "schemaDigest", str),
+    json_text.RecordField("journal_since", "journalSince", json_text.optional_integer),
+    json_text.RecordField("run", "run", json_text.optional_text),
+    json_text.RecordField("given_up", "givenUp", _ranges),
+    json_text.RecordField("asks_notes", "asksNotes", bool),
+    json_text.RecordField("earlier_runs", "earlierRuns", _texts),
+    json_text.RecordField("forwarded_runs", "forwardedRuns", _texts),
+    json_text.RecordField("asked_notes", "askedNotes", _texts),
+    json_text.RecordField("passed_over", "passedOver", _passed_over),
 )
 
 
@@ -130,11 +129,8 @@ def register_path(folder: str) -> str:
 
 def encode_register(registered: RegisteredWriter) -> bytes:
     """The content of the file."""
-    body = {}
-    for attribute, key, _ in _FIELDS:
-        value = getattr(registered, attribute)
-        if value or key not in _LEFT_OUT_IF_EMPTY:
-            body[key] = value
+    values = json_text.values_to_json(registered, _FIELDS)
+    body = {key: value for key, value in values.items() if value or key not in _LEFT_OUT_IF_EMPTY}
     if registered.passed_over is not None:
         batch_id, snapshot = registered.passed_over
         body["passedOver"] = [batch_id, snapshot.id, snapshot.nonce]
@@ -143,13 +139,15 @@ def encode_register(registered: RegisteredWriter) -> bytes:
 
 def decode_register(data: bytes, path: str) -> RegisteredWriter:
     """The register of a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
-    body = {
-        "run": None,  # older releases did not record the run
-        **dict.fromkeys(_LEFT_OUT_IF_EMPTY, ()),
-        **json_text.decode_checksummed("writer", data, path),
-    }
-    with json_text.understanding(path, len(data), "a register of a stream", _CURE):
-        return RegisteredWriter(**{attribute: read(body[key]) for attribute, key, read in _FIELDS})
+    with json_text.reading_checksummed(
+        "writer", data, path, "a register of a stream", _CURE
+    ) as written:
+        body = {
+            "run": None,  # older releases did not record the run
+            **dict.fromkeys(_LEFT_OUT_IF_EMPTY, ()),
+            **written,
+        }
+        return RegisteredWriter(**json_text.values_of_json(body, _FIELDS))
 
 
 def write_register(storage: Storage, registered: RegisteredWriter) -> None:

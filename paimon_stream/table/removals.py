@@ -25,11 +25,10 @@ from typing import Any, Final
 from paimon_stream.errors import FormatError, NotFound, StorageError
 from paimon_stream.format.json_text import (
     MOST_JSON,
-    decode_checksummed,
     encode_checksummed,
     integer,
     optional_text,
-    understanding,
+    reading_checksummed,
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import Marks, own_properties
@@ -390,8 +389,7 @@ def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
     if data is None:
         return set()
     try:
-        note = decode_checksummed(_KIND, data, path)
-        with understanding(path, len(data), "a note of a removal", _CURE):
+        with reading_checksummed(_KIND, data, path, "a note of a removal", _CURE) as note:
             removed = [(node, _decoded(node)) for node in note["removed"]]
             restored = list(note.get("restored", ()))
             base = {SnapshotRef.of_node(note["target"]).nonce} if note["by"] == ROLLBACK else set()
@@ -476,8 +474,7 @@ def _read(storage: Storage, path: str) -> Removals:
     if data is None:
         return Removals()
     try:
-        body = decode_checksummed(_KIND, data, path)
-        with understanding(path, len(data), "a note of a removal", _CURE):
+        with reading_checksummed(_KIND, data, path, "a note of a removal", _CURE) as body:
             millis = integer(body["millis"])
             ended = bool(body["ended"])
             target = SnapshotRef.of_node(body["target"])
@@ -511,11 +508,8 @@ def _read(storage: Storage, path: str) -> Removals:
 
 
 def _decoded(node: Mapping[str, Any]) -> Removed:
-    snapshot = None
-    if node["snapshot"] is not None:
-        snapshot = SnapshotRef.of_node(node["snapshot"])
     return Removed(
-        snapshot=snapshot,
+        snapshot=SnapshotRef.of_optional_node(node["snapshot"]),
         uuids=tuple(map(str, node["uuids"])),
         user=str(node["user"]),
         identifier=integer(node["identifier"]),
@@ -549,6 +543,6 @@ def _old_nonces(storage: Storage) -> list[str]:
         data = storage.read(_OLD_PATH, MOST_JSON)
     except NotFound:
         return []
-    body = decode_checksummed(_OLD_KIND, data, _OLD_PATH)
-    with understanding(_OLD_PATH, len(data), "a list of removed snapshots", _CURE):
+    what = "a list of removed snapshots"
+    with reading_checksummed(_OLD_KIND, data, _OLD_PATH, what, _CURE) as body:
         return [str(nonce) for nonce in body["nonces"]]
