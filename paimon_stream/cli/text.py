@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import click
 
+from paimon_stream.errors import first_few
 from paimon_stream.reports import count as count
 from paimon_stream.reports import iso as iso
 from paimon_stream.reports import size as size
@@ -31,14 +32,8 @@ def moment(millis: int | None) -> str | None:
 
 def ranges(pairs: Sequence[tuple[int, int]], most_shown: int = 5) -> str:
     """The first `most_shown` ranges, such as `3, 5-8`, and the number of the remaining ranges."""
-    texts = []
-    for low, high in pairs[:most_shown]:
-        if low == high:
-            texts.append(str(low))
-        else:
-            texts.append(f"{low}-{high}")
-    first = ", ".join(texts)
-    return f"{first} and {len(pairs) - most_shown} more" if len(pairs) > most_shown else first
+    texts = [str(low) if low == high else f"{low}-{high}" for low, high in pairs]
+    return first_few(texts, most_shown)
 
 
 def listed(names: Iterable[str], most_shown: int = 10) -> str:
@@ -46,11 +41,8 @@ def listed(names: Iterable[str], most_shown: int = 10) -> str:
     number of the others.
     """
     all_names = list(names)
-    if len(all_names) > most_shown:
-        first = ", ".join(all_names[:most_shown])
-        return f"{first} and {len(all_names) - most_shown:,} more"
-    if len(all_names) < 2:
-        return "".join(all_names)
+    if len(all_names) > most_shown or len(all_names) < 2:
+        return first_few(all_names, most_shown)
     return f"{', '.join(all_names[:-1])} and {all_names[-1]}"
 
 
