@@ -41,6 +41,7 @@ from paimon_stream.read.scan import (
     specs_of,
     with_files,
 )
+from paimon_stream.read.scan_mode import FOLLOWED_MODES, MODE, mode_in, names_start
 from paimon_stream.runtime import system
 from paimon_stream.table import layout
 from paimon_stream.table.manifests import ManifestStore
@@ -87,8 +88,6 @@ POINTS: Final = {
 }
 """The options of Paimon that name a snapshot, with our arguments for them."""
 
-_MODE: Final = "scan.mode"
-
 _NEEDS_NO_WARNING: Final = {
     "consumer-id",
     "scan.bounded",
@@ -100,18 +99,6 @@ _NEEDS_NO_WARNING: Final = {
 """Options in a table's schema of which a batch read needs no warning: Java's does not follow them
 either, or ours does.
 """
-
-_MODES_OF_NEWEST: Final = {"latest", "latest-full", "full"}
-"""The values of `scan.mode` by which a batch read reads the newest snapshot."""
-
-_MODES_OF_POINTS: Final = {
-    *_MODES_OF_NEWEST,
-    "incremental",
-    "from-snapshot",
-    "from-snapshot-full",
-    "from-timestamp",
-}
-"""The values of `scan.mode` that mean what the other options mean, or the newest snapshot."""
 
 
 class _Span(NamedTuple):
@@ -164,8 +151,7 @@ def plan_read(
             f"{', '.join(named)} are given together. Each says what is read: give one of them.",
             option=named[-1],
         ).of_table(table.location)
-    mode = options_of_call.get(_MODE, "default").strip().lower()
-    if not named and mode == "default":
+    if not named and not names_start(options_of_call):
         _warn_of_schema(table)
         at, ranges = _named_by_schema(table)
     if ranges:
@@ -221,7 +207,7 @@ def _warn_of_schema(table: Table) -> None:
         if key in CHOOSING_ROWS
         and key not in _NEEDS_NO_WARNING
         and value.strip().lower() != CHOOSING_ROWS[key]
-        and not (key == _MODE and value.strip().lower() in _MODES_OF_POINTS)
+        and not (key == MODE.key and mode_in(value) in FOLLOWED_MODES)
     ]
     if unfollowed:
         _LOG.warning(
@@ -538,12 +524,25 @@ def _some_wait(table: Table) -> InvalidOption:
     compaction that moves them, and `delta` passes over compactions.
     """
     has_changelog = table.options.value(opt.CHANGELOG_PRODUCER) != "none"
-    return InvalidOption(
+    return _wrong_mode(
+        table,
         "has rows among these changes that wait for a compaction in bucket -2, so "
-        f"{BETWEEN_MODE.key} = delta leaves them out. Set it to diff"
-        f"{', or to changelog' if has_changelog else ''}.",
-        option=BETWEEN_MODE.key,
-    ).of_table(table.location, subject=True)
+        f"{BETWEEN_MODE.key} = delta leaves them out. {_set_to_diff(has_changelog=has_changelog)}",
+    )
+
+
+def _set_to_diff(*, has_changelog: bool) -> str:
+    """Which other modes show rows that a compaction moves."""
+    if has_changelog:
+        return "Set it to diff, or to changelog."
+    return "Set it to diff."
+
+
+def _wrong_mode(table: Table, message: str) -> InvalidOption:
+    """The error for a mode in which these changes cannot be read. The message goes on after the
+    table.
+    """
+    return InvalidOption(message, option=BETWEEN_MODE.key).of_table(table.location, subject=True)
 
 
 def files_of_changes(
@@ -584,21 +583,21 @@ def _check_has_changes(scan: Scan, span: _Span) -> None:
     if span.mode == "changelog":
         has_changelog = any(snapshot.changelog_manifest_list for snapshot in span.snapshots)
         if (producer == "none" or scan.merge is None) and not has_changelog:
-            raise InvalidOption(
+            raise _wrong_mode(
+                table,
                 f"has no changelog, so {BETWEEN_MODE.key} = changelog reads nothing. Leave it out, "
                 "or set it to delta or diff.",
-                option=BETWEEN_MODE.key,
-            ).of_table(table.location, subject=True)
+            )
         if producer == "input" and scan.merge is not None:
             _check_each_has_a_changelog(table, span.snapshots)
     is_hidden = scan.merge is not None and lowest_visible_level(table, scan.merge) > 0
     if is_hidden and (span.mode == "delta" or producer == "input"):
-        raise InvalidOption(
+        raise _wrong_mode(
+            table,
             "shows new rows only after a compaction, because of its merge engine or its deletion "
-            f"vectors, so {BETWEEN_MODE.key} = {span.mode} reads nothing. Set it to diff"
-            f"{', or to changelog' if producer == 'lookup' else ''}.",
-            option=BETWEEN_MODE.key,
-        ).of_table(table.location, subject=True)
+            f"vectors, so {BETWEEN_MODE.key} = {span.mode} reads nothing. "
+            f"{_set_to_diff(has_changelog=producer == 'lookup')}",
+        )
 
 
 def _check_each_has_a_changelog(table: Table, snapshots: Iterable[Snapshot]) -> None:

@@ -22,9 +22,10 @@ from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, naming
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
-from paimon_stream.options.option import Option, one_of, size
+from paimon_stream.options.option import size
 from paimon_stream.read.changes import CHANGE_OPTIONS, RANGES, READ_CHANGELOG, plan_read
 from paimon_stream.read.scan import NEWEST, PointInTime, Scan, plan_scan
+from paimon_stream.read.scan_mode import INCREMENTAL, MODE, NEEDED
 from paimon_stream.spark.datasource_options import SourceOptions, divided
 from paimon_stream.spark.splits import (
     SPLIT_BYTES,
@@ -47,15 +48,6 @@ _KEYS: Final = (_SNAPSHOT_ID, _TAG, _TIMESTAMP, _COLUMNS, _PARTITION, _SPLIT_SIZ
 same option.
 """
 
-NEEDED: Final = {
-    "from-snapshot": "snapshot_id",
-    "from-snapshot-full": "snapshot_id",
-    "from-timestamp": "timestamp",
-}
-"""The modes that do not begin with the newest snapshot, each with the attribute of `PointInTime`
-that it needs.
-"""
-
 _START_NAMES: Final = {
     "snapshot_id": "a snapshot id (scan.snapshot-id)",
     "tag": "a tag (scan.tag-name)",
@@ -65,15 +57,6 @@ _START_NAMES: Final = {
 
 _NO_START: Final = "no snapshot, tag or time"
 
-INCREMENTAL: Final = "incremental"
-"""The mode of a batch read of changes."""
-
-MODE: Final = Option(
-    "scan.mode",
-    one_of("default", "latest-full", "full", "latest", INCREMENTAL, *NEEDED),
-    "default",
-    "Start.",
-)
 _FOLLOWED: Final = [option.key for option in (MODE, *CHANGE_OPTIONS)]
 """The keys of table options that a batch read follows."""
 
@@ -105,7 +88,7 @@ def schema_of(options: dict[str, str]) -> StructType:
     `PaimonTable.to_arrow`.
     """
     source, chosen = _divided(options)
-    if "scan.mode" in options:
+    if MODE.key in options:
         chosen = chosen.of_newest_snapshot()
     # Spark does not say whether it reads a stream, which may have kinds without a range.
     asked = {key: text for key, text in source.table.items() if key != READ_CHANGELOG.key}
@@ -217,13 +200,6 @@ def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
         partition=texts[_PARTITION],
         split_bytes=split_bytes,
     )
-
-
-def names_start(options: Mapping[str, str]) -> bool:
-    """Whether the `scan.mode` of a read says where it starts, so that options in the table's schema do
-    not.
-    """
-    return options.get(MODE.key, "default").strip().lower() != "default"
 
 
 def _check_mode(source: SourceOptions, at: PointInTime) -> None:

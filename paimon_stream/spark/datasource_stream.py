@@ -38,14 +38,8 @@ from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
 from paimon_stream.options.option import Option, positive, switch, text
 from paimon_stream.read.changes import POINTS, READ_CHANGELOG, files_of_changes
 from paimon_stream.read.scan import PointInTime, Scan, plan_scan
-from paimon_stream.spark.datasource_read import (
-    INCREMENTAL,
-    MODE,
-    NEEDED,
-    check_start,
-    names_start,
-    reader_of,
-)
+from paimon_stream.read.scan_mode import INCREMENTAL, MODE, NEEDED, names_start
+from paimon_stream.spark.datasource_read import check_start, reader_of
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
 from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
 from paimon_stream.table.fate import Fate, fate_of
