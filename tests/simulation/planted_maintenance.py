@@ -67,7 +67,7 @@ def expiry_from_the_wrong_end(patch: Patch) -> None:
     why="A tag refers to the files that go.",
 )
 def expiry_overlooks_tags(patch: Patch) -> None:
-    patch.setattr(KeptFiles, "_tags_at", lambda *given: [])
+    patch.setattr(KeptFiles, "_tags_up_to", lambda *given: [])
 
 
 @bug(
