@@ -189,7 +189,8 @@ class TableMaintenance(LoadedTable):
 
         Raises:
             NotFound: for a target that does not exist, is gone, cannot be read or has lost files,
-                and for a snapshot that a paused writer created again after its id had expired.
+                for a snapshot that a paused writer created again after its id had expired, and for
+                a tag whose id another snapshot of the table has by now.
             CommitContended: if another rollback is under way, if an expiry of the target does not
                 end, or if a writer keeps committing.
             CorruptMetadata: if a file that refers to others is damaged.

@@ -14,7 +14,8 @@ What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
   the staging are written in the same trip. The put comes after all of this.
 - *put*: the only step that makes something visible. No manifest or list is deleted until the
   attempt is proven lost. Then only its metadata is deleted, and its merged manifests stay for the
-  next attempt. If the snapshot is void, `confirm` removes its file first.
+  next attempt. If the snapshot is void, `confirm` removes its file first, and what a tag of it
+  needs stays.
 - *confirm*: what is reported as published is part of the table (`publish.py`).
 
 The ownership law: a file may be deleted only while no attempt that references it can ever be
@@ -73,6 +74,7 @@ from paimon_stream.storage.store_client import is_unproven, probe_atomic_create
 from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import SNAPSHOT_FOLDER, NameSource, manifest_path
 from paimon_stream.table.message_files import check_messages, remove_files
+from paimon_stream.table.references import names_kept_beside_history
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -573,10 +575,24 @@ class Committer:
         attempts.outstanding = False
         self._snapshots.look_at_hint()
         if lost.proven:
+            if lost.was_visible:
+                self._leave_to_tags(attempts)
             self._discard_attempt(attempts)
         else:
             attempts.unproven.append(staged)
             attempts.names.drawn.clear()  # so that nobody deletes the files
+
+    def _leave_to_tags(self, attempts: Attempts) -> None:
+        """Leaves the metadata that a tag, a long-lived changelog or another branch needs, or all of
+        it if one of these cannot be read. Whoever tags the snapshot after this look notices that
+        it does not stand, and takes the tag back.
+        """
+        drawn = attempts.names.drawn
+        try:
+            kept = names_kept_beside_history(self._storage, self._runtime, drawn)
+        except PaimonStreamError:
+            kept = frozenset(drawn)
+        drawn[:] = [name for name in drawn if name not in kept]
 
     def _discard(self, names: Iterable[str]) -> None:
         remove_files(self._storage, map(manifest_path, names))

@@ -14,7 +14,8 @@ looks only at the neighbours. Every other attempt looks at all ids.
 
 Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for
 one that is not. `proven` says that the commit can never become part of the table, so its metadata
-may be deleted. Every other case is `CommitUnknown`, and nothing was deleted.
+may be deleted, except what a tag of a snapshot that was visible needs. Every other case is
+`CommitUnknown`, and nothing was deleted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -75,9 +76,11 @@ class Lost:
     Attributes:
         proven: whether the snapshot never will be part of it. If that is not proven, another writer
             may still publish a snapshot that was built on this one.
+        was_visible: whether its file was there for a while. Then somebody may have tagged it.
     """
 
     proven: bool
+    was_visible: bool = False
 
 
 class Publisher:
@@ -309,7 +312,7 @@ class Publisher:
                 staged, "the catalog's server holds it, but it is not part of the table's history"
             )
         self._remove(staged)
-        return Lost(proven=proven)
+        return Lost(proven=proven, was_visible=True)
 
     def _remove(self, staged: Staged) -> None:
         """Removes the file of a snapshot that is void, or has expired. The file of an expired

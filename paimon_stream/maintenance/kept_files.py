@@ -5,7 +5,7 @@ long-lived changelogs need. `expire_run.py` has the order in which the rest is d
 import logging
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.schema_json import TableSchema
@@ -27,6 +27,8 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
+_NEAREST: Final = 2
+"""How many ids of tags are looked at on the way down: one of them may lie beside the lineage."""
 
 
 class ChangelogRetention(NamedTuple):
@@ -128,14 +130,15 @@ class KeptFiles:
             for schema_id in schemas.ids()
         )
 
-    def _tags_at(self, snapshot_id: int) -> list[Snapshot]:
-        """The tagged snapshots with the largest id up to this one. They have everything that an
-        older tag shares with a snapshot that exists now. They are several if a writer that does not
-        publish atomically replaced a snapshot between two tags.
+    def _tags_up_to(self, snapshot_id: int) -> list[Snapshot]:
+        """The tagged snapshots with the two largest ids up to this one. A tagged snapshot of the
+        lineage has everything that an older tag shares with a snapshot that exists now. But a
+        writer that does not publish atomically may have replaced a snapshot after it was tagged. So
+        an id may have several tags, and the nearest one may be of a snapshot beside the lineage.
         """
         below = [tag for tag in self._tags.values() if tag.id <= snapshot_id]
-        nearest_id = max((tag.id for tag in below), default=0)
-        return [tag for tag in below if tag.id == nearest_id]
+        nearest_ids = sorted({tag.id for tag in below})[-_NEAREST:]
+        return [tag for tag in below if tag.id in nearest_ids]
 
     def _tags_above(self, snapshot_id: int) -> list[Snapshot]:
         """The tagged snapshots with the smallest id above this one."""
@@ -147,13 +150,13 @@ class KeptFiles:
         """The metadata that is kept when everything from the first of `gone` up to `following` is
         removed; None if that cannot be determined. It is what these need: `following`, the other
         branches, the tags in between, and the tags next below and above. The nearest tags are asked
-        because snapshots may lie beside the lineage. The tag below is asked even where the id of
+        because snapshots may lie beside the lineage. The tags below are asked even where the id of
         the first snapshot is tagged: a paused writer may have created that id again after the
         tagged snapshot expired.
         """
         first = gone[0].id
         tags = [tag for tag in self._tags.values() if first <= tag.id < following.id]
-        tags += self._tags_at(first - 1)
+        tags += self._tags_up_to(first - 1)
         for snapshot in gone:
             tags += self._tags_above(snapshot.id)
         try:
@@ -186,7 +189,7 @@ class KeptFiles:
         long-lived changelog (`of_changelogs`) refers to the file.
         """
         sets = [self.journal_names(), self.branches.live_names(), of_changelogs]
-        tags = self._tags_at(snapshot_id)
+        tags = self._tags_up_to(snapshot_id)
         if tags:
             nonces = frozenset(tag.nonce for tag in tags)
             if self._files_of_tags is None or self._files_of_tags.nonces != nonces:
@@ -198,9 +201,8 @@ class KeptFiles:
     def live_names_of(self, snapshots: Sequence[Snapshot]) -> NameSet:
         """The names of all data files and extra files that are live in these snapshots."""
         names = NameSet()
-        for snapshot in snapshots:
-            for entry in live_entries(self._manifests, snapshot):
-                names.add((entry.file.file_name, *entry.file.extra_files))
+        for entry in live_entries(self._manifests, *snapshots):
+            names.add((entry.file.file_name, *entry.file.extra_files))
         return names
 
     def journal_names(self) -> NameSet:

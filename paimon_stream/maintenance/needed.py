@@ -9,7 +9,13 @@ from typing import Final
 
 from paimon_stream.errors import CorruptMetadata, NotFound, UnknownVersion
 from paimon_stream.format.avro_records import read_records
-from paimon_stream.format.entries import FileIdentity, FileKind, FileSource, ManifestEntry
+from paimon_stream.format.entries import (
+    FileIdentity,
+    FileKind,
+    FileSource,
+    ManifestEntry,
+    ManifestFileMeta,
+)
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.names import checked_name
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
@@ -74,21 +80,30 @@ def metadata_names(
     return frozenset(names)
 
 
-def live_entries(manifests: ManifestStore, snapshot: Snapshot) -> Iterator[ManifestEntry]:
-    """The ADD entries of a snapshot's live files, one manifest at a time. Besides that manifest,
-    memory holds only the identities of deleted files. Raises `CorruptMetadata`, `StorageError`.
+def live_entries(manifests: ManifestStore, *snapshots: Snapshot) -> Iterator[ManifestEntry]:
+    """The ADD entries of the files that are live in any of the snapshots, one manifest at a time. A
+    manifest that several snapshots have is read once. Besides that manifest, memory holds only the
+    identities of deleted files, for each snapshot. Raises `CorruptMetadata`, `StorageError`.
     """
-    metas = manifests.base_and_delta(snapshot)
-    deleted: set[FileIdentity] = set()
-    for meta in metas:
+    metas: dict[str, ManifestFileMeta] = {}
+    deleted_in: dict[str, list[set[FileIdentity]]] = {}
+    for snapshot in snapshots:
+        deleted: set[FileIdentity] = set()
+        for meta in manifests.base_and_delta(snapshot):
+            metas[meta.file_name] = meta
+            deleted_in.setdefault(meta.file_name, []).append(deleted)
+    for name, meta in metas.items():
         if meta.num_deleted_files:
-            deleted.update(
-                entry.identity for entry in manifests.read(meta) if entry.kind is FileKind.DELETE
-            )
-    for meta in metas:
+            entries = manifests.read(meta)
+            gone = [entry.identity for entry in entries if entry.kind is FileKind.DELETE]
+            for deleted in deleted_in[name]:
+                deleted.update(gone)
+    for name, meta in metas.items():
         if meta.num_added_files:
             for entry in manifests.read(meta):
-                if entry.kind is FileKind.ADD and (not deleted or entry.identity not in deleted):
+                if entry.kind is FileKind.ADD and any(
+                    not deleted or entry.identity not in deleted for deleted in deleted_in[name]
+                ):
                     yield entry
 
 

@@ -56,6 +56,7 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table import layout
 from paimon_stream.table.journalled import journalled_batches, live_files_of
+from paimon_stream.table.lineage import in_lineage
 from paimon_stream.table.removals import (
     FAST_FORWARD,
     ROLLBACK,
@@ -753,6 +754,8 @@ def refuse_broken(
     wanted = target.snapshot
     if target.kept_by is None:
         refuse_beside(snapshots, wanted, pins)
+    elif not target.alone:
+        _refuse_id_of_another(snapshots, target, pins)
     stands = target.kept_by is None or snapshots.stands(wanted)
     try:
         refuse_missing(table, wanted, data=not stands)
@@ -767,6 +770,33 @@ def refuse_broken(
             f"Nothing was changed. {_other_target(snapshots, pins)}",
             snapshot=wanted.id,
         ).of_table(table.location) from None
+
+
+def _refuse_id_of_another(
+    snapshots: SnapshotStore, target: RollbackTarget, pins: Sequence[Pin]
+) -> None:
+    """Refuses a target whose id a later snapshot of the table has. The rollback would write over
+    that snapshot, although nobody has named it. A snapshot beside the lineage, or one that cannot
+    be read, is no reason. Raises `NotFound`, `StorageError`.
+    """
+    wanted = target.snapshot
+    try:
+        holder = snapshots.find(wanted.id)
+        if holder is None or holder.nonce == wanted.nonce:
+            return
+        latest = snapshots.latest()
+        is_part_of_table = latest is not None and in_lineage(snapshots, holder, latest)
+    except errors.FormatError:
+        return
+    if is_part_of_table:
+        raise errors.NotFound(
+            f"the table has another snapshot {wanted.id} now, of user {holder.commit_user!r}, because "
+            f"the one that {target.kept_by} keeps was rolled back or replaced. A rollback to it would "
+            "write over the other one. Nothing was changed. "
+            f"{_other_target(snapshots, pins)} To make the table what the tag keeps, create a branch "
+            "from the tag and fast-forward to it.",
+            snapshot=wanted.id,
+        ).of_table(snapshots.location)
 
 
 def _other_target(snapshots: SnapshotStore, pins: Sequence[Pin]) -> str:

@@ -8,8 +8,10 @@ Invariants:
   snapshot, and no expiry may be unfinished. An expiry deletes the snapshot's own file first, and
   reads the tags after that (`expire_run.py`). So one of the two sees the other.
 - When a tag is deleted, its file is deleted first, so a kill leaves orphans and never a tag without
-  files. Then tags and snapshots are read until two readings are equal. A file is deleted only if no
-  tag or snapshot next to the deleted tag, no branch and no journal has it.
+  files. Then the journals are read: a batch may be committed again with files that only the tag
+  has (`stream/recommit.py`), and its entry disappears after that. Then tags and snapshots are read
+  until two readings are equal. A file is deleted only if no tag or snapshot next to the deleted
+  tag, no branch and no journal has it.
 """
 
 import datetime as dt
@@ -146,20 +148,38 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
         return TagReport(location=storage.location, tag=name, unreadable=True)
     refuse_while_pinned(storage, f"tag {name!r} was not deleted, and nothing was changed")
     read_tags(storage)  # a tag that cannot be read is named before anything is deleted
-    snapshots = SnapshotStore(storage, runtime)
     storage.delete(tag_path(name))
-    cleaner = Cleaner(table=table, snapshots=snapshots)
-    roots = _roots_beside(snapshots, tag)
-    if roots is not None and all(root.nonce != tag.nonce for root in roots):
-        try:
-            cleaner.remove_tagged(tag, _nearest(roots, tag))
-        except CorruptMetadata as error:
-            _LOG.warning("%s: files of a deleted tag stay as orphans: %s", storage.location, error)
+    cleaner = Cleaner(table=table, snapshots=SnapshotStore(storage, runtime))
+    _remove_files_of(tag, cleaner)
     removed = cleaner.remover.removed
     left = cleaner.remover.left
     return TagReport(
         location=storage.location, tag=name, snapshot=tag.id, files=dict(+removed), left=left
     )
+
+
+def _remove_files_of(tag: Snapshot, cleaner: Cleaner) -> None:
+    """Removes the files that only a deleted tag needed. They stay as orphans if a journal, a list or
+    a manifest that may refer to them cannot be read. Raises `StorageError`, and `CorruptMetadata`
+    for a tag or snapshot.
+    """
+    storage = cleaner.storage
+    try:
+        cleaner.kept.journal_names()  # kept for `remove_tagged`: journals are read before roots
+    except CorruptMetadata as error:
+        _warn_of_orphans(storage.location, error)
+        return
+    roots = _roots_beside(cleaner.snapshots, tag)
+    if roots is None or any(root.nonce == tag.nonce for root in roots):
+        return
+    try:
+        cleaner.remove_tagged(tag, _nearest(roots, tag))
+    except CorruptMetadata as error:
+        _warn_of_orphans(storage.location, error)
+
+
+def _warn_of_orphans(location: str, error: CorruptMetadata) -> None:
+    _LOG.warning("%s: files of a deleted tag stay as orphans: %s", location, error)
 
 
 def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagReport, ...]:

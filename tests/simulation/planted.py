@@ -471,6 +471,21 @@ def the_own_snapshot_is_not_recognised(patch: Patch) -> None:
 
 
 @bug(
+    "A lost attempt's metadata goes although its snapshot was tagged.",
+    "tagger",
+    "Java writer without a lock",
+    "long outage",
+    rule=rules.WHOLE,
+    why="Java replaces the tagged snapshot and builds on its own, which proves the loss.",
+    seed=4,
+    within=1,
+    newcomers=True,
+)
+def nothing_is_left_to_tags(patch: Patch) -> None:
+    patch.setattr(Committer, "_leave_to_tags", lambda self, attempts: None)
+
+
+@bug(
     "A lost attempt deletes the files that the next one commits.",
     "batch writer",
     "twin",

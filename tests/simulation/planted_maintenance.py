@@ -67,7 +67,7 @@ def expiry_from_the_wrong_end(patch: Patch) -> None:
     why="A tag refers to the files that go.",
 )
 def expiry_overlooks_tags(patch: Patch) -> None:
-    patch.setattr(KeptFiles, "_tags_at", lambda *given: [])
+    patch.setattr(KeptFiles, "_tags_up_to", lambda *given: [])
 
 
 @bug(
@@ -223,6 +223,25 @@ def a_deleted_tag_is_not_looked_after(patch: Patch) -> None:
 
 
 @bug(
+    "Who deletes a tag reads the journals after the snapshots.",
+    "tagger",
+    "Java writer without a lock",
+    "long outage",
+    rule=rules.WHOLE,
+    why="The batch of the tagged snapshot was replaced, and is committed again in between, with its files.",
+    seed=740,
+    within=1,
+)
+def journals_are_read_after_snapshots(patch: Patch) -> None:
+    def remove(tag: Any, cleaner: Cleaner) -> None:
+        roots = tags._roots_beside(cleaner.snapshots, tag)
+        if roots is not None and all(root.nonce != tag.nonce for root in roots):
+            cleaner.remove_tagged(tag, tags._nearest(roots, tag))
+
+    patch.setattr(tags, "_remove_files_of", remove)
+
+
+@bug(
     "A rollback believes a tag that an expiry may have overlooked.",
     rule=rules.WHOLE,
     why="An expiry had not seen the tag, and deleted its files.",
@@ -243,6 +262,20 @@ def a_rollback_without_a_pin(patch: Patch) -> None:
     patch.setattr(rollback, "pin_target", lambda *given, **options: rollback.Pinned("tag/tag-none"))
     patch.setattr(rollback._Rollback, "_require_pin", lambda self: None)
     patch.setattr(rollback._Rollback, "_hold_target", lambda self: None)
+
+
+@bug(
+    "A rollback to a tag does not look who has the tag's id now.",
+    "rollback",
+    "tagger",
+    "batch writer",
+    rule=rules.NOT_REPLACED,
+    why="A rollback dies before it removes the tag of a snapshot that it has removed. A stream uses the id again, and a rollback to the tag takes over.",
+    seed=127,
+    newcomers=True,
+)
+def a_rollback_writes_over_who_has_the_id_of_its_tag(patch: Patch) -> None:
+    patch.setattr(rollback, "_refuse_id_of_another", lambda *given: None)
 
 
 # -- orphans

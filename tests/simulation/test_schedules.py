@@ -98,6 +98,7 @@ COMPACTED = {
 """Seeds that found something since compactors take part, and what it was."""
 
 NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
+    "a rollback to a tag takes over, and a stream has used the tag's id again": (27642, (), None),
     "prepared files with keys of an index that a rollback has taken": (30793, (), None),
     "a run on another copy of the checkpoint has attempted a batch in the new table": (
         7741517,

@@ -205,31 +205,17 @@ class Truth:
             keep(id_in_name(name, "schema-") or 0)
 
     def _check_may_replace(self, process: Process, path: str) -> None:
-        """Only an engine without an atomic rename writes over a snapshot that is there, and a
-        rollback or fast forward to one with its id, which a tag or a branch with another history
-        keeps: a run that dies there leaves no table without a snapshot.
+        """Only an engine without an atomic rename writes over a snapshot that is part of the table,
+        and a fast forward to one with its id in a branch with another history: a run that dies
+        there leaves no table without a snapshot. A rollback may also write over one that a writer
+        who slept has created again.
         """
-        restores = self.world.history and process.may_roll_back
-        if restores or getattr(process.actor, "replaces", False):
+        forwards = process.may_roll_back and process.actor.brings
+        if forwards or getattr(process.actor, "replaces", False):
             return
-        if process.may_roll_back and self._is_to_tag_not_taken_back(path):
-            raise Limit(NO_PART)
+        if process.may_roll_back and id_in_name(path, "snapshot/snapshot-") in self.beside:
+            return
         raise Violation(rules.NOT_REPLACED, f"{process.name} writes over {path}")
-
-    def _is_to_tag_not_taken_back(self, path: str) -> bool:
-        """Whether a rollback goes to a tag whose snapshot is gone, and which its maker, who slept
-        meanwhile, has still to take back, or could not take back. The pin shows the target.
-        """
-        pins = {tag for tag in self.tags if is_pin(tag.removeprefix("tag/tag-"))}
-        targets = {self.tags[pin][0] for pin in pins}
-        return any(
-            state in targets
-            and snapshot_path(state.id) == path
-            and self.there.get(state.id) is not state
-            and (tag in self.unsure or (maker.alive_at_work and maker.putting is state))
-            for tag, (state, maker) in self.tags.items()
-            if tag not in pins
-        )
 
     def state_at(self, path: str) -> State:
         """The snapshot in a file, with what it refers to."""

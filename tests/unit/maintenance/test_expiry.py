@@ -512,6 +512,39 @@ def test_two_tags_of_one_id_keep_the_files_of_both(names: str) -> None:
         assert manifests <= bench.metadata_files()
 
 
+@pytest.mark.parametrize("between", [0, 1], ids=["next below", "one between"])
+def test_the_tag_of_a_replaced_snapshot_hides_from_no_expiry_what_the_tag_below_needs(
+    between: int,
+) -> None:
+    """The replaced snapshot had removed all files, and merged the manifests. The one in its place
+    did neither.
+    """
+    bench = Bench(options={"manifest.merge-min-count": "3"})
+    for number in range(2):
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
+    create_tag(bench.table, "below", runtime=bench.runtime)
+    for number in range(between):
+        bench.committer().commit(bench.request(number, [bench.message(f"between-{number}")]))
+    bench.committer().commit(bench.overwriting(2, user="replaced"))
+    create_tag(bench.table, "replaced", runtime=bench.runtime)
+    bench.storage.delete(f"snapshot/snapshot-{3 + between}")
+    bench.storage.write("snapshot/LATEST", f"{2 + between}".encode())
+    bench.committer().commit(bench.request(0, [bench.message("java")], user="java"))
+    bench.committer().commit(bench.overwriting(1, user="java"))
+    for number in range(2, 5):
+        bench.committer().commit(bench.request(number, [bench.message(f"j{number}")], user="java"))
+        expire_snapshots(
+            bench.table, retain_max=1, retain_min=1, protect_streams=False, runtime=bench.runtime
+        )
+    below = read_tags(bench.storage)["below"]
+    manifests = {meta.file_name for meta in bench.manifests.base_and_delta(below)}
+    assert manifests <= bench.metadata_files()
+    assert bench.names_of(below) == ["f0", "f1"]
+    for name in ("f0", "f1"):
+        assert bench.storage.exists(f"bucket-0/{name}")
+    assert not bench.storage.exists("bucket-0/java")
+
+
 def test_deleting_a_tag_beside_a_snapshot_that_was_created_again_leaves_what_later_ones_need() -> (
     None
 ):

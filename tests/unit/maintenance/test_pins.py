@@ -20,6 +20,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.json_text import encode_checksummed
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.branches import create_branch, fast_forward
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.expiring import ExpiringNotes
 from paimon_stream.maintenance.orphans import remove_orphan_files
@@ -27,6 +28,7 @@ from paimon_stream.maintenance.pins import pin_path, put_pin, read_pins
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags
 from paimon_stream.table.layout import manifest_path
+from paimon_stream.table.removals import read_removals
 from paimon_stream.table.table import load_table
 from paimon_stream.verify.verifying import verify
 from tests.kits.commits import Bench
@@ -127,26 +129,67 @@ def test_where_another_snapshot_has_the_targets_id_the_error_says_how_to_go_on()
     assert case.bench.latest().nonce == there.nonce
 
 
+@pytest.mark.parametrize("is_dry", [True, False], ids=["dry", "real"])
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "completed"])
+def test_no_rollback_to_a_tag_writes_over_a_snapshot_that_has_taken_its_id(
+    is_killed: bool, is_dry: bool
+) -> None:
+    bench = tagged_meanwhile(is_killed=is_killed)
+    before = list(bench.storage.list_below(""))
+    with pytest.raises(
+        NotFound, match=r"another snapshot 2 now, of user 'b'.* Nothing was changed"
+    ):
+        rollback_to(bench.table, "java", take_over=True, dry_run=is_dry, runtime=bench.runtime)
+    assert list(bench.storage.list_below("")) == before
+
+
+def test_the_error_of_a_tag_whose_id_is_taken_says_how_to_have_its_rows() -> None:
+    bench = tagged_meanwhile(is_killed=True)
+    with pytest.raises(NotFound, match="create a branch from the tag and fast-forward to it"):
+        rollback_to(bench.table, "java", take_over=True, runtime=bench.runtime)
+    replaced = bench.latest()
+    create_branch(bench.table, "again", "java", runtime=bench.runtime)
+    fast_forward(bench.table, "again", take_over=True, runtime=bench.runtime)
+    assert bench.live_names() == ["f0", "f1"]
+    assert read_removals(bench.storage).of_nonce(replaced.nonce) is not None
+    assert read_pins(bench.storage) == []
+
+
+def tagged_meanwhile(*, is_killed: bool) -> Bench:
+    """A table that is rolled back to snapshot 1 while Java tags snapshot 2, as it may. The
+    rollback is killed once snapshot 2 is gone, or Java writes the tag after it has ended. Then
+    another user commits snapshot 2.
+    """
+    bench = Bench()
+    for number in range(2):
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}")], user="a"))
+    tag = bench.storage.read("snapshot/snapshot-2")
+    faults = []
+    if is_killed:
+        path = "snapshot/snapshot-2"
+        faults.append(Fault(at=1, verb="delete", path=path, moment=Moment.AFTER, stop=True))
+    tried(lambda: rollback_to(bench.on(FaultyStorage(bench.storage, faults)), 1))
+    assert (len(read_pins(bench.storage)), bench.snapshots.ids()) == (int(is_killed), [1])
+    bench.storage.write("tag/tag-java", tag)
+    bench.committer().commit(bench.request(0, [bench.message("other")], user="b"))
+    return bench
+
+
 def test_a_killed_rollback_to_a_tag_that_somebody_deleted_is_completed_by_the_snapshots_id() -> (
     None
 ):
     case = Case.make()
     bench = case.bench
-    create_tag(bench.table, "old", 5, runtime=bench.runtime)
-    wanted = bench.snapshots.find(5)
-    keep = bench.storage.read("tag/tag-old")
-    rollback_to(bench.table, 4, runtime=bench.runtime)
-    bench.storage.write("tag/tag-old", keep)  # as somebody does who has made it meanwhile
-    for number in range(20, 23):
-        case.append(number)
-    fault = Fault(at=1, verb="delete", path="snapshot/snapshot-6", stop=True)
+    case.expire()  # only the tag keeps snapshot 4
+    fault = Fault(at=1, verb="delete", path="snapshot/snapshot-7", stop=True)
     dying = FaultyStorage(bench.storage, [fault])
+    wanted = read_tags(bench.storage)["kept"]
     assert isinstance(
-        tried(lambda: rollback_to(bench.on(dying), "old", runtime=bench.runtime)), Killed
+        tried(lambda: rollback_to(bench.on(dying), "kept", runtime=bench.runtime)), Killed
     )
-    bench.storage.delete("tag/tag-old")
-    assert rollback_to(bench.table, 5, dry_run=True, runtime=bench.runtime).snapshot == 5
-    rollback_to(bench.table, 5, runtime=bench.runtime)
+    bench.storage.delete("tag/tag-kept")
+    assert rollback_to(bench.table, 4, dry_run=True, runtime=bench.runtime).snapshot == 4
+    rollback_to(bench.table, 4, runtime=bench.runtime)
     assert bench.snapshots.latest() == wanted
     assert read_pins(bench.storage) == []
 

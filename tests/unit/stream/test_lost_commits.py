@@ -29,12 +29,15 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
 from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag, delete_tag
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.recommit import RecommitReport, recommit
 from tests.kits.commits import Bench, forget_removals
 from tests.kits.faults import Fault, FaultyStorage
+from tests.kits.places import following
+from tests.kits.races import Meanwhile
 from tests.kits.rivals import Replacing
 from tests.kits.streams import At, AtBatch, PowerCut, Stream
 from tests.unit.commit.test_guard import At as Elsewhere
@@ -172,6 +175,29 @@ def test_a_lost_batch_whose_manifests_are_gone_is_reported_without_numbers() -> 
 
 def again(bench: Bench, *args: Any, yes: bool = True, **how: Any) -> RecommitReport:
     return recommit(bench.table, *args, dry_run=not yes, runtime=bench.runtime, **how)
+
+
+def test_a_tag_that_is_deleted_beside_a_recommit_takes_no_file_of_the_batch() -> None:
+    """The tag is of the snapshot that was replaced, and the stream goes on at once."""
+    at, met = 0, True
+    while met:
+        at = following(at)
+        bench = Bench()
+        stream = started(bench, 2)
+        create_tag(bench.table, "lost", runtime=bench.runtime)
+        lose(bench)
+
+        def commit_again(bench: Bench = bench, stream: Stream = stream) -> None:
+            assert again(bench).snapshot == 3
+            stream.start()
+            stream.batches(2)
+
+        storage = Meanwhile(bench.storage, at, commit_again)
+        delete_tag(bench.on(storage), "lost", runtime=bench.runtime)  # type: ignore[arg-type]
+        met = storage.happened
+        for entry in bench.live():
+            assert bench.storage.exists(bench.table.layout.file_of(entry)), at
+    assert at > 10
 
 
 @pytest.mark.parametrize("batches", [1, 3])
