@@ -8,7 +8,8 @@ from typing import Any
 
 from paimon_stream.commit import checks
 from paimon_stream.commit.overwrite import OverwriteSource
-from paimon_stream.maintenance import expire, orphans, rollback, tags
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance import expire, kept_files, orphans, rollback, tags
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.kept_files import KeptFiles
@@ -68,6 +69,52 @@ def expiry_from_the_wrong_end(patch: Patch) -> None:
 )
 def expiry_overlooks_tags(patch: Patch) -> None:
     patch.setattr(KeptFiles, "_tags_up_to", lambda *given: [])
+
+
+@bug(
+    "Of the tags below, an expiry asks only those with the nearest id.",
+    "batch writer",
+    "tagger",
+    "overwriter",
+    "Java writer without a lock",
+    "hasty keeper",
+    rule=rules.WHOLE,
+    why="The nearest tag is of a snapshot that had removed the files of the tag below it, and was replaced.",
+    within=1,
+    newcomers=True,
+    script=[
+        *([0], [], [2], [3], [5, 0, 0, 20], [5, 0, 0, 18], [5, 0, 0, 16], [4], [3], [5], [4], [6]),
+    ],
+)
+def only_the_nearest_tag_is_asked(patch: Patch) -> None:
+    patch.setattr(kept_files, "_NEAREST", 1)
+
+
+@bug(
+    "Of the tags with one id, an expiry asks one.",
+    "history",
+    "long outage",
+    "tagger",
+    "maker of branches",
+    "mover of streams",
+    "copier of marks",
+    "batch writer",
+    rule=rules.WHOLE,
+    why="A snapshot was tagged, replaced, and tagged again.",
+    seed=23780,
+    within=1,
+    newcomers=True,
+    script=[[3], [], [0], [0], [0], [7], [10], [7], [6]],
+)
+def one_tag_of_an_id_is_enough(patch: Patch) -> None:
+    def first_of_each_id(tags: list[Snapshot]) -> list[Snapshot]:
+        return [*{tag.id: tag for tag in reversed(tags)}.values()]
+
+    for name in ("_tags_up_to", "_tags_above"):
+        real = getattr(KeptFiles, name)
+        patch.setattr(
+            KeptFiles, name, lambda self, near, real=real: first_of_each_id(real(self, near))
+        )
 
 
 @bug(
