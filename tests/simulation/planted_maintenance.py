@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from paimon_stream.commit import checks
+from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import OverwriteSource
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance import expire, kept_files, orphans, rollback, tags
@@ -260,7 +261,7 @@ def a_deleted_tag_takes_all(patch: Patch) -> None:
             [2],
             [3, 0, 1, 0, 12],
             [4, 0, 2, 0, 12],
-            [4, 0, 0, 21],
+            [4, 0, 0, 22],
         ),
         *([3, 0, 4, 2], [3]),
     ],
@@ -384,12 +385,16 @@ def orphans_know_one_snapshot(patch: Patch) -> None:
 
 
 @bug(
-    "A snapshot that is no part of the table is tagged.",
+    "A snapshot that is no part of the table is tagged, and its maker does not look at tags.",
+    "batch writer",
+    "tagger",
+    "hasty keeper",
     rule=rules.WHOLE,
     why="Its maker removes the snapshot with its files.",
-    seed=20261123021034,
     within=1,
     newcomers=True,
+    script=[[0], [], [2, 0, 0, 8], [0], [3, 0, 0, 1, 16], [4], [2, 0, 0, 8], [3], [2]],
 )
 def a_stray_snapshot_is_tagged(patch: Patch) -> None:
+    patch.setattr(Committer, "_leave_to_tags", lambda self, attempts: None)
     patch.setattr(tags, "refuse_beside", lambda *given: None)
