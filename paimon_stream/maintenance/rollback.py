@@ -54,6 +54,7 @@ from paimon_stream.maintenance.tags import read_tags
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import whole_of
 from paimon_stream.table import layout
 from paimon_stream.table.journalled import journalled_batches, live_files_of
 from paimon_stream.table.lineage import in_lineage
@@ -789,12 +790,16 @@ def _refuse_id_of_another(
     except errors.FormatError:
         return
     if is_part_of_table:
+        advice = _other_target(snapshots, pins)
+        if whole_of(snapshots.storage) is snapshots.storage:  # a branch has no branches
+            advice += (
+                " To make the table what the tag keeps, create a branch from the tag and "
+                "fast-forward to it."
+            )
         raise errors.NotFound(
             f"the table has another snapshot {wanted.id} now, of user {holder.commit_user!r}, because "
             f"the one that {target.kept_by} keeps was rolled back or replaced. A rollback to it would "
-            "write over the other one. Nothing was changed. "
-            f"{_other_target(snapshots, pins)} To make the table what the tag keeps, create a branch "
-            "from the tag and fast-forward to it.",
+            f"write over the other one. Nothing was changed. {advice}",
             snapshot=wanted.id,
         ).of_table(snapshots.location)
 

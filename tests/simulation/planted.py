@@ -471,6 +471,24 @@ def the_own_snapshot_is_not_recognised(patch: Patch) -> None:
 
 
 @bug(
+    "Each K+1 that was not built on ours voids ours, wherever it lies.",
+    "manifest compactor",
+    "Java writer",
+    "hasty keeper",
+    rule=rules.WHOLE,
+    why="A sleeper of Java's has published K and K+1 below what an expiry left, and the commit is part of the table.",
+    seed=15386,
+    within=1,
+    script=[
+        *([0], [0], [2], [0], [3], [3, 0, 13], [2, 0, 14], [3, 0, 0, 12], [2, 15, 0, 22]),
+        *([4], [3], [3]),
+    ],
+)
+def who_lies_beside_the_lineage_voids_ours(patch: Patch) -> None:
+    patch.setattr(Publisher, "_is_part_of_table", lambda self, snapshot, latest: True)
+
+
+@bug(
     "A lost attempt's metadata goes although its snapshot was tagged.",
     "tagger",
     "Java writer without a lock",

@@ -7,8 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 from paimon_stream.commit import checks
+from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import OverwriteSource
-from paimon_stream.maintenance import expire, orphans, rollback, tags
+from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance import expire, kept_files, orphans, rollback, tags
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.kept_files import KeptFiles
@@ -68,6 +70,52 @@ def expiry_from_the_wrong_end(patch: Patch) -> None:
 )
 def expiry_overlooks_tags(patch: Patch) -> None:
     patch.setattr(KeptFiles, "_tags_up_to", lambda *given: [])
+
+
+@bug(
+    "Of the tags below, an expiry asks only those with the nearest id.",
+    "batch writer",
+    "tagger",
+    "overwriter",
+    "Java writer without a lock",
+    "hasty keeper",
+    rule=rules.WHOLE,
+    why="The nearest tag is of a snapshot that had removed the files of the tag below it, and was replaced.",
+    within=1,
+    newcomers=True,
+    script=[
+        *([0], [], [2], [3], [5, 0, 0, 20], [5, 0, 0, 18], [5, 0, 0, 16], [4], [3], [5], [4], [6]),
+    ],
+)
+def only_the_nearest_tag_is_asked(patch: Patch) -> None:
+    patch.setattr(kept_files, "_NEAREST", 1)
+
+
+@bug(
+    "Of the tags with one id, an expiry asks one.",
+    "history",
+    "long outage",
+    "tagger",
+    "maker of branches",
+    "mover of streams",
+    "copier of marks",
+    "batch writer",
+    rule=rules.WHOLE,
+    why="A snapshot was tagged, replaced, and tagged again.",
+    seed=23780,
+    within=1,
+    newcomers=True,
+    script=[[3], [], [0], [0], [0], [7], [10], [7], [6]],
+)
+def one_tag_of_an_id_is_enough(patch: Patch) -> None:
+    def first_of_each_id(tags: list[Snapshot]) -> list[Snapshot]:
+        return [*{tag.id: tag for tag in reversed(tags)}.values()]
+
+    for name in ("_tags_up_to", "_tags_above"):
+        real = getattr(KeptFiles, name)
+        patch.setattr(
+            KeptFiles, name, lambda self, near, real=real: first_of_each_id(real(self, near))
+        )
 
 
 @bug(
@@ -213,7 +261,7 @@ def a_deleted_tag_takes_all(patch: Patch) -> None:
             [2],
             [3, 0, 1, 0, 12],
             [4, 0, 2, 0, 12],
-            [4, 0, 0, 21],
+            [4, 0, 0, 22],
         ),
         *([3, 0, 4, 2], [3]),
     ],
@@ -337,12 +385,16 @@ def orphans_know_one_snapshot(patch: Patch) -> None:
 
 
 @bug(
-    "A snapshot that is no part of the table is tagged.",
+    "A snapshot that is no part of the table is tagged, and its maker does not look at tags.",
+    "batch writer",
+    "tagger",
+    "hasty keeper",
     rule=rules.WHOLE,
     why="Its maker removes the snapshot with its files.",
-    seed=20261123021034,
     within=1,
     newcomers=True,
+    script=[[0], [], [2, 0, 0, 8], [0], [3, 0, 0, 1, 16], [4], [2, 0, 0, 8], [3], [2]],
 )
 def a_stray_snapshot_is_tagged(patch: Patch) -> None:
+    patch.setattr(Committer, "_leave_to_tags", lambda self, attempts: None)
     patch.setattr(tags, "refuse_beside", lambda *given: None)
