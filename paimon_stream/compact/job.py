@@ -112,21 +112,13 @@ def compact(
         progress=progress or silent,
         elsewhere=elsewhere,
     )
-    changed: dict[Bucket, Unit] = {}
-    is_distributed = False
     with _little_memory():
-        for _ in range(_PLANS):
-            plan = call.plan(changed or None, distributes=not is_distributed)
-            if dry_run:
-                return call.expected(plan)
-            changed = call.carry_out(plan)
-            if not changed:
-                if not plan.distributes:
-                    break
-                is_distributed = True
+        if dry_run:
+            return call.expected(call.plan(None, distributes=True))
+        plan, changed = call.carry_out_all()
     if call.done.failed:
         raise call.done.failed[0]
-    return call.report(plan, list(changed.values()))
+    return call.report(plan, changed)
 
 
 @contextmanager
@@ -246,6 +238,21 @@ class _CompactionCall:
         return _CompactionPlan(
             scan=scan, limits=planned.limits, units=units, stale=stale, distributes=waits
         )
+
+    def carry_out_all(self) -> tuple[_CompactionPlan, list[Unit]]:
+        """Plans and carries out, again and again, until nothing is left to do, or others have
+        changed units each time. Returns the last plan, and the units that others have changed.
+        """
+        changed: dict[Bucket, Unit] = {}
+        is_distributed = False
+        for _ in range(_PLANS):
+            plan = self.plan(changed or None, distributes=not is_distributed)
+            changed = self.carry_out(plan)
+            if not changed:
+                if not plan.distributes:
+                    break
+                is_distributed = True
+        return plan, list(changed.values())
 
     def carry_out(self, plan: _CompactionPlan) -> dict[Bucket, Unit]:
         """Rewrites and publishes. Returns the units that others have changed, by bucket."""
