@@ -395,6 +395,26 @@ def _counted(
     ]
 
 
+def _unknown(
+    error: errors.CommitUnknown, location: str, groups: int, earlier: Snapshot | None
+) -> errors.CommitUnknown:
+    """The error for so many groups of files that may be published. `earlier` is the last snapshot of
+    the compaction, if there is one.
+    """
+    if earlier is None:
+        message = (
+            f"{location}: whether a compaction of {groups} groups of files was published is not "
+            "known, and no file was removed. No row has changed. Compact again."
+        )
+    else:
+        message = (
+            f"{location}: whether a compaction of {groups} groups of files was published is not "
+            "known, and no file was removed. No row has changed. What was compacted before stays, "
+            f"in snapshot {earlier.id} and earlier ones. Compact again."
+        )
+    return errors.CommitUnknown(message, **error.context)
+
+
 class _LiveFiles(NamedTuple):
     """The live files of a snapshot.
 
@@ -505,20 +525,13 @@ class _UnitsOfPlan:
             return
         done = self._done
         table = self._plan.scan.table
-        earlier = ""
-        if done.snapshot is not None:
-            earlier = f" What was compacted before stays, in snapshot {done.snapshot.id} and earlier ones."
         try:
             source = CompactionSource(table, self._planned, rewritten, self._runtime.ids.uuid())
             snapshot, numbers_landed = source.publish_rewritten(
                 self._committer, self._planned, done.user
             )
         except errors.CommitUnknown as error:
-            raise errors.CommitUnknown(
-                f"{table.location}: whether a compaction of {len(rewritten)} groups of files was published is not "
-                f"known, and no file was removed. No row has changed.{earlier} Compact again.",
-                **error.context,
-            ) from error
+            raise _unknown(error, table.location, len(rewritten), done.snapshot) from error
         except errors.TableRolledBack as error:
             rewriter.remove(rewritten)
             raise errors.TableRolledBack(
