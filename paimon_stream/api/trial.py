@@ -73,10 +73,12 @@ def try_writing(table: Table, runtime: Runtime | None = None) -> WriteTrial:
     ]
     for folder in _folders(table):
         above = f"{folder}/" if folder else ""
-        is_of_data = folder not in _FOLDERS
         path = f"{above}.probe-{ids.uuid()}"
         try:
-            _create(storage, path, is_of_data=is_of_data, is_atomic_needed=is_atomic_needed)
+            if folder in _FOLDERS:
+                _create_metadata_file(storage, path, is_atomic_needed=is_atomic_needed)
+            else:
+                _create_data_file(storage, path)
         except PaimonStreamError as error:
             failures.setdefault(type(error).__name__, error)
             with suppress(StorageError):
@@ -100,14 +102,16 @@ def try_writing(table: Table, runtime: Runtime | None = None) -> WriteTrial:
     )
 
 
-def _create(storage: Storage, path: str, *, is_of_data: bool, is_atomic_needed: bool) -> None:
-    """Creates a file as a sink does: a data file as a stream of bytes, a metadata file only if it
-    is absent.
+def _create_data_file(storage: Storage, path: str) -> None:
+    """Creates a file as a sink creates data files: as a stream of bytes. Raises `StorageError`."""
+    with storage.open_output(path) as stream:
+        stream.write(b"\0" * _BYTES)
+
+
+def _create_metadata_file(storage: Storage, path: str, *, is_atomic_needed: bool) -> None:
+    """Creates a file as a sink creates metadata files: only if it is absent. Raises `StorageError`,
+    and `NotAtomic` if it was not created atomically, although that is needed.
     """
-    if is_of_data:
-        with storage.open_output(path) as stream:
-            stream.write(b"\0" * _BYTES)
-        return
     results = [storage.put_if_absent(path, b"trial") for _ in range(2)]
     if is_atomic_needed and results != [PutResult.CREATED, PutResult.EXISTS]:
         raise NotAtomic(

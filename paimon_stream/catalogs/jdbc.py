@@ -9,7 +9,7 @@ database, so executors need no access.
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple, cast
@@ -491,21 +491,11 @@ def _engine(pid: int, utc_offset: int, options: tuple[tuple[str, str], ...]) -> 
     kind = _KINDS[name_of_kind]
     sql = require("sqlalchemy", "jdbc", f"The catalog in {shown}")
     require(kind.driver, None, f"The catalog in {shown}")
-    properties = dict(parse_qsl(query or ""))
-    properties |= {
-        key.removeprefix("jdbc."): value for key, value in options if key.startswith("jdbc.")
-    }
-    properties = {key.lower(): value for key, value in properties.items()}
+    properties = _properties(query or "", options)
     driver_arguments = {}
     if name_of_kind == "postgresql":
         driver_arguments = _take_postgresql_arguments(properties, utc_offset)
-    insecure = [key for key in properties if "ssl" in key.lower()]
-    if insecure:
-        raise errors.UnsupportedFeature(
-            f"The property {insecure[0]!r} is not known, and without it others could read along. "
-            "Leave it out. With PostgreSQL, set 'jdbc.sslmode'.",
-            option=insecure[0],
-        )
+    _refuse_insecure(properties)
     login = {}
     if name_of_kind != "sqlite":
         login = {"username": properties.get("user"), "password": properties.get("password")}
@@ -521,6 +511,28 @@ def _engine(pid: int, utc_offset: int, options: tuple[tuple[str, str], ...]) -> 
     )
     _create_tables(sql, engine)
     return engine, kind.age
+
+
+def _properties(query: str, options: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The properties of the connection, by their keys in lower case: those in the query of the URI,
+    then those among the options.
+    """
+    properties = dict(parse_qsl(query))
+    properties |= {
+        key.removeprefix("jdbc."): value for key, value in options if key.startswith("jdbc.")
+    }
+    return {key.lower(): value for key, value in properties.items()}
+
+
+def _refuse_insecure(properties: Collection[str]) -> None:
+    """Raises `UnsupportedFeature` for a property about TLS that nothing here follows."""
+    insecure = [key for key in properties if "ssl" in key.lower()]
+    if insecure:
+        raise errors.UnsupportedFeature(
+            f"The property {insecure[0]!r} is not known, and without it others could read along. "
+            "Leave it out. With PostgreSQL, set 'jdbc.sslmode'.",
+            option=insecure[0],
+        )
 
 
 def _take_postgresql_arguments(properties: dict[str, str], utc_offset: int) -> dict[str, str]:

@@ -180,15 +180,7 @@ class RestClient:
                 may_try_again = tries < _TRIES or left > 0
                 if verb != "GET" or not may_try_again:
                     raise
-                if tries == _TRIES:
-                    _LOG.warning(
-                        "%s It is asked for %.0f s more (%s).",
-                        failure,
-                        left,
-                        opt.STORE_MAX_OUTAGE.key,
-                    )
-                wait = failure.context["wait"] or 0.1 * 2 ** min(tries, 7)
-                clock.sleep(min(wait, 10))
+                _wait_before_try(clock, failure, tries, left)
                 tries += 1
 
     def names(
@@ -284,6 +276,21 @@ class RestClient:
         # The longest comes first, because a secret may be a part of another.
         hidden = "|".join(map(re.escape, sorted(secrets, key=len, reverse=True)))
         return re.sub(hidden, "***", text) if hidden else text
+
+
+def _wait_before_try(clock: Clock, failure: errors.Unavailable, tries: int, left: float) -> None:
+    """Waits after this many tries. Warns once, when the server is asked on only because an outage may
+    last for `left` more seconds.
+    """
+    if tries == _TRIES:
+        _LOG.warning(
+            "%s It is asked for %.0f s more (%s).",
+            failure,
+            left,
+            opt.STORE_MAX_OUTAGE.key,
+        )
+    wait = failure.context["wait"] or 0.1 * 2 ** min(tries, 7)
+    clock.sleep(min(wait, 10))
 
 
 def path_of(*names: str) -> str:

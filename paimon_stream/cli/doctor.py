@@ -1,6 +1,6 @@
 """`doctor`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import click
@@ -104,33 +104,47 @@ def doctor(
     if not read_only:
         trial = try_writing(load_table(session.raw.storage, options))
         diagnoses = tuple(stopped_by(diagnosis, trial.failures) for diagnosis in diagnoses)
+    left_behind = leftovers(session.raw.storage, system().clock.now_millis())
+    advice = CompactionAdvice(session)
     parts: list[Part] = []
     if not diagnoses:
         parts.append(_nobody(session, user))
-    for diagnosis in diagnoses:
-        parts += _after_line(parts, _diagnosis_parts(diagnosis))
-    parts += _after_line(parts, _trial_parts(trial))
-    left_behind = leftovers(session.raw.storage, system().clock.now_millis())
-    parts += _after_line(parts, [f"Left behind: {in_commands(text)}" for text in left_behind])
-    advice = CompactionAdvice(session)
-    if advice.needed:
-        parts += ["", f"To compact: {advice.summary()}.", *advice.parts()]
+    for paragraph in _paragraphs(diagnoses, trial, left_behind, advice):
+        parts += _after_line(parts, paragraph)
     is_safe = bool(diagnoses) and all(diagnosis.safe for diagnosis in diagnoses)
     is_safe = is_safe and not trial.failures
     document = session.document(
         safe=is_safe,
         streams=[_json(diagnosis) for diagnosis in diagnoses],
-        trial={
-            "tried": trial.tried,
-            "failures": [error.message for error in trial.failures],
-            "not_tried": trial.not_tried,
-            "free_bytes": trial.free_bytes,
-        },
+        trial=_trial_document(trial),
         left_behind=left_behind,
         to_compact=advice.document(),
     )
-    code = OK if is_safe else FINDINGS
-    return CommandAnswer(document=document, parts=parts, code=code)
+    return CommandAnswer(document=document, parts=parts, code=OK if is_safe else FINDINGS)
+
+
+def _paragraphs(
+    diagnoses: Iterable[Diagnosis],
+    trial: WriteTrial,
+    left_behind: Iterable[str],
+    advice: CompactionAdvice,
+) -> Iterator[Sequence[Part]]:
+    """What the doctor has found, for people. An empty line stands between two paragraphs."""
+    yield from map(_diagnosis_parts, diagnoses)
+    yield _trial_parts(trial)
+    yield [f"Left behind: {in_commands(text)}" for text in left_behind]
+    if advice.needed:
+        yield [f"To compact: {advice.summary()}.", *advice.parts()]
+
+
+def _trial_document(trial: WriteTrial) -> dict[str, Any]:
+    """What was tried in the table's folders, for programs."""
+    return {
+        "tried": trial.tried,
+        "failures": [error.message for error in trial.failures],
+        "not_tried": trial.not_tried,
+        "free_bytes": trial.free_bytes,
+    }
 
 
 def _trial_parts(trial: WriteTrial) -> list[Part]:

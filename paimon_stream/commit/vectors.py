@@ -16,7 +16,13 @@ from typing import Final, TypeAlias
 
 from paimon_stream.commit.plan import IndexChange
 from paimon_stream.errors import CommitUnknown, PaimonStreamError
-from paimon_stream.format.deletion_vectors import VERSION, Positions, encode_vector, record_of
+from paimon_stream.format.deletion_vectors import (
+    VERSION,
+    Positions,
+    encode_vector_32,
+    encode_vector_64,
+    record_of,
+)
 from paimon_stream.format.entries import DeletionRange, FileKind, IndexFileMeta, IndexManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.options import BITMAP64, VECTORS_TARGET_SIZE
@@ -48,7 +54,7 @@ class VectorChanges:
         self._answers: dict[tuple[object, ...], tuple[IndexChange, ...]] = {}
         """The answers of `at`, until the index files that they name are removed."""
         self._files = IndexFiles(table)
-        self._bits64 = table.options.value(BITMAP64)
+        self._encode = encode_vector_64 if table.options.value(BITMAP64) else encode_vector_32
         self._target = table.options.value(VECTORS_TARGET_SIZE)
         self._bucketed = not table.is_bucket_unaware
 
@@ -130,7 +136,7 @@ class VectorChanges:
         records = [record for entry in replaced for record in self._kept(entry, named)]
         for (partition, bucket, name), positions in deletions.items():
             if (partition, bucket) == place:
-                data, length = encode_vector(positions, bits64=self._bits64)
+                data, length = self._encode(positions)
                 records.append((data, DeletionRange(name, 0, length, len(positions))))
         if not self._bucketed:
             for entry in replaced:

@@ -112,21 +112,13 @@ def compact(
         progress=progress or silent,
         elsewhere=elsewhere,
     )
-    changed: dict[Bucket, Unit] = {}
-    is_distributed = False
     with _little_memory():
-        for _ in range(_PLANS):
-            plan = call.plan(changed or None, distributes=not is_distributed)
-            if dry_run:
-                return call.expected(plan)
-            changed = call.carry_out(plan)
-            if not changed:
-                if not plan.distributes:
-                    break
-                is_distributed = True
+        if dry_run:
+            return call.expected(call.plan(None, distributes=True))
+        plan, changed = call.carry_out_all()
     if call.done.failed:
         raise call.done.failed[0]
-    return call.report(plan, list(changed.values()))
+    return call.report(plan, changed)
 
 
 @contextmanager
@@ -246,6 +238,21 @@ class _CompactionCall:
         return _CompactionPlan(
             scan=scan, limits=planned.limits, units=units, stale=stale, distributes=waits
         )
+
+    def carry_out_all(self) -> tuple[_CompactionPlan, list[Unit]]:
+        """Plans and carries out, again and again, until nothing is left to do, or others have
+        changed units each time. Returns the last plan, and the units that others have changed.
+        """
+        changed: dict[Bucket, Unit] = {}
+        is_distributed = False
+        for _ in range(_PLANS):
+            plan = self.plan(changed or None, distributes=not is_distributed)
+            changed = self.carry_out(plan)
+            if not changed:
+                if not plan.distributes:
+                    break
+                is_distributed = True
+        return plan, list(changed.values())
 
     def carry_out(self, plan: _CompactionPlan) -> dict[Bucket, Unit]:
         """Rewrites and publishes. Returns the units that others have changed, by bucket."""
@@ -388,6 +395,26 @@ def _counted(
     ]
 
 
+def _unknown(
+    error: errors.CommitUnknown, location: str, groups: int, earlier: Snapshot | None
+) -> errors.CommitUnknown:
+    """The error for so many groups of files that may be published. `earlier` is the last snapshot of
+    the compaction, if there is one.
+    """
+    if earlier is None:
+        message = (
+            f"{location}: whether a compaction of {groups} groups of files was published is not "
+            "known, and no file was removed. No row has changed. Compact again."
+        )
+    else:
+        message = (
+            f"{location}: whether a compaction of {groups} groups of files was published is not "
+            "known, and no file was removed. No row has changed. What was compacted before stays, "
+            f"in snapshot {earlier.id} and earlier ones. Compact again."
+        )
+    return errors.CommitUnknown(message, **error.context)
+
+
 class _LiveFiles(NamedTuple):
     """The live files of a snapshot.
 
@@ -498,20 +525,13 @@ class _UnitsOfPlan:
             return
         done = self._done
         table = self._plan.scan.table
-        earlier = ""
-        if done.snapshot is not None:
-            earlier = f" What was compacted before stays, in snapshot {done.snapshot.id} and earlier ones."
         try:
             source = CompactionSource(table, self._planned, rewritten, self._runtime.ids.uuid())
             snapshot, numbers_landed = source.publish_rewritten(
                 self._committer, self._planned, done.user
             )
         except errors.CommitUnknown as error:
-            raise errors.CommitUnknown(
-                f"{table.location}: whether a compaction of {len(rewritten)} groups of files was published is not "
-                f"known, and no file was removed. No row has changed.{earlier} Compact again.",
-                **error.context,
-            ) from error
+            raise _unknown(error, table.location, len(rewritten), done.snapshot) from error
         except errors.TableRolledBack as error:
             rewriter.remove(rewritten)
             raise errors.TableRolledBack(

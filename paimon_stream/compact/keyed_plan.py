@@ -119,12 +119,6 @@ class KeyedThresholds:
         off_peak_ratio = 0
         if _is_off_peak(options, hour):
             off_peak_ratio = options.value(opt.COMPACTION_OFFPEAK_RATIO)
-        total = None
-        if options.is_set(opt.COMPACTION_TOTAL_SIZE):
-            total = options.value(opt.COMPACTION_TOTAL_SIZE)
-        incremental = None
-        if options.is_set(opt.COMPACTION_INCREMENTAL_SIZE):
-            incremental = options.value(opt.COMPACTION_INCREMENTAL_SIZE)
         top = max(1, top_level(options))
         older = OlderRows.of(spec, options, columns, top)
         return cls(
@@ -135,8 +129,8 @@ class KeyedThresholds:
             amplification=options.value(opt.COMPACTION_AMPLIFICATION),
             ratio=options.value(opt.COMPACTION_SIZE_RATIO) + off_peak_ratio,
             always_full=options.is_set(opt.COMPACTION_INTERVAL),
-            total=total,
-            incremental=incremental,
+            total=_value_if_set(options, opt.COMPACTION_TOTAL_SIZE),
+            incremental=_value_if_set(options, opt.COMPACTION_INCREMENTAL_SIZE),
             force=options.value(opt.COMPACTION_FORCE_UP) or older.looks_up,
             rewrite_all=options.value(opt.COMPACTION_REWRITE_ALL),
             older=older,
@@ -149,6 +143,13 @@ class KeyedThresholds:
         `StorageError`.
         """
         return self.expiry is not None and self.expiry.is_due(entry)
+
+
+def _value_if_set(options: opt.Options, option: opt.Option[int]) -> int | None:
+    """The value of an option whose threshold is off unless it is set."""
+    if options.is_set(option):
+        return options.value(option)
+    return None
 
 
 def _is_off_peak(options: opt.Options, hour: int) -> bool:
@@ -206,16 +207,29 @@ def next_unit(
         joins_small=not is_one_run_in_place,
         keep_deletes=has_older and not limits.older.deletes_older,
     )
+    return _unit_of(files, merges, upgrades, chosen.level, types)
+
+
+def _unit_of(
+    files: Sequence[ManifestEntry],
+    merges: Sequence[Merge],
+    upgrades: Sequence[ManifestEntry],
+    level: int,
+    types: Sequence[DataType],
+) -> KeyedUnit | None:
+    """The unit with these merges and upgrades to a level, in a bucket with these files. None if it
+    would replace no file. Raises `FormatError` if a key cannot be decoded.
+    """
     replaced = [entry for merge in merges if merge.writes for entry in merge.files]
     replaced += upgrades
     if not replaced:
         return None
-    above = [entry for entry in files if entry.file.level > chosen.level]
+    above = [entry for entry in files if entry.file.level > level]
     merges_with_older = tuple(_with_older(merge, above, types) for merge in merges)
     return KeyedUnit(
         tuple(replaced),
         tuple(upgrades),
-        level=chosen.level,
+        level=level,
         merges=merges_with_older,
         in_bucket=tuple(files),
     )

@@ -63,27 +63,33 @@ def _unreadable(place: DeletionRange, path: str, reason: str) -> CorruptMetadata
     )
 
 
-def encode_vector(positions: Positions, *, bits64: bool) -> tuple[bytes, int]:
-    """The record of one data file.
+def encode_vector_32(positions: Positions) -> tuple[bytes, int]:
+    """The record of one data file, with positions of 32 bits.
 
     Args:
         positions: the deleted rows, ascending, each once.
-        bits64: whether positions have 64 bits, not 32.
 
     Returns:
         The record, and the length in bytes that its entry in the index manifest has.
     """
-    if bits64:
-        parts = _split(positions, 32)
-        pieces = [_MAGIC_64, struct.pack("<q", len(parts))]
-        for high, low in parts:
-            pieces += [struct.pack("<I", high), _encode_bitmap(low)]
-        content = b"".join(pieces)
-    else:
-        content = _MAGIC_32 + _encode_bitmap(positions)
-    record = struct.pack(">i", len(content)) + content + struct.pack(">I", crc32(content))
-    length = len(record) if bits64 else len(content)
-    return record, length
+    content = _MAGIC_32 + _encode_bitmap(positions)
+    return _record(content), len(content)
+
+
+def encode_vector_64(positions: Positions) -> tuple[bytes, int]:
+    """The record of one data file, with positions of 64 bits. As `encode_vector_32`, but the length
+    in the entry is that of the whole record.
+    """
+    parts = _split(positions, 32)
+    pieces = [_MAGIC_64, struct.pack("<q", len(parts))]
+    for high, low in parts:
+        pieces += [struct.pack("<I", high), _encode_bitmap(low)]
+    record = _record(b"".join(pieces))
+    return record, len(record)
+
+
+def _record(content: bytes) -> bytes:
+    return struct.pack(">i", len(content)) + content + struct.pack(">I", crc32(content))
 
 
 def _encode_bitmap(values: Positions) -> bytes:

@@ -165,8 +165,10 @@ class _Judge:
                 self._judge_unknown(name, targets, inside)
         source_of_each = [sources.get(self._fold(field.name)) for field in fields]
         for field, source in zip(fields, source_of_each, strict=True):
-            if source is None:
-                self._judge_missing(field, inside, is_key=field.name in keys)
+            if source is None and field.name in keys:
+                self._refuse_missing_key(field, inside)
+            elif source is None:
+                self._judge_missing(field, inside)
             elif field.name in keys and isinstance(source.dataType, SPARK_TIME):
                 self.problems.setdefault(
                     field.name,
@@ -203,15 +205,17 @@ class _Judge:
             inside + name, f"the table has no column {inside + name!r}{suggestion}"
         )
 
-    def _judge_missing(self, field: DataField, inside: str, *, is_key: bool) -> None:
+    def _refuse_missing_key(self, field: DataField, inside: str) -> None:
         path = inside + field.name
-        if is_key:
-            self.problems.setdefault(
-                path, f"the DataFrame lacks the key column {path!r} ({field.type})"
-            )
-        elif field.default_value is not None:
+        self.problems.setdefault(
+            path, f"the DataFrame lacks the key column {path!r} ({field.type})"
+        )
+
+    def _judge_missing(self, field: DataField, inside: str) -> None:
+        path = inside + field.name
+        if field.default_value is not None:
             return
-        elif field.type.nullable and not inside and not self._missing_are_null:
+        if field.type.nullable and not inside and not self._missing_are_null:
             self.missing.add(path)
             self.problems.setdefault(path, f"the DataFrame lacks column {path!r} ({field.type})")
         elif not field.type.nullable:

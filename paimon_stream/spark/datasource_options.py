@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 from paimon_stream import options as opt
 from paimon_stream.catalogs.filesystem import OF_DATABASE
@@ -59,19 +59,8 @@ def divided(
     catalog_text = rest.pop("catalog", None)
     own = {key: rest.pop(key) for key in (*known, *_OF_SPARK) if key in rest}
     storage: dict[str, str] = {}
-    if catalog_text is not None:
-        if "warehouse" in own:
-            raise InvalidOption(
-                "catalog and warehouse both say where the table is. Give one of them.",
-                option="warehouse",
-            )
-        path, of_catalog = in_catalog(path, json.loads(catalog_text))
-        storage |= of_catalog
-    elif "warehouse" in own and "/" not in path:
-        catalog = {"warehouse": own["warehouse"]}
-        if "metastore" in rest:
-            keys = [key for key in rest if OF_DATABASE.fullmatch(key) or OF_SERVER.fullmatch(key)]
-            catalog |= {key: rest.pop(key) for key in keys}
+    catalog = _take_catalog(catalog_text, own.get("warehouse"), path, rest)
+    if catalog is not None:
         path, of_catalog = in_catalog(path, catalog)
         storage |= of_catalog
     kind = KIND_OF.get(scheme_of(path))
@@ -92,6 +81,36 @@ def divided(
     return SourceOptions(
         location=str(with_branch(path, own.get("branch"))), own=own, table=table, storage=storage
     )
+
+
+def _take_catalog(
+    catalog_text: str | None, warehouse: str | None, path: str, rest: dict[str, str]
+) -> dict[str, str] | None:
+    """The options of the catalog that says where the table is. None if the path does.
+
+    Args:
+        catalog_text: the option `catalog`.
+        warehouse: the option `warehouse`.
+        path: the option `path`.
+        rest: the options that nothing has taken. Those of a catalog are removed.
+
+    Raises:
+        InvalidOption: `catalog` and `warehouse` are both given.
+    """
+    if catalog_text is not None:
+        if warehouse is not None:
+            raise InvalidOption(
+                "catalog and warehouse both say where the table is. Give one of them.",
+                option="warehouse",
+            )
+        return cast("dict[str, str]", json.loads(catalog_text))
+    if warehouse is None or "/" in path:
+        return None
+    catalog = {"warehouse": warehouse}
+    if "metastore" in rest:
+        keys = [key for key in rest if OF_DATABASE.fullmatch(key) or OF_SERVER.fullmatch(key)]
+        catalog |= {key: rest.pop(key) for key in keys}
+    return catalog
 
 
 def _path_in(options: Mapping[str, str]) -> str:

@@ -149,14 +149,16 @@ def which_previous(
             return Finding(
                 PreviousHeld.ROLLED_BACK, lambda refuse: refuse.gone(previous.batch_id, proven)
             )
-        held = PreviousHeld.CANNOT_BE_KNOWN
         if replaced:
-            held = PreviousHeld.REPLACED
+            return Finding(
+                PreviousHeld.REPLACED,
+                lambda refuse: refuse.commit_lost(previous, kept, snapshots.storage),
+            )
+        # The snapshot is not proven to lie in the lineage. It may have been created there after
+        # ours had expired.
         return Finding(
-            held,
-            lambda refuse: refuse.commit_lost(
-                previous, kept, snapshots.storage, proven=replaced is True
-            ),
+            PreviousHeld.CANNOT_BE_KNOWN,
+            lambda refuse: refuse.maybe_rolled_back(previous.batch_id),
         )
     if last is not None:
         return Finding(PreviousHeld.HELD)

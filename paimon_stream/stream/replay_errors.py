@@ -200,21 +200,14 @@ class StreamRefusals(CommitRefusals):
             "expired. Look for the batch's rows. A longer snapshot.time-retained keeps what would show it."
         )
 
-    def commit_lost(
-        self, lost: PreviousBatch, there: Snapshot, storage: Storage, *, proven: bool = True
-    ) -> None:
-        """Another commit has the id of one of our snapshots.
+    def commit_lost(self, lost: PreviousBatch, there: Snapshot, storage: Storage) -> None:
+        """Another commit of the lineage has the id of one of our snapshots.
 
         Args:
             lost: our batch, and its snapshot.
             there: the snapshot that has its id now.
             storage: the storage of the table.
-            proven: whether `there` is proven to lie in the lineage. If not, it may have been
-                created there after ours had expired.
         """
-        if not proven:
-            self.maybe_rolled_back(lost.batch_id)
-            return
         self._lost(
             f"snapshot {lost.snapshot.id}, in which batch {lost.batch_id} of this stream was committed, now "
             f"holds commit {there.commit_identifier} of user {there.commit_user!r}",

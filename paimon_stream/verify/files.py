@@ -7,7 +7,7 @@ name, so equal hashes can cause work, but never a false finding.
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -26,24 +26,25 @@ NONE: Final = np.empty(0, np.int64)
 """No identities."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Inventory:
-    """The data and index files of a table, as they were when `take` listed them."""
+    """The data and index files of a table, as they were when `of` listed them."""
 
     storage: Storage
-    _paths: Longs = field(default_factory=lambda: NONE)
+    _paths: Longs
     """The hashes of the paths, sorted."""
-    _sizes: Longs = field(default_factory=lambda: NONE)
+    _sizes: Longs
     """The sizes in bytes, in the order of the paths."""
 
-    def take(self, layout: Layout, progress: Progress) -> int:
-        """Lists all folders and returns the number of files. Raises `StorageError`."""
+    @classmethod
+    def of(cls, storage: Storage, layout: Layout, progress: Progress) -> "Inventory":
+        """Lists all folders. Raises `StorageError`."""
         paths = array("q")
         sizes = array("q")
-        searched = SearchedFolders(self.storage, layout)
+        searched = SearchedFolders(storage, layout)
         folders = [*(("data", folder) for folder in searched.buckets()), ("index", INDEX_FOLDER)]
         listings = (searched.pages(kind, folder) for kind, folder in folders)
-        for number, page in pages_of_all(self.storage, listings):
+        for number, page in pages_of_all(storage, listings):
             for stat in page:
                 if not stat.name.startswith("."):
                     paths.append(hash(stat.path))
@@ -51,9 +52,10 @@ class Inventory:
             progress("folders", number + 1, len(folders))
         hashes = np.frombuffer(paths, dtype=np.int64)  # of the paths
         order = np.argsort(hashes)
-        self._paths = hashes[order]
-        self._sizes = np.frombuffer(sizes, dtype=np.int64)[order]
-        return len(hashes)
+        return cls(storage, hashes[order], np.frombuffer(sizes, dtype=np.int64)[order])
+
+    def __len__(self) -> int:
+        return len(self._paths)
 
     def differing(self, paths: Longs, sizes: Longs) -> list[int]:
         """The positions of the files that the listing lacks or has with another size."""

@@ -80,8 +80,8 @@ def verify(
     snapshot_roots = [root for root in roots if not root.is_tag]
     check_consumers(storage, [root.snapshot.id for root in snapshot_roots], findings)
     check_journals(table, roots, findings)
-    inventory = Inventory(storage)
-    findings.checked["files"] = inventory.take(table.layout, progress)
+    inventory = Inventory.of(storage, table.layout, progress)
+    findings.checked["files"] = len(inventory)
     candidates = SampleCandidates(sample, (runtime or system()).rng)
     checked = CheckedTable(
         table=table,

@@ -39,7 +39,8 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.deletion_vectors import (
     VERSION,
     deleted_positions,
-    encode_vector,
+    encode_vector_32,
+    encode_vector_64,
     record_of,
 )
 from paimon_stream.format.entries import (
@@ -718,8 +719,8 @@ _BITMAPS: Final = [
 ]
 _RECORDS: Final = [
     *(
-        encode_vector(some, bits64=wide)[0][4:-4]
-        for wide in (False, True)
+        encode(some)[0][4:-4]
+        for encode in (encode_vector_32, encode_vector_64)
         for some in (_LARGE, _LARGE[:40], _LARGE[:0])
     ),
     *(struct.pack(">i", 1581511376) + one for one in _BITMAPS),
@@ -762,7 +763,7 @@ _INDEX_FILES: Final[dict[str, Decoder]] = {
         good=_RECORDS, decode=_vector, raises=(CorruptMetadata,), naming=PATH
     ),
     "file of deletion vectors": Decoder(
-        good=[VERSION + encode_vector(_LARGE[:2], bits64=False)[0], *golden_files("index/index-*")],
+        good=[VERSION + encode_vector_32(_LARGE[:2])[0], *golden_files("index/index-*")],
         decode=_vector_file,
         raises=(CorruptMetadata,),
         naming=PATH,
