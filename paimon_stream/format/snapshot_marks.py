@@ -47,13 +47,13 @@ def marked(properties: Mapping[str, str], nonce: str, base: Snapshot | None) -> 
     return of_snapshot
 
 
-def notes_as_base(snapshot: Snapshot, below: Snapshot) -> bool:
-    """Whether the commit of a snapshot has noted that the snapshot was built on `below`. Properties
-    that were copied from another snapshot note nothing.
+def names_as_base(snapshot: Snapshot, below: Snapshot) -> bool:
+    """Whether a snapshot names `below` as the one on which it was built. Properties that were
+    copied from another snapshot name nothing.
     """
     properties = snapshot.properties
-    is_own_note = properties.get(NONCE_MARK) == snapshot.nonce
-    return is_own_note and properties.get(BASE_MARK) == below.nonce
+    is_own_mark = properties.get(NONCE_MARK) == snapshot.nonce
+    return is_own_mark and properties.get(BASE_MARK) == below.nonce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

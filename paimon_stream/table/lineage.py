@@ -9,9 +9,9 @@ its next commits follow that snapshot, until they reach an id that exists. All o
 lie beside the lineage, although each was built on the one below. Only the last of them shows it:
 the snapshot above was not built on that one.
 
-A commit of this package notes the nonce of its base among the properties of its snapshot. Nonces are
-never used again, so this note proves the step from the snapshot down to its base, and no other file
-is read for it. Other engines note nothing. Their steps are proven by manifests.
+A snapshot of this package names the nonce of its base among its properties. Nonces are never used
+again, so this proves the step from the snapshot down to its base, and no other file is read for it.
+Snapshots of other engines name none. Their steps are proven by manifests.
 
 Invariant: a conclusion may be drawn from an old snapshot only if it lies in the lineage
 (exactly-once.md §2).
@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, cast
 from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import ManifestListRef, Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import notes_as_base
+from paimon_stream.format.snapshot_marks import names_as_base
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 
@@ -81,7 +81,7 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
 class Descent:
     """A walk down the lineage, from the latest snapshot.
 
-    A step that the upper snapshot notes is proven. Any other one is checked by manifests only where
+    A step whose lower snapshot the upper one names is proven. Any other one is checked by manifests only where
     the snapshots raise a doubt: their times go back, or their counts of rows do not add up. Several
     snapshots beside the lineage raise one at the last of them, because it was made after the
     snapshot above had been published and others had expired. A single one raises none, and none do
@@ -93,26 +93,26 @@ class Descent:
     def __init__(self, snapshots: SnapshotStore, latest: Snapshot) -> None:
         self._snapshots = snapshots
         self._latest = latest
-        self._without_note: list[_Steps] = []
+        self._unmarked: list[_Steps] = []
 
     def __iter__(self) -> Iterator[Snapshot]:
         """The snapshots of the lineage, from the latest downwards."""
-        self._without_note = []
+        self._unmarked = []
         following: Snapshot | None = None
         for snapshot in self._snapshots.walk_down(self._latest):
             if following is not None:
                 if not _seems_link(self._snapshots, snapshot, following):
                     return
-                _add_without_note(self._without_note, snapshot, following)
+                _add_unmarked(self._unmarked, snapshot, following)
             yield snapshot
             following = snapshot
 
     def ends_in_lineage(self) -> bool | None:
         """Whether the last snapshot that the walk has shown lies in the lineage. None if that
-        cannot be told. Reads nothing where each snapshot above it notes its base. Raises
+        cannot be told. Reads nothing where each snapshot above it names its base. Raises
         `StorageError`.
         """
-        return _are_proven(self._snapshots, self._without_note)
+        return _are_proven(self._snapshots, self._unmarked)
 
 
 def newest_of(
@@ -164,10 +164,10 @@ def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: 
         return Window(snapshots=above, complete=False)
     if not window.complete:
         return window
-    without_note: list[_Steps] = []
+    unmarked: list[_Steps] = []
     for below, following in reversed(list(pairwise(window.snapshots))):
-        _add_without_note(without_note, below, following)
-    begins_in_lineage = _are_proven(snapshots, without_note)
+        _add_unmarked(unmarked, below, following)
+    begins_in_lineage = _are_proven(snapshots, unmarked)
     if begins_in_lineage:
         return window
     above = _above_break(window, partial(_is_link, snapshots))
@@ -201,11 +201,11 @@ def _above_break(
     return None
 
 
-def _add_without_note(collected: list[_Steps], below: Snapshot, following: Snapshot) -> None:
-    """Adds the step from `following` down to `below` if no note proves it. A step right below the
+def _add_unmarked(collected: list[_Steps], below: Snapshot, following: Snapshot) -> None:
+    """Adds the step from `following` down to `below` if no name proves it. A step right below the
     last one is added to that one.
     """
-    if notes_as_base(following, below):
+    if names_as_base(following, below):
         return
     upper = following
     if collected and collected[-1].lower is following:
@@ -236,7 +236,7 @@ def _are_proven(snapshots: SnapshotStore, unproven: Sequence[_Steps]) -> bool | 
         split = _split(snapshots, [steps for steps in unproven if not steps.is_single])
         if split is None:
             return False  # expiry deletes upwards, and has taken one above
-        unproven = [steps for steps in split if not notes_as_base(steps.upper, steps.lower)]
+        unproven = [steps for steps in split if not names_as_base(steps.upper, steps.lower)]
     return True
 
 
@@ -281,7 +281,7 @@ def _names_in(manifests: ManifestStore, listed: ManifestListRef) -> frozenset[st
 
 def _is_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapshot) -> bool | None:
     """Whether the next snapshot was built on this one. None if that cannot be told."""
-    if notes_as_base(following, snapshot):
+    if names_as_base(following, snapshot):
         return True
     try:
         return _built_on(ManifestStore(snapshots.storage), following, snapshot)

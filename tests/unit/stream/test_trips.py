@@ -191,7 +191,7 @@ def test_a_run_that_begins_below_many_snapshots_of_others_reads_them_together() 
             stream.bench.request(number, [stream.bench.message(f"o{number}")], user="you")
         )
     judged, _ = first_batch(stream, storage)
-    # 8 of them prove that nothing lies beside the lineage: these snapshots note no base.
+    # 8 of them prove that nothing lies beside the lineage: these snapshots name no base.
     assert judged.trips <= 24, str(judged)
 
 

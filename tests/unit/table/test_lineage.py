@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef, encode_snapshot
-from paimon_stream.format.snapshot_marks import BASE_MARK, VERSION_MARK, notes_as_base
+from paimon_stream.format.snapshot_marks import BASE_MARK, VERSION_MARK, names_as_base
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.lineage import Descent, in_lineage, published_after
 from paimon_stream.table.snapshots import SnapshotStore, Window
@@ -43,7 +43,7 @@ def manifests_read_below(bench: Bench) -> int:
 
 
 @pytest.mark.parametrize("commits", [1, 40, 160])
-def test_the_proof_reads_no_manifest_where_each_snapshot_notes_its_base(commits: int) -> None:
+def test_the_proof_reads_no_manifest_where_each_snapshot_names_its_base(commits: int) -> None:
     assert manifests_read_below(table_of(commits)) == 0
 
 
@@ -53,7 +53,7 @@ def test_each_step_of_another_engine_takes_two_manifest_lists() -> None:
     assert (alone, manifests_read_below(table_of(160, foreign={65, 100, 140}))) == (2, 2 + 3 * 2)
 
 
-def test_the_window_of_all_snapshots_takes_no_manifest_where_each_notes_its_base() -> None:
+def test_the_window_of_all_snapshots_takes_no_manifest_where_each_names_its_base() -> None:
     bench = table_of(40)
     storage = FaultyStorage(bench.storage)
     window = published_after(SnapshotStore(storage, bench.runtime), None, bench.latest())
@@ -62,8 +62,8 @@ def test_the_window_of_all_snapshots_takes_no_manifest_where_each_notes_its_base
 
 
 def put_beside(bench: Bench, *snapshot_ids: int) -> None:
-    """Puts snapshots of another history of the table, whose commits note their bases, in the place
-    of these. All below has expired.
+    """Puts snapshots of another history of the table, which name their bases, in the place of
+    these. All below has expired.
     """
     sleeper = table_of(max(snapshot_ids))
     for snapshot_id in range(1, max(snapshot_ids) + 1):
@@ -76,7 +76,7 @@ def put_beside(bench: Bench, *snapshot_ids: int) -> None:
     bench.snapshots = SnapshotStore(bench.storage, bench.runtime)
 
 
-def test_what_notes_its_base_beside_the_lineage_is_not_part_of_it() -> None:
+def test_what_names_its_base_beside_the_lineage_is_not_part_of_it() -> None:
     bench = Bench(seed=1)
     committer = bench.committer()
     for identifier in range(6):
@@ -88,7 +88,7 @@ def test_what_notes_its_base_beside_the_lineage_is_not_part_of_it() -> None:
     snapshots = bench.snapshots
     latest = bench.latest()
     below = snapshots.get(3)
-    assert notes_as_base(snapshots.get(4), below), "the sleeper built one on the other"
+    assert names_as_base(snapshots.get(4), below), "the sleeper built one on the other"
     assert in_lineage(snapshots, below, latest) is False
     descent = Descent(snapshots, latest)
     assert [snapshot.id for snapshot in descent] == [6, 5, 4, 3], "nothing raises a doubt"
@@ -102,19 +102,19 @@ def changed(snapshot: Snapshot, **values: object) -> Snapshot:
     return replace(snapshot, **values)  # type: ignore[arg-type]
 
 
-def test_a_note_that_another_engine_has_copied_notes_nothing() -> None:
+def test_a_name_that_another_engine_has_copied_proves_nothing() -> None:
     bench = table_of(2)
     below = bench.snapshots.get(1)
     latest = bench.latest()
     assert latest.properties[BASE_MARK] == below.nonce
-    assert notes_as_base(latest, below)
+    assert names_as_base(latest, below)
     copied = changed(latest, delta_manifest_list="manifest-list-of-java-1")
-    assert not notes_as_base(copied, below)
+    assert not names_as_base(copied, below)
     older = {key: value for key, value in latest.properties.items() if key == BASE_MARK}
-    assert not notes_as_base(changed(latest, properties=older), below)
+    assert not names_as_base(changed(latest, properties=older), below)
 
 
-def test_the_first_snapshot_notes_no_base_even_if_the_request_has_one() -> None:
+def test_the_first_snapshot_names_no_base_even_if_the_request_has_one() -> None:
     bench = Bench()
     properties = {VERSION_MARK: "1", BASE_MARK: "manifest-list-of-a-lost-snapshot-1"}
     bench.committer().commit(bench.request(0, [bench.message("a")], properties=properties))
