@@ -175,7 +175,7 @@ class Stager:
             changelog_record_count=changelog_record_count,
             watermark=_watermark(request, previous),
             statistics=request.statistics or self._statistics(previous, schema_id),
-            properties=MappingProxyType(marked(request.properties, written.delta)),
+            properties=MappingProxyType(marked(request.properties, written.delta, previous)),
             next_row_id=next_row_id,
         )
 

@@ -22,20 +22,38 @@ NONCE_MARK: Final = MARK_PREFIX + "nonce"
 have none.
 """
 
+BASE_MARK: Final = MARK_PREFIX + "base"
+"""The nonce of the snapshot on which the snapshot was built. The first snapshot of a table has none,
+and neither have snapshots of releases up to 0.1.0.
+"""
+
 ONCE_PREFIX: Final = "once:"
 """How the commit user of a batch write with an identity begins. Such a write has the marks of a
 stream, but it is none that goes on.
 """
 
 
-def marked(properties: Mapping[str, str], nonce: str) -> dict[str, str]:
-    """The properties for the snapshot of this nonce. If this package has written any of them, they
-    also name the nonce, because other engines copy properties to other snapshots (semantics.md
-    R1.5).
+def marked(properties: Mapping[str, str], nonce: str, base: Snapshot | None) -> dict[str, str]:
+    """The properties for the snapshot of this nonce, which is built on `base`. If this package has
+    written any of them, they also name the nonce, because other engines copy properties to other
+    snapshots (semantics.md R1.5), and the nonce of the base.
     """
-    if any(key.startswith(MARK_PREFIX) for key in properties):
-        return {**properties, NONCE_MARK: nonce}
-    return dict(properties)
+    if not any(key.startswith(MARK_PREFIX) for key in properties):
+        return dict(properties)
+    of_snapshot = {key: value for key, value in properties.items() if key != BASE_MARK}
+    of_snapshot[NONCE_MARK] = nonce
+    if base is not None:
+        of_snapshot[BASE_MARK] = base.nonce
+    return of_snapshot
+
+
+def names_as_base(snapshot: Snapshot, below: Snapshot) -> bool:
+    """Whether a snapshot names `below` as the one on which it was built. Properties that were
+    copied from another snapshot name nothing.
+    """
+    properties = snapshot.properties
+    is_own_mark = properties.get(NONCE_MARK) == snapshot.nonce
+    return is_own_mark and properties.get(BASE_MARK) == below.nonce
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from paimon_stream.stream.identity import WriterIdentity, is_of_query, is_own
 from paimon_stream.stream.replay_errors import StreamRefusals
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.table.layout import escape_user
-from paimon_stream.table.lineage import in_lineage, walk_lineage
+from paimon_stream.table.lineage import Descent
 from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.snapshots import SnapshotStore
 
@@ -61,10 +61,12 @@ def walk_down_to_own(evidence: Evidence) -> OwnHistory:
     beside: Snapshot | None = None
     published_as: dict[str, Snapshot] = {}
     newest_of: dict[str, Snapshot] = {}
+    complete = latest is None
     if latest is not None:
-        for snapshot in walk_lineage(snapshots, latest):
+        descent = Descent(snapshots, latest)
+        for snapshot in descent:
             if is_own(snapshot, evidence.identity):
-                if not in_lineage(snapshots, snapshot, latest):
+                if not descent.ends_in_lineage():
                     beside = snapshot  # all below has expired
                     break
                 return OwnHistory(
@@ -84,9 +86,8 @@ def walk_down_to_own(evidence: Evidence) -> OwnHistory:
                 of_another_query = snapshot
             if _is_published_as_another(evidence, snapshot):
                 published_as.setdefault(snapshot.commit_user, snapshot)
-    complete = latest is None
-    if latest is not None and lowest is not None and lowest.id == 1:
-        complete = in_lineage(snapshots, lowest, latest) is True
+        if lowest is not None and lowest.id == 1:
+            complete = descent.ends_in_lineage() is True
     return OwnHistory(
         own=None,
         complete=complete,

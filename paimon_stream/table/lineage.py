@@ -9,23 +9,45 @@ its next commits follow that snapshot, until they reach an id that exists. All o
 lie beside the lineage, although each was built on the one below. Only the last of them shows it:
 the snapshot above was not built on that one.
 
+A snapshot of this package names the nonce of its base among its properties. Nonces are never used
+again, so this proves the step from the snapshot down to its base, and no other file is read for it.
+Snapshots of other engines name none. Their steps are proven by manifests.
+
 Invariant: a conclusion may be drawn from an old snapshot only if it lies in the lineage
 (exactly-once.md §2).
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
-from itertools import pairwise
-from typing import Final, cast
+from itertools import islice, pairwise, starmap
+from typing import Final, NamedTuple, cast
 
 from paimon_stream.errors import CorruptMetadata
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestFileMeta
 from paimon_stream.format.snapshot_json import ManifestListRef, Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import names_as_base
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 
 _PARTS: Final = 4
-"""Into how many parts `in_lineage` splits steps of which no manifest is a proof."""
+"""Into how many parts steps are split of which no manifest is a proof."""
+
+
+class _Steps(NamedTuple):
+    """Steps of a walk down.
+
+    Attributes:
+        lower: the snapshot at which the lowest step ends.
+        upper: the snapshot at which the highest step begins.
+    """
+
+    lower: Snapshot
+    upper: Snapshot
+
+    @property
+    def is_single(self) -> bool:
+        """Whether this is one step."""
+        return self.upper.id == self.lower.id + 1
 
 
 def carries_on(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
@@ -48,53 +70,49 @@ def carries_on(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
 
 def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
     """Whether a snapshot that exists lies in the lineage: each snapshot above it was built on the
-    one below. None if that cannot be told. Raises `StorageError`.
-
-    A later snapshot with a manifest of this one's delta proves all steps between them. So this
-    reads two manifest lists where the latest snapshot has such a manifest. Otherwise writers have
-    merged the manifests since, which they do after some dozens of commits. Then the steps are split
-    into parts, and those of all parts are looked at together.
+    one below. None if that cannot be told. The snapshots between the two are not known to the
+    caller; a `Descent` has seen them, and needs fewer reads. Raises `StorageError`.
     """
-    ends: dict[int, Snapshot] = {snapshot.id: snapshot, latest.id: latest}
-    parts: list[tuple[int, int]] = []
-    if snapshot.id < latest.id:
-        parts = [(snapshot.id, latest.id)]
-    while parts:
-        new_ids = [snapshot_id for part in parts for snapshot_id in part if snapshot_id not in ends]
-        reads = [partial(snapshots.find, snapshot_id) for snapshot_id in dict.fromkeys(new_ids)]
-        for end in snapshots.storage.together(reads):
-            if end is None:
-                return False  # expiry deletes upwards, and has taken one above
-            ends[end.id] = end
-        unproven = _without_manifest(snapshots, [(ends[low], ends[high]) for low, high in parts])
-        steps = [(below, above) for below, above in unproven if above.id == below.id + 1]
-        checks = [partial(_is_link, snapshots, below, above) for below, above in steps]
-        for linked in snapshots.storage.together(checks):
-            if not linked:
-                return cast("bool | None", linked)
-        parts = []
-        for below, above in unproven:
-            if above.id > below.id + 1:
-                parts += _split(below.id, above.id)
-    return True
+    if snapshot.id >= latest.id:
+        return True
+    return _are_proven(snapshots, [_Steps(snapshot, latest)])
 
 
-def walk_lineage(snapshots: SnapshotStore, latest: Snapshot) -> Iterator[Snapshot]:
-    """The snapshots of the lineage, from the latest downwards.
+class Descent:
+    """A walk down the lineage, from the latest snapshot.
 
-    A step down is checked by manifests where the snapshots raise a doubt: their times go back, or
-    their counts of rows do not add up. Several snapshots beside the lineage raise one at the last
-    of them, because it was made after the snapshot above had been published and others had
-    expired. A single one raises none, and none do if their writer's clock is behind and all have as
-    many rows, or if another engine forwards main to a branch whose first snapshots have expired. So
-    a caller that draws a conclusion from the last snapshot of the walk asks `in_lineage`.
+    A step whose lower snapshot the upper one names is proven. Any other one is checked by manifests only where
+    the snapshots raise a doubt: their times go back, or their counts of rows do not add up. Several
+    snapshots beside the lineage raise one at the last of them, because it was made after the
+    snapshot above had been published and others had expired. A single one raises none, and none do
+    if their writer's clock is behind and all have as many rows, or if another engine forwards main
+    to a branch whose first snapshots have expired. So a caller that draws a conclusion from the
+    last snapshot of the walk asks `ends_in_lineage`.
     """
-    following: Snapshot | None = None
-    for snapshot in snapshots.walk_down(latest):
-        if following is not None and not _seems_link(snapshots, snapshot, following):
-            return
-        yield snapshot
-        following = snapshot
+
+    def __init__(self, snapshots: SnapshotStore, latest: Snapshot) -> None:
+        self._snapshots = snapshots
+        self._latest = latest
+        self._unmarked: list[_Steps] = []
+
+    def __iter__(self) -> Iterator[Snapshot]:
+        """The snapshots of the lineage, from the latest downwards."""
+        self._unmarked = []
+        following: Snapshot | None = None
+        for snapshot in self._snapshots.walk_down(self._latest):
+            if following is not None:
+                if not _seems_link(self._snapshots, snapshot, following):
+                    return
+                _add_unmarked(self._unmarked, snapshot, following)
+            yield snapshot
+            following = snapshot
+
+    def ends_in_lineage(self) -> bool | None:
+        """Whether the last snapshot that the walk has shown lies in the lineage. None if that
+        cannot be told. Reads nothing where each snapshot above it names its base. Raises
+        `StorageError`.
+        """
+        return _are_proven(self._snapshots, self._unmarked)
 
 
 def newest_of(
@@ -105,11 +123,12 @@ def newest_of(
     `StorageError`, `CorruptMetadata`.
     """
     lowest = latest
-    for lowest in walk_lineage(snapshots, latest):
+    descent = Descent(snapshots, latest)
+    for lowest in descent:
         if wanted(lowest):
             break
     is_wanted = wanted(lowest)
-    if (is_wanted or lowest.id == 1) and not in_lineage(snapshots, lowest, latest):
+    if (is_wanted or lowest.id == 1) and not descent.ends_in_lineage():
         return None, lowest.id + 1
     if not is_wanted:
         return None, lowest.id
@@ -145,7 +164,10 @@ def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: 
         return Window(snapshots=above, complete=False)
     if not window.complete:
         return window
-    begins_in_lineage = in_lineage(snapshots, window.snapshots[0], latest)
+    unmarked: list[_Steps] = []
+    for below, following in reversed(list(pairwise(window.snapshots))):
+        _add_unmarked(unmarked, below, following)
+    begins_in_lineage = _are_proven(snapshots, unmarked)
     if begins_in_lineage:
         return window
     above = _above_break(window, partial(_is_link, snapshots))
@@ -179,24 +201,74 @@ def _above_break(
     return None
 
 
-def _split(low: int, high: int) -> list[tuple[int, int]]:
-    """The ids between two as parts, each of which begins where the one below ends."""
-    step = -(-(high - low) // _PARTS)  # rounded up
-    return list(pairwise([*range(low, high, step), high]))
+def _add_unmarked(collected: list[_Steps], below: Snapshot, following: Snapshot) -> None:
+    """Adds the step from `following` down to `below` if no name proves it. A step right below the
+    last one is added to that one.
+    """
+    if names_as_base(following, below):
+        return
+    upper = following
+    if collected and collected[-1].lower is following:
+        upper = collected.pop().upper
+    collected.append(_Steps(below, upper))
 
 
-def _without_manifest(
-    snapshots: SnapshotStore, parts: Sequence[tuple[Snapshot, Snapshot]]
-) -> list[tuple[Snapshot, Snapshot]]:
-    """Those parts whose upper snapshot has no manifest that the lower one added, or where a list is
+def _are_proven(snapshots: SnapshotStore, unproven: Sequence[_Steps]) -> bool | None:
+    """Whether in each of these steps the upper snapshot was built on the lower one. None if that
+    cannot be told. The steps are in descending order. Raises `StorageError`.
+
+    A later snapshot with a manifest of an earlier one's delta proves all steps between the two. So
+    this reads two manifest lists where the uppermost snapshot has such a manifest. Otherwise
+    writers have merged the manifests since, which they do after some dozens of commits. Then the
+    steps are split into parts, and those of all parts are looked at together.
+    """
+    if len(unproven) > 1:
+        ends = _Steps(unproven[-1].lower, unproven[0].upper)
+        if not _without_manifest(snapshots, [ends]):
+            return True
+    while unproven:
+        unproven = _without_manifest(snapshots, unproven)
+        single = [steps for steps in unproven if steps.is_single]
+        checks = [partial(_is_link, snapshots, below, above) for below, above in single]
+        for is_link in snapshots.storage.together(checks):
+            if not is_link:
+                return cast("bool | None", is_link)
+        split = _split(snapshots, [steps for steps in unproven if not steps.is_single])
+        if split is None:
+            return False  # expiry deletes upwards, and has taken one above
+        unproven = [steps for steps in split if not names_as_base(steps.upper, steps.lower)]
+    return True
+
+
+def _split(snapshots: SnapshotStore, unproven: Sequence[_Steps]) -> list[_Steps] | None:
+    """Each of these steps as parts, of which each begins where the one below ends. None if a
+    snapshot is missing at which one would. Raises `StorageError`.
+    """
+    cuts: list[Sequence[int]] = []
+    for lower, upper in unproven:
+        size = -(-(upper.id - lower.id) // _PARTS)  # rounded up
+        cuts.append(range(lower.id + size, upper.id, size))
+    reads = [partial(snapshots.find, snapshot_id) for ids in cuts for snapshot_id in ids]
+    between = iter(snapshots.storage.together(reads))
+    parts: list[_Steps] = []
+    for (lower, upper), ids in zip(unproven, cuts, strict=True):
+        ends = [lower, *islice(between, len(ids)), upper]
+        if None in ends:
+            return None
+        parts += starmap(_Steps, pairwise(ends))
+    return parts
+
+
+def _without_manifest(snapshots: SnapshotStore, unproven: Sequence[_Steps]) -> list[_Steps]:
+    """Those steps whose upper snapshot has no manifest that the lower one added, or where a list is
     gone that would show it.
     """
     manifests = ManifestStore(snapshots.storage)
-    added = [partial(_names_in, manifests, below.manifest_lists[1]) for below, _ in parts]
-    known = [partial(_names_in, manifests, above.manifest_lists[0]) for _, above in parts]
+    added = [partial(_names_in, manifests, steps.lower.manifest_lists[1]) for steps in unproven]
+    known = [partial(_names_in, manifests, steps.upper.manifest_lists[0]) for steps in unproven]
     names = snapshots.storage.together([*added, *known])
-    of_both = zip(parts, names[: len(parts)], names[len(parts) :], strict=True)
-    return [part for part, below, above in of_both if below.isdisjoint(above)]
+    of_both = zip(unproven, names[: len(added)], names[len(added) :], strict=True)
+    return [steps for steps, below, above in of_both if below.isdisjoint(above)]
 
 
 def _names_in(manifests: ManifestStore, listed: ManifestListRef) -> frozenset[str]:
@@ -209,6 +281,8 @@ def _names_in(manifests: ManifestStore, listed: ManifestListRef) -> frozenset[st
 
 def _is_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapshot) -> bool | None:
     """Whether the next snapshot was built on this one. None if that cannot be told."""
+    if names_as_base(following, snapshot):
+        return True
     try:
         return _built_on(ManifestStore(snapshots.storage), following, snapshot)
     except CorruptMetadata:

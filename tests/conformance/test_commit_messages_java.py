@@ -70,7 +70,7 @@ def test_messages_of_java_are_committed_by_us(java: Any, table: Path) -> None:
     PaimonTable.load(str(table)).new_commit("ours").commit(
         2, read, watermark=55, properties={"by": "java"}
     )
-    snapshot = java.snapshots(table)[-1]
+    base, snapshot = java.snapshots(table)
     assert (snapshot["commitUser"], snapshot["commitIdentifier"], snapshot["watermark"]) == (
         "ours",
         2,
@@ -80,6 +80,7 @@ def test_messages_of_java_are_committed_by_us(java: Any, table: Path) -> None:
         "by": "java",
         "paimon-stream.version": __version__,
         "paimon-stream.nonce": snapshot["deltaManifestList"],
+        "paimon-stream.base": base["deltaManifestList"],
     }
     assert sorted(map(str, java.read(table))) == sorted(map(str, ROWS[:5] + ROWS))
     numbers: dict[tuple[str, int], list[tuple[int, int]]] = {}

@@ -28,7 +28,12 @@ from paimon_stream.table.table import load_table
 SCHEMA = [("id", "BIGINT NOT NULL"), ("dt", "STRING NOT NULL"), ("v", "DOUBLE")]
 PK = ("dt", "id")
 USER = "w"
-OURS = {"paimon-stream.max-sequence", "paimon-stream.nonce", "paimon-stream.version"}
+OURS = {
+    "paimon-stream.base",
+    "paimon-stream.max-sequence",
+    "paimon-stream.nonce",
+    "paimon-stream.version",
+}
 """The properties that only our snapshots have, the first of tables with a primary key."""
 
 Prepare = Callable[[Any, Path, int], list[bytes]]

@@ -48,16 +48,18 @@ def raw(path: Path) -> dict[str, Any]:
 def go_on(
     java: Any, twins: tuple[Path, Path], identifier: int
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The next snapshot of each, from the same rows. Ours has two properties more."""
+    """The next snapshot of each, from the same rows. Ours has three properties more."""
     ours, theirs = twins
     if not theirs.exists():
         shutil.copytree(ours, theirs)
+    base = raw(ours)
     append(ours, ROWS, identifier, user="java-oracle")
     java.write(theirs, ROWS, commit_identifier=identifier)
     made = raw(ours)
     assert made.pop("properties") == {
         "paimon-stream.version": __version__,
         "paimon-stream.nonce": made["deltaManifestList"],
+        "paimon-stream.base": base["deltaManifestList"],
     }
     return made, raw(theirs)
 

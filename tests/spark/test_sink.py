@@ -47,6 +47,7 @@ def test_each_batch_becomes_one_snapshot_of_its_query(job: Job) -> None:
     marks = dict(snapshots[2].properties)
     assert len(marks.pop("paimon-stream.offsets-hash")) == 64
     assert marks.pop("paimon-stream.nonce") == snapshots[2].nonce
+    assert marks.pop("paimon-stream.base") == snapshots[1].nonce
     assert marks.pop("paimon-stream.previous").startswith("1 batch=1 attempts=1 judge=")
     assert BatchSummary.of(marks).write_millis is not None
     for key in ("write-millis", "bytes"):

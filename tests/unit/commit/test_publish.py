@@ -35,12 +35,12 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.lineage import (
+    Descent,
     carries_on,
     in_lineage,
     is_replaced,
     newest_of,
     published_after,
-    walk_lineage,
 )
 from paimon_stream.table.references import read_tag
 from paimon_stream.table.snapshots import SnapshotStore, Window
@@ -169,7 +169,7 @@ def test_what_a_sleeper_published_below_an_expiry_is_no_part_of_the_lineage() ->
         *(False, False, True),
     ]
     assert carries_on(snapshots, again[0], latest), "the next one was built on it"
-    assert list(walk_lineage(snapshots, latest)) == [latest]
+    assert list(Descent(snapshots, latest)) == [latest]
     assert is_replaced(snapshots, SnapshotRef.of(second), latest) is False
     seen = SnapshotRef.of(first)
     assert published_after(snapshots, seen, latest) == Window(snapshots=(latest,), complete=False)

@@ -13,7 +13,7 @@ from paimon_stream.api.inspection import writers_of
 from paimon_stream.commit.request import CommitRequest
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
-from paimon_stream.format.snapshot_marks import NONCE_MARK, VERSION_MARK
+from paimon_stream.format.snapshot_marks import BASE_MARK, NONCE_MARK, VERSION_MARK
 from paimon_stream.maintenance.manifest_compaction import (
     ManifestCompactionReport,
     compact_manifests,
@@ -66,6 +66,7 @@ def test_the_snapshot_carries_over_what_its_base_had_and_is_of_nobody() -> None:
         "story": "2",
         VERSION_MARK: __version__,
         NONCE_MARK: made.nonce,
+        BASE_MARK: base.nonce,
     }
     assert made.watermark == base.watermark == 2
 
@@ -171,6 +172,7 @@ def test_a_lost_race_is_made_anew_on_the_winner() -> None:
             "story": below.properties["story"],
             VERSION_MARK: __version__,
             NONCE_MARK: made.nonce,
+            BASE_MARK: below.nonce,
         }
     assert at > 20
 

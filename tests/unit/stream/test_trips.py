@@ -10,6 +10,7 @@ from paimon_stream.maintenance.after_commit import AfterCommit
 from paimon_stream.stream.last_snapshot import protect_last_snapshot
 from paimon_stream.stream.steps import for_driver
 from paimon_stream.stream.verdicts import Batch, Fresh
+from paimon_stream.table.layout import snapshot_path
 from tests.kits import steps
 from tests.kits.commits import Bench
 from tests.kits.streams import Stream
@@ -190,4 +191,20 @@ def test_a_run_that_begins_below_many_snapshots_of_others_reads_them_together() 
             stream.bench.request(number, [stream.bench.message(f"o{number}")], user="you")
         )
     judged, _ = first_batch(stream, storage)
-    assert judged.trips <= 24, str(judged)  # 8 of them prove that nothing lies beside the lineage
+    # 8 of them prove that nothing lies beside the lineage: these snapshots name no base.
+    assert judged.trips <= 24, str(judged)
+
+
+@pytest.mark.parametrize("count", [40, 160])
+def test_a_run_that_begins_below_many_snapshots_of_this_package_reads_each_once_and_no_manifest(
+    count: int,
+) -> None:
+    stream = Stream(Bench())
+    storage = TripStorage(stream.bench.storage)
+    others = Stream(stream.bench, user="you", query_id="q2", checkpoint="/ck/b")
+    others.batches(count)
+    judged, _ = first_batch(stream, storage)
+    read = [sent.path for sent in judged.sent if sent.kind == "GET"]
+    of_snapshots = [path for path in read if path.startswith("snapshot/snapshot-")]
+    assert sorted(of_snapshots) == sorted(map(snapshot_path, range(1, count + 1)))
+    assert [path for path in read if path.startswith("manifest/")] == []
