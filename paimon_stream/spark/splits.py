@@ -27,7 +27,7 @@ from paimon_stream.format.entries import (
     IndexManifestEntry,
     ManifestEntry,
 )
-from paimon_stream.format.types import DataType
+from paimon_stream.format.types import DataField, DataType
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.read.convert import convert, normalize
 from paimon_stream.read.merged import buckets, files_of_buckets
@@ -96,12 +96,20 @@ def rows_of_split(
                     column=field.name,
                 ).of_table(scan.table.location)
         arrays = [
-            convert(array, column.type, _micros(column.type), normalize, column.name).cast(
-                field.type
-            )
+            _in_spark(array, column, field.type)
             for array, column, field in zip(batch.columns, scan.columns, arrow, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def _in_spark(array: pa.Array, column: DataField, wanted: pa.DataType) -> pa.Array:
+    """The values of a column in the Arrow type that Spark expects. Values that Spark has as they are
+    have been checked when they were read, and are not looked at again.
+    """
+    type_ = _micros(column.type)
+    if type_ != column.type:
+        array = convert(array, column.type, type_, normalize, column.name)
+    return array if array.type.equals(wanted) else array.cast(wanted)
 
 
 def _units_of_rows(scan: Scan) -> Iterable[list[ManifestEntry]]:
