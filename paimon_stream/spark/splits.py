@@ -86,6 +86,7 @@ def rows_of_split(
         PaimonStreamError: what `read_batches` raises.
         InvalidData: a column has a NULL that `arrow` forbids.
     """
+    types = [_micros(column.type) for column in scan.columns]
     for batch in read_batches(_decoded(scan, CommitMessage.deserialize_all(data, version))):
         for array, field in zip(batch.columns, arrow, strict=True):
             if array.null_count and not field.nullable:
@@ -96,19 +97,23 @@ def rows_of_split(
                     column=field.name,
                 ).of_table(scan.table.location)
         arrays = [
-            _in_spark(array, column, field.type)
-            for array, column, field in zip(batch.columns, scan.columns, arrow, strict=True)
+            _in_spark(array, column, micros, field.type)
+            for array, column, micros, field in zip(
+                batch.columns, scan.columns, types, arrow, strict=True
+            )
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
 
 
-def _in_spark(array: pa.Array, column: DataField, wanted: pa.DataType) -> pa.Array:
-    """The values of a column in the Arrow type that Spark expects. Values that Spark has as they are
-    have been checked when they were read, and are not looked at again.
+def _in_spark(
+    array: pa.Array, column: DataField, micros: DataType, wanted: pa.DataType
+) -> pa.Array:
+    """The values of a column in the Arrow type that Spark expects. `micros` is the column's type with
+    microseconds. Values that Spark has as they are have been checked when they were read, and are
+    not looked at again.
     """
-    type_ = _micros(column.type)
-    if type_ != column.type:
-        array = convert(array, column.type, type_, normalize, column.name)
+    if micros != column.type:
+        array = convert(array, column.type, micros, normalize, column.name)
     return array if array.type.equals(wanted) else array.cast(wanted)
 
 
