@@ -254,7 +254,7 @@ def merge_rows(
     Raises:
         InvalidData: for deletes that the table's engine does not accept.
     """
-    table = one_chunk(rows)
+    table = _as_table(rows)
     ordered = in_merge_order(spec, table)
     if not len(ordered.order):
         return table
@@ -283,14 +283,30 @@ def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.
     """All rows in merge order, unmerged, as a changelog file of `changelog-producer = input` holds
     them.
     """
-    table = one_chunk(rows)
-    return table.take(pa.array(in_merge_order(spec, table).order))
+    table = _as_table(rows)
+    return _rows_at(table, in_merge_order(spec, table).order)
 
 
 def one_chunk(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
-    """The rows as one table, in which each column is one array."""
-    table = rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
-    return table.combine_chunks()
+    """The rows as one table, in which each column is one array. This copies all rows of several
+    batches, so it is for those who take rows of the table several times.
+    """
+    return _as_table(rows).combine_chunks()
+
+
+def _as_table(rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
+    return rows if isinstance(rows, pa.Table) else pa.Table.from_batches(rows)
+
+
+def _rows_at(table: pa.Table, positions: Ints) -> pa.Table:
+    """The rows at these positions, in their order. Rows that lie one behind the other are not
+    copied: where files share few keys, most rows of a merge do.
+    """
+    if len(positions) and positions[-1] - positions[0] == len(positions) - 1:
+        first = int(positions[0])
+        if bool((positions == np.arange(first, first + len(positions))).all()):
+            return table.slice(first, len(positions))
+    return table.take(pa.array(positions))
 
 
 def results(
@@ -312,15 +328,15 @@ def results(
         InvalidData: for deletes that the table's engine does not accept.
     """
     if not is_merged.any():
-        return table.take(pa.array(ordered.order[ordered.starts])), np.arange(len(is_merged))
+        return _rows_at(table, ordered.order[ordered.starts]), np.arange(len(is_merged))
     if spec.engine in (AGGREGATION, PARTIAL_UPDATE):
-        return _folded(spec, table, ordered, is_merged), np.arange(len(is_merged))
+        return _folded(spec, one_chunk(table), ordered, is_merged), np.arange(len(is_merged))
     if spec.engine == FIRST_ROW:
         chosen = _first_rows(spec, ordered, is_merged)
     else:
         chosen = _last_rows(spec, ordered, is_merged)
     keys = np.flatnonzero(chosen >= 0)
-    return table.take(pa.array(ordered.order[chosen[keys]])), keys
+    return _rows_at(table, ordered.order[chosen[keys]]), keys
 
 
 def _folded(spec: MergeSpec, table: pa.Table, ordered: OrderedRows, is_merged: Flags) -> pa.Table:

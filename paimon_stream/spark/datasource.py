@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.extras import require
 from paimon_stream.spark.active_session import catalogs_in
+from paimon_stream.spark.reused_worker import prepare_worker
 
 require("pyspark.sql", "spark", "PaimonDataSource")
 try:
@@ -164,7 +165,8 @@ def enter(
 
 
 def _module(kind: str) -> Any:
-    """The module of a kind of read or write. It is loaded only when it is needed, because a worker
-    that reads needs no code that writes.
+    """The module of a kind of read or write, for a call of Spark that begins. It is loaded only when
+    it is needed, because a worker that reads needs no code that writes.
     """
+    prepare_worker()
     return require(f"paimon_stream.spark.datasource_{kind}", "spark", f'format("{NAME}")')

@@ -27,6 +27,7 @@ from paimon_stream.read.changes import CHANGE_OPTIONS, RANGES, READ_CHANGELOG, p
 from paimon_stream.read.scan import NEWEST, PointInTime, Scan, plan_scan
 from paimon_stream.read.scan_mode import INCREMENTAL, MODE, NEEDED
 from paimon_stream.spark.datasource_options import SourceOptions, divided
+from paimon_stream.spark.reused_worker import prepare_worker
 from paimon_stream.spark.splits import (
     SPLIT_BYTES,
     arrow_of,
@@ -159,6 +160,7 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
             # There are no splits. Then Spark 4.0 passes None, and later versions pass a partition
             # whose value is None.
             return
+        prepare_worker()
         version, data = partition.value
         yield from rows_of_split(self.scan, self.arrow, data, version)
 

@@ -40,6 +40,7 @@ from paimon_stream.read.changes import POINTS, READ_CHANGELOG, files_of_changes
 from paimon_stream.read.scan import PointInTime, Scan, plan_scan
 from paimon_stream.read.scan_mode import INCREMENTAL, MODE, NEEDED, names_start
 from paimon_stream.spark.datasource_read import check_start, reader_of
+from paimon_stream.spark.reused_worker import prepare_worker
 from paimon_stream.spark.splits import arrow_of, rows_of_split, splits_of
 from paimon_stream.table.consumers import consumer_path, next_snapshot, write_consumer
 from paimon_stream.table.fate import Fate, fate_of
@@ -369,6 +370,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         """The rows of a split. Rows that a change removes are left out, unless the reader's columns
         include the kinds of rows.
         """
+        prepare_worker()
         version, data, is_change = partition.value
         scan = replace(self._scan, are_changes=is_change)
         yield from rows_of_split(scan, self._arrow, data, version)

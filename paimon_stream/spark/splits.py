@@ -27,7 +27,7 @@ from paimon_stream.format.entries import (
     IndexManifestEntry,
     ManifestEntry,
 )
-from paimon_stream.format.types import DataType
+from paimon_stream.format.types import DataField, DataType
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.read.convert import convert, normalize
 from paimon_stream.read.merged import buckets, files_of_buckets
@@ -86,6 +86,7 @@ def rows_of_split(
         PaimonStreamError: what `read_batches` raises.
         InvalidData: a column has a NULL that `arrow` forbids.
     """
+    types = [_micros(column.type) for column in scan.columns]
     for batch in read_batches(_decoded(scan, CommitMessage.deserialize_all(data, version))):
         for array, field in zip(batch.columns, arrow, strict=True):
             if array.null_count and not field.nullable:
@@ -96,12 +97,24 @@ def rows_of_split(
                     column=field.name,
                 ).of_table(scan.table.location)
         arrays = [
-            convert(array, column.type, _micros(column.type), normalize, column.name).cast(
-                field.type
+            _in_spark(array, column, micros, field.type)
+            for array, column, micros, field in zip(
+                batch.columns, scan.columns, types, arrow, strict=True
             )
-            for array, column, field in zip(batch.columns, scan.columns, arrow, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def _in_spark(
+    array: pa.Array, column: DataField, micros: DataType, wanted: pa.DataType
+) -> pa.Array:
+    """The values of a column in the Arrow type that Spark expects. `micros` is the column's type with
+    microseconds. Values that Spark has as they are have been checked when they were read, and are
+    not looked at again.
+    """
+    if micros != column.type:
+        array = convert(array, column.type, micros, normalize, column.name)
+    return array if array.type.equals(wanted) else array.cast(wanted)
 
 
 def _units_of_rows(scan: Scan) -> Iterable[list[ManifestEntry]]:

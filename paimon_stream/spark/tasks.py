@@ -1,34 +1,17 @@
 """The code that runs in Python workers beside an executor. Each worker imports this module before
 its first row, so it imports only what is needed to write files: no Avro, no manifests, nothing for
 the driver alone. What only tables with a primary key need, or packets, is imported by their tasks.
-
-A worker that runs many tasks collects garbage among all its objects after each task. That takes
-about 30 ms of CPU, nearly all of it for modules, which never become garbage. So when the second
-task of a worker begins, the objects that exist are excluded from later collections.
-
-Before each task, a worker of Spark 3.5 makes Python invalidate its import caches. Up to Python
-3.12, Python then immediately reads the lists of its archives again, once for each package that was
-imported from them. That takes 60 to 180 ms of CPU for Spark's own archives. These do not change
-while a process lives. So, on those versions only, they are excluded (`keep_archives`). Python's
-caches of other archives and of folders are not changed. This code stays as long as Spark 3.5 is
-supported, because without it each task there would take that much longer.
 """
 
-import gc
-import os
-import re
-import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
-from zipimport import zipimporter
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyspark
 from pyspark import TaskContext
 
 from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
+from paimon_stream.spark.reused_worker import prepare_worker
 from paimon_stream.write.arrow_batches import (
     JOINED_BYTES,
     JOINED_ROWS,
@@ -60,12 +43,6 @@ NUMBERS: Final = 2**26
 numbers of a table last for more than ten years.
 """
 
-_FREEZES_AT: Final = 2
-_READS_ARCHIVES: Final = pyspark.__version__.startswith("3.") and sys.version_info < (3, 13)
-"""Other versions gain nothing: a task takes 40 ms of CPU either way (Spark 4.3)."""
-
-_ARCHIVE_OF_SPARK: Final = re.compile(r"pyspark\.zip|py4j-[\w.]+-src\.zip|spark-core_[\w.-]+\.jar")
-
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in larger batches, because each batch costs as much to write as a thousand
@@ -95,39 +72,11 @@ def _combined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return combined
 
 
-_TASKS: Final[Counter[int]] = Counter()
-
-
-def count_task(tasks: Counter[int] = _TASKS) -> None:
-    """Counts the tasks of each process as they begin. The second task proves that the worker is
-    reused. Then garbage is collected, and all remaining objects are excluded from later
-    collections.
-    """
-    tasks[os.getpid()] += 1
-    if tasks[os.getpid()] == _FREEZES_AT:
-        gc.collect()
-        gc.freeze()
-
-
-def keep_archives(importers: MutableMapping[str, Any]) -> None:
-    """Removes the importers of Spark's own archives from Python's cache
-    (`sys.path_importer_cache`). The next import from there makes a new importer, which knows the
-    archive's list without reading it.
-    """
-    for path, importer in list(importers.items()):
-        if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(
-            os.path.basename(importer.archive)
-        ):
-            importers.pop(path, None)
-
-
 def begin_task() -> TaskContext:
     """Prepares the worker of this process for a task that begins. Returns Spark's context of the
     task.
     """
-    count_task()
-    if _READS_ARCHIVES:
-        keep_archives(sys.path_importer_cache)
+    prepare_worker()
     context = TaskContext.get()
     assert context is not None
     return context

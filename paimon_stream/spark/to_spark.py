@@ -26,6 +26,7 @@ from paimon_stream.read.rows import sections_of
 from paimon_stream.read.scan import Scan, schemas_of
 from paimon_stream.spark.align import fold_of
 from paimon_stream.spark.map_arrow import map_arrow
+from paimon_stream.spark.reused_worker import prepare_worker
 from paimon_stream.spark.splits import (
     SPLIT_BYTES,
     arrow_of,
@@ -106,6 +107,7 @@ def _by_tasks(spark: SparkSession, scan: Scan) -> DataFrame:
 def _rows(
     scan: Scan, arrow: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    prepare_worker()
     for batch in batches:
         for data in batch.column(0).to_pylist():
             yield from rows_of_split(scan, arrow, data, CommitMessage.VERSION)

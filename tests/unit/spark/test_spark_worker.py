@@ -5,6 +5,7 @@ once, and does not read the lists of Spark's own archives before each task.
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import weakref
@@ -14,11 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from zipimport import zipimporter
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="needs pyspark")
 
-from paimon_stream.spark.tasks import count_task, keep_archives
+from paimon_stream import PaimonTable
+from paimon_stream.spark.reused_worker import CALLS, count_call, keep_archives
 
 
 @pytest.fixture(autouse=True)
@@ -32,29 +35,46 @@ class _Knot:
         self.self = self
 
 
-def test_what_a_worker_holds_is_set_aside_in_its_second_task_and_only_then() -> None:
+def test_what_a_worker_holds_is_set_aside_in_its_second_call_and_only_then() -> None:
     worker: Counter[int] = Counter()
     before = gc.get_freeze_count()
-    count_task(worker)
+    count_call(worker)
     assert gc.get_freeze_count() == before
     held: list[list[object]] = [[] for _ in range(5000)]
-    count_task(worker)
+    count_call(worker)
     frozen = gc.get_freeze_count()
     assert frozen >= before + len(held)
     for _ in range(3):
-        count_task(worker)
+        count_call(worker)
         assert gc.get_freeze_count() <= frozen
 
 
 def test_no_garbage_is_set_aside_and_later_garbage_is_collected() -> None:
     worker: Counter[int] = Counter()
-    count_task(worker)
+    count_call(worker)
     old = weakref.ref(_Knot())
-    count_task(worker)
+    count_call(worker)
     assert old() is None
     new = weakref.ref(_Knot())
     gc.collect()
     assert new() is None
+
+
+def test_each_call_of_the_data_source_counts(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python need pyspark 4.0")
+    from paimon_stream.spark.datasource import PaimonDataSource
+
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "BIGINT")])
+    table.append(pa.table({"id": [1, 2]}))
+    before = CALLS[os.getpid()]
+    source = PaimonDataSource({"path": table.location})
+    schema = source.schema()
+    assert CALLS[os.getpid()] == before + 1
+    reader = source.reader(schema)
+    assert CALLS[os.getpid()] == before + 2
+    (split,) = reader.partitions()
+    assert sum(batch.num_rows for batch in reader.read(split)) == 2
+    assert CALLS[os.getpid()] == before + 3
 
 
 @pytest.mark.parametrize(
