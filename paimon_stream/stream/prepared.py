@@ -31,15 +31,16 @@ class EntryWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedEntry:
-    """The journal's entry of one batch. It is written before a snapshot is put, at the latest while
-    the batch is staged. Once there is a snapshot, the entries of earlier batches are removed, except the newest.
+    """The journal's entry of one batch. The entry is written before the batch's snapshot is put, at
+    the latest while the batch is staged. After that, the entries of earlier batches are removed,
+    except the newest.
 
     Attributes:
-        journal: where it is written.
+        journal: the journal of the stream.
         entry: the entry.
-        observer: hears when it is written.
-        clock: measures how long that takes.
-        wanted: whether it is recorded at all.
+        observer: is told when the entry is written.
+        clock: measures how long the write takes.
+        wanted: whether the entry is to be written at all.
     """
 
     journal: Journal
@@ -58,8 +59,8 @@ class PreparedEntry:
             try:
                 self.journal.write(self.entry)
             except NoSpace:
-                # The error proves that nothing was recorded. If the batch went on, each restart
-                # would leave more files.
+                # The error proves that nothing was recorded. If the batch went on without an entry,
+                # each restart would leave more files.
                 may_be_there = False
                 raise
             finally:
@@ -79,7 +80,9 @@ class PreparedEntry:
 
 
 def journal_entry(written: WrittenBatch) -> JournalEntry:
-    """The journal entry of this attempt, with what it inherits from dead attempts."""
+    """The journal entry of a batch whose files are written. It also names what dead attempts at the
+    batch have left.
+    """
     judged = written.judged
     verdict = written.verdict
     run = judged.run
@@ -100,7 +103,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
     else:
         newest = verdict.newest
     newer = None if newest == base else newest
-    # If the rows were not numbered on the snapshot of the judgement, no other run may use them.
+    # Other runs may use the rows only if they were numbered on the snapshot of the judgement.
     numbering = written.numbering
     offsets_hash = None
     if numbering is None or numbering.numbered_on == verdict.seen:
@@ -128,7 +131,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
 
 
 def _abandoned(verdict: Fresh | Reuse, table: Table) -> tuple[str, ...]:
-    """The files that dead attempts at the batch have left, and that this one does not use."""
+    """The files that dead attempts at the batch left, and that the new attempt does not use."""
     dead = verdict.dead
     if dead is None:
         return ()

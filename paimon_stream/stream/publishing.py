@@ -1,6 +1,7 @@
-"""The third step of a batch, after its rows: it becomes one snapshot, or nothing (exactly-once.md
-§4, §5). Before a snapshot with files can be put, the journal gets an entry of the batch, unless the
-journal is off. Files are removed here only if no attempt can publish them any more.
+"""The third step of a batch: after its rows are written, it becomes one snapshot, or nothing
+(exactly-once.md §4, §5). Before a snapshot with files can be put, the journal gets an entry of the
+batch, unless the journal is off. This step removes files only if no attempt can publish them any
+more.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,10 +34,9 @@ BeforeCommit = Callable[[tuple[CommitMessage, ...]], object]
 
 def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) -> PublishedBatch:
     """Publishes the batch as one snapshot, or nothing if it has no rows, only appends, and the
-    table has no snapshots of empty batches. Raises
-    `CommitVetoed`, `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`,
-    `DuplicateWriter`, `TableReplaced`, `TableRolledBack`, `StorageError`. None of them leaves half a
-    batch visible.
+    table has no snapshots of empty batches. Raises `CommitVetoed`, `CommitConflict`,
+    `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`, `TableReplaced`,
+    `TableRolledBack`, `StorageError`. After none of these errors is half a batch visible.
 
     Args:
         written: the batch, with its files.
@@ -65,7 +65,8 @@ def publish(written: WrittenBatch, before_commit: BeforeCommit | None = None) ->
         attempted=verdict.dead is not None or judged.standing.outlook.follows,
         live=lambda: live_files_of(table, run.snapshots.latest(), verdict.dead),
     )
-    # The commit calls back. These two lists keep what happened, also where the commit raises.
+    # The commit calls back into this function's helpers. These two lists keep the results of the
+    # calls, also if the commit raises.
     writes: list[EntryWrite] = []
     gaps: list[SnapshotRef | None] = []
     request = _request(written, prepared, writes, partial(_ask_fence, fence, gaps))
@@ -118,8 +119,8 @@ def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
 
 
 def _ask_fence(fence: RunFence, gaps: list[SnapshotRef | None]) -> bool:
-    """Adds to `gaps` the snapshot above which snapshots are missing, and asks the fence about
-    these. Raises what the fence raises.
+    """Adds to `gaps` the snapshot above which snapshots are missing, and asks the fence about the
+    missing ones. Raises what the fence raises.
     """
     gaps.append(fence.seen)
     return fence()
@@ -138,7 +139,8 @@ def _commit(
         raise  # it may be published, so no file may be removed
     except errors.PaimonStreamError as error:
         is_conflict = isinstance(error, errors.CommitConflict)
-        # After CommitLost the files still fit, and the entry shows what was lost.
+        # After `CommitLost` the files still fit the table, and the journal entry shows what was
+        # lost.
         if is_conflict and not isinstance(error, errors.CommitLost):
             _discard_for_good(written, writes)
         else:
@@ -166,13 +168,13 @@ def _request(
     writes: list[EntryWrite],
     fence: Callable[[], bool],
 ) -> CommitRequest:
-    """What is to be committed.
+    """The request to commit the batch.
 
     Args:
         written: the batch, with its files.
-        prepared: the entry of the journal, which is written beside the manifests.
+        prepared: the entry of the journal. It is written at the same time as the manifests.
         writes: gets the result of each write of that entry.
-        fence: asked where snapshots are missing.
+        fence: is asked if snapshots are missing.
     """
     judged = written.judged
     run = judged.run
@@ -214,7 +216,7 @@ def _request(
 def _as_overwrite(
     written: WrittenBatch, request: CommitRequest, replaced: Replaced
 ) -> CommitRequest:
-    """The request, changed so that the batch replaces what is in the table."""
+    """The request, changed so that the batch replaces rows of the table."""
     table = written.judged.table
     manifests = ManifestStore(written.judged.run.storage)
     planned = plan_overwrite(
@@ -235,16 +237,18 @@ def _as_overwrite(
 
 
 def _numbering_of(written: WrittenBatch) -> Numbering | None:
-    """How the rows were numbered, now or by the run that has prepared the files."""
+    """The numbering of the batch's rows, which this run has written, or an earlier run that
+    prepared the files.
+    """
     if isinstance(written.verdict, Reuse):
         return prepared_numbering(written.judged.table, written.verdict.entry.base)
     return written.numbering
 
 
 def _discard_unless_journalled(written: WrittenBatch, writes: Sequence[EntryWrite]) -> None:
-    """After a definite failure, removes the files if no restart would find them, because the
-    journal does not name them. Files that an earlier run prepared stay, because that run may still
-    be alive.
+    """After a commit that has certainly failed, removes the files unless the journal may name them.
+    A restart finds only files that the journal names. Files that an earlier run prepared stay,
+    because that run may still be alive.
     """
     if isinstance(written.verdict, Reuse) or _may_be_journalled(writes):
         return
@@ -252,8 +256,8 @@ def _discard_unless_journalled(written: WrittenBatch, writes: Sequence[EntryWrit
 
 
 def _discard_for_good(written: WrittenBatch, writes: Sequence[EntryWrite]) -> None:
-    """Removes files that will never fit, as after a conflict, and their entry in the journal. Files
-    that an earlier run prepared stay, because that run may still be alive.
+    """Removes files that can never be committed, for example after a conflict, and their entry in
+    the journal. Files that an earlier run prepared stay, because that run may still be alive.
     """
     if isinstance(written.verdict, Reuse):
         return

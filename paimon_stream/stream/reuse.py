@@ -1,5 +1,6 @@
-"""The verdict on a batch, and whether files that an earlier run prepared can be committed as they are
-(exactly-once.md §4). The sink acts on the verdict. The doctor only reports it. Nothing here writes.
+"""The verdict on a batch, and whether files that an earlier run prepared can be committed as they
+are (exactly-once.md §4). The sink acts on the verdict. The doctor only reports it. This module
+writes nothing.
 """
 
 from typing import Final
@@ -37,7 +38,7 @@ def judge(
         table: the table.
         evidence: what the storage holds.
         refuse: the refusals for this batch.
-        runtime: its clock tells how old prepared files are.
+        runtime: the clock, by which the age of prepared files is known.
         overwrites: whether each batch replaces what is in the table.
 
     Raises:
@@ -50,10 +51,10 @@ def judge(
         return verdict
     obstacle = _obstacle_to_reuse(table, evidence, verdict.entry, runtime.clock)
     if verdict.entry.overwrites is not overwrites:
-        # The query's output mode decides which rows result from the same source rows.
+        # The output mode of the query decides which rows result from the same source rows.
         obstacle = "the sink's mode has changed"
-    # Only where no snapshot of ours stands, the attempt is moved to a cut. Elsewhere
-    # `Sequences.check` finds that the base is gone.
+    # The attempt is moved to a cut only if no snapshot of ours stands. Otherwise `Sequences.check`
+    # finds that the base is gone.
     is_moved_to_cut = evidence.entry is not None and verdict.entry.base != evidence.entry.base
     if is_moved_to_cut and table.has_dynamic_buckets:
         obstacle = "a rollback took the snapshot whose index gave its keys their buckets"
@@ -71,9 +72,10 @@ def judge(
 def _obstacle_to_reuse(
     table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock
 ) -> str | None:
-    """Why the journalled attempt must not be committed, in words. None if it may be committed. The
-    batch must have the same data (its source offsets), table, schema and bucket count. It must have
-    been prepared recently, and every file must still exist (exactly-once.md §4).
+    """The reason why the journalled attempt must not be committed, in words. None if it may be
+    committed. The attempt must have the same data (its source offsets), table, schema and bucket
+    count. The attempt must have been prepared recently, and all its files must still exist
+    (exactly-once.md §4).
     """
     if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
         return "the journal's reuse is off"
@@ -93,8 +95,8 @@ def _obstacle_to_reuse(
 
 
 def _conflict_of_numbers(table: Table, snapshots: SnapshotStore, entry: JournalEntry) -> str | None:
-    """Why the sequence numbers of the prepared files no longer hold, in words. None if they still
-    hold.
+    """The reason why the sequence numbers of the prepared files no longer hold, in words. None if
+    the numbers still hold.
     """
     sequences = Sequences(table, TableCache(table, snapshots))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append
