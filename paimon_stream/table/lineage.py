@@ -1,13 +1,14 @@
-"""The lineage of a table: the newest snapshot, the one on which it was built, and so on downwards.
+"""The lineage of a table consists of the newest snapshot, the snapshot on which that one was built,
+and so on downwards.
 
 A put that was on its way for a long time may create a snapshot's file again after that snapshot has
 expired. Such a file lies beside the lineage: the newest snapshot was not built on it, so its rows
 are not in the table. Yet it looks like the oldest snapshot, because the ids have no gap.
 
-A writer of this package takes such a snapshot back. Java does not look, and points LATEST to it. So
-its next commits follow that snapshot, until they reach an id that exists. All of these snapshots
-lie beside the lineage, although each was built on the one below. Only the last of them shows it:
-the snapshot above was not built on that one.
+A writer of this package deletes such a snapshot. Java does not check, and points LATEST to the
+snapshot. So Java's next commits follow that snapshot, until they reach an id that exists. All of
+these snapshots lie beside the lineage, although each was built on the one below. Only the last of
+these snapshots shows that: the snapshot above was not built on it.
 
 Invariant: a conclusion may be drawn from an old snapshot only if it lies in the lineage
 (exactly-once.md §2).
@@ -29,14 +30,15 @@ _PARTS: Final = 4
 
 
 def carries_on(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
-    """Whether a snapshot that exists is the latest, or the next one was built on it. None if that
-    cannot be told.
+    """Whether an existing snapshot is the latest one, or the next snapshot was built on it. None if
+    that cannot be told.
 
-    A snapshot that changed no data file leaves no trace in the next one. It counts as part of the
-    lineage if the next one has its manifests or, where these were merged, was built on as many
-    rows. If a list of one of the two cannot be read, an existing snapshot below is the proof,
-    because it would have expired first. Without a snapshot below, the answer is None. Reads two
-    manifest lists, and manifests only if the next commit merged them. Raises `StorageError`.
+    A snapshot that changed no data file leaves no trace in the next one. Such a snapshot counts as
+    part of the lineage if the next one has the same manifests. If the manifests were merged, the
+    next one must be built on as many rows. If a manifest list cannot be read, an existing snapshot
+    below is the proof, because that snapshot would have expired first. Without a snapshot below,
+    the answer is None. Reads two manifest lists, and manifests only if the next commit merged them.
+    Raises `StorageError`.
     """
     if snapshot.id >= latest.id:
         return True
@@ -50,10 +52,10 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
     """Whether a snapshot that exists lies in the lineage: each snapshot above it was built on the
     one below. None if that cannot be told. Raises `StorageError`.
 
-    A later snapshot with a manifest of this one's delta proves all steps between them. So this
-    reads two manifest lists where the latest snapshot has such a manifest. Otherwise writers have
-    merged the manifests since, which they do after some dozens of commits. Then the steps are split
-    into parts, and those of all parts are looked at together.
+    If a later snapshot has a manifest of the snapshot's delta list, that proves all steps between
+    the two. So only two manifest lists are read if the latest snapshot has such a manifest.
+    Otherwise writers have merged the manifests since then, as they do after some dozens of commits.
+    In that case the steps are split into parts, and all parts are checked in the same trips.
     """
     ends: dict[int, Snapshot] = {snapshot.id: snapshot, latest.id: latest}
     parts: list[tuple[int, int]] = []
@@ -82,12 +84,13 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
 def walk_lineage(snapshots: SnapshotStore, latest: Snapshot) -> Iterator[Snapshot]:
     """The snapshots of the lineage, from the latest downwards.
 
-    A step down is checked by manifests where the snapshots raise a doubt: their times go back, or
-    their counts of rows do not add up. Several snapshots beside the lineage raise one at the last
-    of them, because it was made after the snapshot above had been published and others had
-    expired. A single one raises none, and none do if their writer's clock is behind and all have as
-    many rows, or if another engine forwards main to a branch whose first snapshots have expired. So
-    a caller that draws a conclusion from the last snapshot of the walk asks `in_lineage`.
+    A step down is checked by manifests only if the two snapshots raise a doubt: their times go
+    back, or their counts of rows do not add up. If several snapshots lie beside the lineage, the
+    last of them raises a doubt, because it was made after the snapshot above. A single snapshot
+    beside the lineage raises no doubt. Several raise none if their writer's clock is behind and all
+    have as many rows. They also raise none if another engine forwards main to a branch whose first
+    snapshots have expired. So a caller that draws a conclusion from the last snapshot of the walk
+    asks `in_lineage`.
     """
     following: Snapshot | None = None
     for snapshot in snapshots.walk_down(latest):
@@ -100,9 +103,9 @@ def walk_lineage(snapshots: SnapshotStore, latest: Snapshot) -> Iterator[Snapsho
 def newest_of(
     snapshots: SnapshotStore, latest: Snapshot, wanted: Callable[[Snapshot], bool]
 ) -> tuple[Snapshot | None, int]:
-    """The newest wanted snapshot of the lineage, and the id from which on every snapshot was looked
-    at. If this id is above 1 and no wanted snapshot was found, one may have expired. Raises
-    `StorageError`, `CorruptMetadata`.
+    """The newest snapshot of the lineage for which `wanted` is true, and the lowest id that was
+    looked at. If no such snapshot was found, and that id is above 1, such a snapshot may have
+    expired. Raises `StorageError`, `CorruptMetadata`.
     """
     lowest = latest
     for lowest in walk_lineage(snapshots, latest):
@@ -117,10 +120,10 @@ def newest_of(
 
 
 def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
-    """Whether the id of a snapshot that was part of the table exists in the lineage with another
-    nonce: a writer that does not publish atomically replaced it, or it was rolled back and its id
-    used again. None if another snapshot has the id, and it cannot be told whether that one lies in
-    the lineage. Raises `StorageError`.
+    """Whether another snapshot of the lineage has the id of a snapshot that was part of the table.
+    A writer that does not publish atomically may have replaced that snapshot, or the snapshot was
+    rolled back and its id was used again. None if it cannot be told whether the other snapshot lies
+    in the lineage. Raises `StorageError`.
     """
     kept = snapshots.find(ref.id)
     if kept is None or kept.nonce == ref.nonce:
@@ -132,9 +135,9 @@ def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | N
 
 def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot) -> Window:
     """The snapshots of the lineage after `seen`, which is None for the empty table. If `seen` has
-    expired, those that follow it may also have expired, and been created again. Then the window is
-    not complete, and begins above them. If the lists that would show this are missing, `complete`
-    is None. Raises `StorageError`.
+    expired, the snapshots that follow it may also have expired, and their files may have been
+    created again. In that case the window is not complete, and begins above these snapshots. If the
+    manifest lists that would show this are missing, `complete` is None. Raises `StorageError`.
     """
     seen_id = 0 if seen is None else seen.id
     window = snapshots.window(seen_id, latest)
@@ -160,7 +163,7 @@ def has_file(
     known: Collection[str],
     file: FileIdentity,
 ) -> bool:
-    """Whether a manifest that is not `known` has an entry of this file. Raises
+    """Whether one of the manifests that are not `known` has an entry of the file. Raises
     `CorruptMetadata`.
     """
     unknown = (meta for meta in metas if meta.file_name not in known)
@@ -170,8 +173,8 @@ def has_file(
 def _above_break(
     window: Window, is_link: Callable[[Snapshot, Snapshot], bool | None]
 ) -> tuple[Snapshot, ...] | None:
-    """The snapshots of a window above its highest one on which the next was not built. None if each
-    was built on the one below.
+    """The snapshots of a window above the highest break. A break is a snapshot on which the next
+    one was not built. None if there is no break.
     """
     for below, following in reversed(list(pairwise(window.snapshots))):
         if not is_link(below, following):
@@ -180,7 +183,9 @@ def _above_break(
 
 
 def _split(low: int, high: int) -> list[tuple[int, int]]:
-    """The ids between two as parts, each of which begins where the one below ends."""
+    """Divides the ids from `low` to `high` into parts. Each part begins at the id with which the
+    part below ends.
+    """
     step = -(-(high - low) // _PARTS)  # rounded up
     return list(pairwise([*range(low, high, step), high]))
 
@@ -188,8 +193,8 @@ def _split(low: int, high: int) -> list[tuple[int, int]]:
 def _without_manifest(
     snapshots: SnapshotStore, parts: Sequence[tuple[Snapshot, Snapshot]]
 ) -> list[tuple[Snapshot, Snapshot]]:
-    """Those parts whose upper snapshot has no manifest that the lower one added, or where a list is
-    gone that would show it.
+    """The parts whose upper snapshot has no manifest that the lower snapshot added. Parts for which
+    a missing manifest list leaves this open are among them.
     """
     manifests = ManifestStore(snapshots.storage)
     added = [partial(_names_in, manifests, below.manifest_lists[1]) for below, _ in parts]
@@ -200,7 +205,7 @@ def _without_manifest(
 
 
 def _names_in(manifests: ManifestStore, listed: ManifestListRef) -> frozenset[str]:
-    """The manifests of a list; none if the list is gone."""
+    """The names of the manifests in a list. There are none if the list is missing."""
     try:
         return frozenset(meta.file_name for meta in manifests.read_list(listed.name, listed.size))
     except CorruptMetadata:
@@ -208,17 +213,18 @@ def _names_in(manifests: ManifestStore, listed: ManifestListRef) -> frozenset[st
 
 
 def _is_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapshot) -> bool | None:
-    """Whether the next snapshot was built on this one. None if that cannot be told."""
+    """Whether the snapshot `following` was built on `snapshot`. None if that cannot be told."""
     try:
         return _built_on(ManifestStore(snapshots.storage), following, snapshot)
     except CorruptMetadata:
-        # A list is gone. An id is created again only where all below has expired.
+        # A manifest list is missing. The file of an expired snapshot is created again only if all
+        # snapshots below have expired, too.
         return snapshots.exists(snapshot.id - 1) or None
 
 
 def _seems_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapshot) -> bool:
-    """Whether nothing shows that the next snapshot was not built on this one. Manifests are read
-    only if the times or the counts of rows raise a doubt.
+    """Whether nothing shows that the snapshot `following` was not built on `snapshot`. Manifests
+    are read only if the times or the counts of rows raise a doubt.
     """
     times_go_back = following.time_millis < snapshot.time_millis
     if not times_go_back and _counts_on(following, snapshot):
@@ -227,7 +233,7 @@ def _seems_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapsho
 
 
 def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot) -> bool:
-    """Whether the next snapshot was built on this one, by their manifests."""
+    """Whether the snapshot `following` was built on `snapshot`, according to their manifests."""
     delta = manifests.delta(snapshot)
     base = manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
     names = {meta.file_name for meta in base}
@@ -254,7 +260,7 @@ def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot)
 
 
 def _counts_on(following: Snapshot, snapshot: Snapshot) -> bool:
-    """Whether the next snapshot was built on as many rows as this one has."""
+    """Whether the snapshot `following` was built on as many rows as `snapshot` has."""
     return (
         following.total_record_count - following.delta_record_count == snapshot.total_record_count
     )
