@@ -1,17 +1,18 @@
 """The code that runs in Python workers beside an executor. Each worker imports this module before
-its first row, so it imports only what is needed to write files: no Avro, no manifests, nothing for
-the driver alone. What only tables with a primary key need, or packets, is imported by their tasks.
+its first row, so it imports only what is needed to write files: no Avro, no manifests, and nothing
+that only the driver needs. Code for tables with a primary key, or for packets, is imported by the
+tasks that need it.
 
 A worker that runs many tasks collects garbage among all its objects after each task. That takes
 about 30 ms of CPU, nearly all of it for modules, which never become garbage. So when the second
 task of a worker begins, the objects that exist are excluded from later collections.
 
 Before each task, a worker of Spark 3.5 makes Python invalidate its import caches. Up to Python
-3.12, Python then immediately reads the lists of its archives again, once for each package that was
-imported from them. That takes 60 to 180 ms of CPU for Spark's own archives. These do not change
-while a process lives. So, on those versions only, they are excluded (`keep_archives`). Python's
-caches of other archives and of folders are not changed. This code stays as long as Spark 3.5 is
-supported, because without it each task there would take that much longer.
+3.12, Python immediately reads the lists of its archives again, once for each package that was
+imported from an archive. That takes 60 to 180 ms of CPU for Spark's own archives. Spark's archives
+do not change while a process lives. So, on those versions only, they are not read again
+(`keep_archives`). Python's caches of other archives and of folders are not changed. This code stays
+as long as Spark 3.5 is supported.
 """
 
 import gc
@@ -68,8 +69,8 @@ _ARCHIVE_OF_SPARK: Final = re.compile(r"pyspark\.zip|py4j-[\w.]+-src\.zip|spark-
 
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches, because each batch costs as much to write as a thousand
-    rows. This holds a few more megabytes of rows.
+    """The same rows in larger batches, because writing a batch costs as much as writing a thousand
+    rows. The larger batches hold a few more megabytes of rows in memory.
     """
     waiting: list[pa.RecordBatch] = []
     rows = 0
@@ -100,7 +101,7 @@ _TASKS: Final[Counter[int]] = Counter()
 
 def count_task(tasks: Counter[int] = _TASKS) -> None:
     """Counts the tasks of each process as they begin. The second task proves that the worker is
-    reused. Then garbage is collected, and all remaining objects are excluded from later
+    reused. When it begins, garbage is collected, and all remaining objects are excluded from later
     collections.
     """
     tasks[os.getpid()] += 1
@@ -111,8 +112,8 @@ def count_task(tasks: Counter[int] = _TASKS) -> None:
 
 def keep_archives(importers: MutableMapping[str, Any]) -> None:
     """Removes the importers of Spark's own archives from Python's cache
-    (`sys.path_importer_cache`). The next import from there makes a new importer, which knows the
-    archive's list without reading it.
+    (`sys.path_importer_cache`). The next import from such an archive makes a new importer, which
+    knows the archive's list without reading it.
     """
     for path, importer in list(importers.items()):
         if isinstance(importer, zipimporter) and _ARCHIVE_OF_SPARK.fullmatch(
@@ -139,15 +140,15 @@ ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def with_names(
     task: ArrowTask, names: tuple[str, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs a task on rows whose columns were renamed for the transfer. The task gets them under
-    these original names.
+    """Runs a task on rows whose columns were renamed for the transfer. The task gets the columns
+    under their original names, `names`.
     """
     return task(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
 
 
 def unguarded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows without the last column, which says whether the row is too wide
-    (`map_arrow.guarded`). Raises `RowTooWide` for such a row.
+    (`map_arrow.guarded`). Raises `RowTooWide` if a row is too wide.
     """
     for batch in batches:
         *columns, is_wide = batch.columns
@@ -169,11 +170,12 @@ class WriteTask:
     """Writes the rows of one task, in Python beside an executor.
 
     Attributes:
-        spec: what the task needs to know of the table.
-        attempts: how often Spark tries a task.
+        spec: the description of the table for the task.
+        attempts: the number of times that Spark tries a task.
         packed: whether the rows come as packets.
         guarded: whether one more column says which rows are too wide.
-        first_sequence: for tables with a primary key, a number above all sequence numbers in them.
+        first_sequence: for tables with a primary key, a number above all sequence numbers in the
+            table.
         is_sorted: whether the rows of a bucket come sorted by key.
         operations: the column that says what each row does; None if there is none.
         numbers: how many sequence numbers each task has, in the order of tasks, if several tasks
@@ -198,9 +200,9 @@ class WriteTask:
         )
 
     def answer(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> Answer:
-        """The answer of this attempt: what it wrote for this partition, that a row is too wide, or why
-        the task must not be tried again. Raises `Unavailable` if Spark should try the task again,
-        perhaps on another machine.
+        """The answer of one attempt of the task. It says what was written for this partition, that
+        a row is too wide, or why the task must not be tried again. Raises `Unavailable` if Spark
+        should try the task again, perhaps on another machine.
         """
         incoming = iter(batches)
         row_bytes = 0  # the largest mean row size of a batch, at least 1 if there is a row
@@ -234,7 +236,7 @@ class WriteTask:
         return replace(written, row_bytes=row_bytes, widest_row=widest, partition_id=partition)
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows in the columns of the table."""
+        """The rows, with the columns of the table."""
         if self.packed:
             from paimon_stream.write.shuffle_packets import unpack
 
@@ -251,7 +253,7 @@ class WriteTask:
         if self.numbers is not None:
             first += partition * self.numbers
         elif self.spec.assigners > 1:
-            # Several tasks may write older keys of a bucket, but never the same key.
+            # Several tasks may write older keys of a bucket, but they never write the same key.
             first += partition * _NUMBERS_OF_TASK
         return write_keyed_task(
             self.spec,
@@ -269,8 +271,8 @@ def pack_task(
     *,
     guarded: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows as packets. Packs them in Python beside an executor. `guarded` is as for
-    `WriteTask`.
+    """Packs rows into packets, in Python beside an executor. `guarded` says whether one more column
+    shows which rows are too wide.
     """
     from paimon_stream.write.shuffle_packets import pack
 

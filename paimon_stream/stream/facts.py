@@ -180,7 +180,8 @@ class EarlierNoted(Enum):
 
 
 class EarlierElsewhere(Enum):
-    """Did the query write a missing earlier batch in another branch, or in main, instead of here?
+    """Did the query write an earlier batch under this commit user in another branch, or in main,
+    instead of in this branch?
 
     Such a batch proves that the stream was pointed to the other branch. It proves nothing if one
     run has written in both places: then the query has a sink for each. A branch that cannot be

@@ -260,8 +260,8 @@ def _check_pattern(schema: TableSchema, options: opt.Options) -> None:
 
 
 def tag_period(options: opt.Options) -> dt.timedelta:
-    """The period of an automatic tag. Raises `InvalidOption` if the period is not longer than the
-    delay of the tag's creation.
+    """The period of an automatic tag. It is longer than the delay of the tag's creation. Raises
+    `InvalidOption`.
     """
     period = _TAG_PERIODS[options.value(opt.TAG_CREATION_PERIOD)]
     delay = options.value(opt.TAG_CREATION_DELAY)

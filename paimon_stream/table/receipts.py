@@ -46,7 +46,8 @@ class AskedWrite:
     Attributes:
         kind: `append` or `overwrite`.
         replaced: the partition spec of an overwrite, as text; None without one.
-        dynamic: whether only partitions that get rows are replaced; None if the write does not say.
+        dynamic: whether only partitions that get rows are replaced; None if the question does not
+            arise, as for an append.
         columns: the names of the columns of the rows, sorted.
         rows: the number of rows; None if the number is not known before the rows are written.
     """
