@@ -5,11 +5,12 @@ docs/spark-format.md says how it is used. It needs Spark 4.0.
 processes that Spark starts on the driver and beside executors. These processes outlive batches and
 queries. Spark replaces a process in which an error was raised.
 
-    planning process (driver)     tasks                          commit process (driver) writer
-    made, plan, pickle ──▶ query, run and batch id from newest schema, columns      Spark's local
-    properties first sequence number         │ batch N is in the plan? ─▶ skipped: no file newest
-    batch of each stream   ▼ else write files ────────▶ one_batch: judge, publish, settle not
-    published: remove the files
+    planning process (driver)     tasks                          commit process (driver)
+    writer made, plan, pickle ──▶ query, run and batch id from
+      newest schema, columns      Spark's local properties
+      first sequence number         │ batch N is in the plan? ─▶ skipped: no file
+      newest batch of each stream   ▼ else write files ────────▶ one_batch: judge, publish, settle
+                                                                 not published: remove the files
 """
 
 import json

@@ -1,9 +1,9 @@
 """Compacts the buckets that a stream writes to, behind each of its batches (compaction.md §12,
 RC12.4).
 
-    batch N is published ──► plan its buckets ──► units go to threads ──► wait, at most a share of
-    the interval │ batch N+1 ◄── publish the units that are done, as COMPACT of batch N ◄───┘    the
-    others go on
+    batch N is published ──► plan its buckets ──► units go to threads ──► wait, at most a share of the interval
+                                                                             │
+    batch N+1 ◄── publish the units that are done, as COMPACT of batch N ◄───┘    the others go on
 
 Invariants: no compaction fails a batch or delays it beyond the bound. A compaction is published
 between batches only, in the stream's thread. Its commit has the stream's user and the id of the

@@ -2,7 +2,7 @@
 the data source both use them, and they need no Spark.
 
     judge_batch ──► rows.write ──► publish ──► settle        each takes what the one before hands on
-    judging.py                  publishing.py  settling.py   (steps.py)
+     judging.py                  publishing.py  settling.py   (steps.py)
 """
 
 import logging
