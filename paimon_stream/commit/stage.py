@@ -1,12 +1,12 @@
-"""Staging: writes everything that a snapshot refers to, before the snapshot itself.
+"""Stages a snapshot: writes all files to which it refers, before the snapshot itself.
 
 Invariants: nothing staged is visible before the snapshot is published. Every name is new, and is
 drawn from the commit's `NameSource` before its file is written, so that `NameSource.drawn` covers
 all files that may exist. The resulting snapshot refers only to durable files, and takes over from
 its base what the commit does not change (semantics.md §1.5, §2.3 steps 6-11).
 
-The files of one staging are written together. What the caller has to do before the put, such as
-writing the journal, is done in the same trip. The put comes after all of this.
+The files of one staging are written together. Requests that the caller has to send before the put,
+such as writing the journal, are sent in the same trip. The put comes last.
 """
 
 import logging
@@ -43,9 +43,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WrittenMetadata:
-    """What was written for a new snapshot: the name and the bytes of each manifest list, the
-    manifests that are new in the lists, and the name of the index manifest. The changelog's list is
-    None if there is no changelog, and the index manifest is None if there is no index.
+    """The metadata that was written for a new snapshot: the name and the bytes of each manifest
+    list, the manifests that are new in the lists, and the name of the index manifest. The
+    changelog's list is None if there is no changelog, and the index manifest is None if there is no
+    index.
     """
 
     base: str
@@ -60,7 +61,7 @@ class _WrittenMetadata:
 
 
 class Stager:
-    """Stages commits to one table."""
+    """Stages the commits to one table."""
 
     def __init__(self, table: Table, manifests: ManifestStore, clock: Clock) -> None:
         self._storage = table.storage
@@ -95,7 +96,7 @@ class Stager:
                 the files is (semantics.md §2.3 step 10).
 
         Returns:
-            The staged snapshot. None if the request is only to merge manifests and no merge was
+            The staged snapshot. None if the request was only to merge manifests and no merge was
             due.
 
         Raises:
@@ -114,7 +115,7 @@ class Stager:
         written = self._write(base, base_metas, changes, writer, attempts.names)
         snapshot = self._following(base, changes, request, written, schema_id, next_row_id)
         self._storage.together([*attempts.before_put, files.flush])
-        # From here on the snapshot may be published.
+        # From this point on, the snapshot may be published.
         return Staged(
             snapshot=snapshot,
             content=encode_snapshot(snapshot),
@@ -130,7 +131,7 @@ class Stager:
     def _merged(
         self, base: Base, request: CommitRequest, attempts: Attempts, writer: ManifestWriter
     ) -> Merged:
-        """The merge of the base's manifests: the merge of an earlier attempt if there is one, else
+        """The merge of the base's manifests: the merge of an earlier attempt or, if there is none,
         a new merge. `writer` writes the manifests of a new merge.
         """
         if attempts.merge is not None:
@@ -182,8 +183,8 @@ class Stager:
         )
 
     def _with_row_ids(self, base: Base, changes: Changes) -> tuple[Changes, int]:
-        """The changes, with ids for new rows in tables with row tracking, and the first row id that
-        is free after the changes.
+        """The changes, in which new rows have row ids if the table tracks rows, and the first row
+        id that is free after the changes.
         """
         next_row_id = 0
         if base.snapshot is not None and base.snapshot.next_row_id is not None:
