@@ -1,4 +1,6 @@
-"""`catalog`: databases and tables by their names, with PyPaimon's names of methods."""
+"""`catalog` gives access to databases and tables by their names. Its methods have PyPaimon's
+names.
+"""
 
 import json
 from collections.abc import Iterable
@@ -24,8 +26,9 @@ _CHANGES: Final = "a list such as [SchemaChange.drop_column('name')]"
 
 
 class PaimonCatalog(FilesystemCatalog):
-    """The databases and tables of a warehouse, made by `catalog`. A table is named by `"db.t"`,
-    `"db.t$branch_b"` or `("db", "t")`; backticks quote a name with dots (docs/catalogs.md).
+    """The databases and tables of a warehouse. `catalog` makes this object. A table is named by
+    `"db.t"`, `"db.t$branch_b"` or `("db", "t")`; backticks quote a name with dots
+    (docs/catalogs.md).
 
     >>> shop = catalog({"warehouse": "memory://docs-catalog"})
     >>> shop.create_database("shop")
@@ -36,7 +39,7 @@ class PaimonCatalog(FilesystemCatalog):
     """
 
     def get_table(self, identifier: Named) -> PaimonTable:
-        """Loads a table, or a branch of it. Raises the errors of `PaimonTable.load`."""
+        """Loads a table or one of its branches. Raises the errors of `PaimonTable.load`."""
         location, options = self.found(identifier)
         return PaimonTable.load(location, storage_options=options)
 
@@ -53,8 +56,8 @@ class PaimonCatalog(FilesystemCatalog):
 
         Args:
             identifier: the names of the database and the table.
-            schema: as for `PaimonTable.create`.
-            ignore_if_exists: return an existing table as it is, whatever its schema.
+            schema: the columns, in a form that `PaimonTable.create` takes.
+            ignore_if_exists: return an existing table as it is, even with another schema.
             options: Paimon's options of the table, such as `{"bucket": "4"}`.
             **described: `partition_keys`, `primary_keys` and `comment`, as for
                 `PaimonTable.create`.
@@ -120,8 +123,8 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
         options: Any = None,
         **described: Any,
     ) -> PaimonTable:
-        """As in `PaimonCatalog`. The columns and options are also checked here, before the server
-        is asked.
+        """Creates a table, as `PaimonCatalog.create_table` does. The columns and options are
+        checked before the server is asked.
         """
         name = ".".join(names_of(identifier, main=True))
         arguments = opt.Arguments(name)
@@ -142,7 +145,7 @@ class _RestCatalog(RestCatalog, PaimonCatalog):
         return self.get_table(identifier)
 
     def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:
-        """As in `PaimonCatalog`."""
+        """Changes a table, as `PaimonCatalog.alter_table` does."""
         location, options = self.found(identifier)
         checked = opt.Arguments(location).items("changes", changes, SchemaChange, _CHANGES)
         alter_table(
@@ -159,10 +162,11 @@ def catalog(
     """The catalog with these options. No request is sent before the first method is called.
 
     Args:
-        options: Paimon's options of the catalog: `warehouse`, the options of its store, and,
-            depending on `metastore`, those of its database or server. With a `name`, a Spark
-            session.
-        name: the name of a catalog in that session, which has `spark.sql.catalog.<name>.warehouse`.
+        options: Paimon's options of the catalog: `warehouse`, the options of its store and,
+            depending on `metastore`, the options of its database or server. If `name` is given, a
+            Spark session.
+        name: the name of a catalog in the Spark session, which has
+            `spark.sql.catalog.<name>.warehouse`.
 
     Raises:
         InvalidOption: for an option with a wrong value, and if the session has no options for

@@ -1,8 +1,8 @@
-"""What the doctor says of one stream: the facts, and the sentences about them.
+"""The doctor's diagnosis of one stream: the facts, and the sentences about these facts.
 
 Only a restart shows which columns the query has now. But the schema under which the stream's last
-batch was committed is known, and rows with exactly the columns of this schema fitted then. So rows
-with those columns are checked with the sink's own code.
+batch was committed is known, and at that time rows with exactly the columns of this schema fitted.
+So rows with those columns are checked with the sink's own code.
 """
 
 from collections.abc import Collection, Sequence
@@ -40,14 +40,14 @@ class Diagnosis(Report):
         checkpoint: the folder of the checkpoint; None if it is not known.
         verdict: `fresh`, `reuse` or `already committed`; or the name of the error that the sink
             would raise; or `unknown` if the checkpoint cannot be used or read.
-        safe: whether the stream goes on by itself and no row is lost or doubled.
+        safe: whether the stream goes on without help, and no row is lost or doubled.
         batch: the batch that Spark asks for next.
         replayed: whether Spark had already planned that batch.
         last_batch: the batch of the stream's newest snapshot that is left in the table.
         last_snapshot: the id of that snapshot.
         last_millis: the time of that snapshot, in epoch milliseconds.
-        last_query_id: the query that wrote that snapshot. If the checkpoint was wiped, it is
-            another query.
+        last_query_id: the id of the query that wrote that snapshot. It is another query if the
+            checkpoint was deleted since.
         explanation: sentences for people about the verdict.
         cure: a sentence that says what to do; None if there is nothing to do.
         option: the key of the option that would let the stream continue; None if there is none.
@@ -80,7 +80,7 @@ class Diagnosis(Report):
 
 
 class VerdictInWords(NamedTuple):
-    """The name of a verdict on a batch, and what the sink then does."""
+    """The name of a verdict on a batch, and a text that says what the sink then does."""
 
     name: str
     explanation: str
@@ -139,7 +139,7 @@ _GIVE_THE_CHECKPOINT: Final = (
 
 
 class Obstacle(NamedTuple):
-    """Why no query can be restarted from a checkpoint, and what to do."""
+    """The reason why no query can be restarted from a checkpoint, and what to do."""
 
     explanation: str
     cure: str
@@ -150,11 +150,11 @@ def obstacle_of(
     path: str,
     newest_planned: int | None = None,
 ) -> Obstacle:
-    """Why no query can be restarted from a checkpoint of this kind, and what to do.
+    """The reason why no query can be restarted from a checkpoint of this kind, and what to do.
 
     Args:
         kind: what is at the checkpoint's location.
-        path: the path of the file or folder that shows it.
+        path: the path of the file or folder that shows the kind.
         newest_planned: the newest batch in the checkpoint's folder `offsets`; None if there is
             none.
     """
@@ -197,7 +197,9 @@ def obstacle_of(
 
 
 def _cure_of_damage(path: str, newest_planned: int | None) -> str:
-    """What to do about a damaged file of a checkpoint. The arguments are those of `obstacle_of`."""
+    """A text that says what to do about a damaged file of a checkpoint. `path` is the file, and
+    `newest_planned` is the newest batch in the checkpoint's folder `offsets`.
+    """
     folder, _, name = path.rpartition("/")
     parent, _, folder_name = folder.rpartition("/")
     is_newest_plan = folder_name == "offsets" and name == str(newest_planned)
@@ -227,8 +229,8 @@ def _cure_of_damage(path: str, newest_planned: int | None) -> str:
 
 
 class _Removal(NamedTuple):
-    """One run that removed snapshots: the fields that are equal in each `Removed` of the run.
-    `millis` is 0 if the time is not known.
+    """One run that removed snapshots. The attributes are the fields that all `Removed` of the run
+    share. `millis` is 0 if the time is not known.
     """
 
     millis: int
@@ -273,7 +275,7 @@ def _removal_in_words(removal: _Removal, removed: Sequence[Removed]) -> str:
 
 
 def _span(singular: str, plural: str, numbers: Collection[int | None]) -> str:
-    """The smallest and the largest number, after the singular or the plural of a word."""
+    """A text with the smallest and the largest number, after the singular or plural of a word."""
     known_numbers = [number for number in numbers if number is not None]
     first = min(known_numbers)
     last = max(known_numbers)
@@ -293,10 +295,10 @@ def cure_of(
     Args:
         error: the error that the sink would raise.
         checkpoint: the folder of the checkpoint that is judged.
-        known_checkpoint: where the stream's checkpoint is, according to the table; None if the
-            table does not say it.
+        known_checkpoint: the location of the stream's checkpoint, according to the table; None if
+            the table does not say that.
         other_users: the commit users under which the query is registered in this table, if the
-            commit user of the judged sink is new in it; else ().
+            commit user of the judged sink is new in the table; otherwise ().
     """
     if not isinstance(error, ReplayError | CommitLost):
         return _DO_WHAT_IT_SAYS
@@ -325,8 +327,8 @@ def cure_of(
 
 
 def stopped_by(diagnosis: Diagnosis, failures: Sequence[PaimonStreamError]) -> Diagnosis:
-    """The diagnosis changed to say that the sink cannot write the table, because of these failures.
-    The restart is then not safe. The judgement of the batch stays.
+    """The diagnosis, changed to say that the sink cannot write the table because of the given
+    failures. A restart is not safe in that case. The judgement of the batch stays as it is.
     """
     if not failures:
         return diagnosis
@@ -351,8 +353,8 @@ _DO_WHAT_IT_SAYS: Final = "Do what the message says, then restart. Nothing was h
 
 
 def _cure_of_cause(option: object, command: object) -> str | None:
-    """What to do about the cause of an error, as the beginning of a sentence; None for an error
-    that no option lets pass.
+    """What to do about the cause of an error, as the beginning of a sentence; None if no option
+    lets the stream continue after the error.
 
     Args:
         option: the key of the option that would let the stream continue.

@@ -1,9 +1,10 @@
-"""Whether a restart of a stream is safe, what it would do, and what to do if it is not safe.
-Nothing here writes: no claim, no register. `trial.py` tries whether the storage can be written.
+"""Finds out whether a restart of a stream is safe, what the restart would do, and what to do if it
+is not safe. The doctor writes nothing, neither a claim nor a register. `trial.py` tries whether the
+storage can be written.
 
-The doctor runs the sink's checks before its first batch (`stream/evidence.py`), for the query and
-batch of the checkpoint. So the doctor's answer is the sink's, as long as nobody changes the table,
-the checkpoint or the sink's arguments.
+The doctor runs the checks that the sink makes before its first batch (`stream/evidence.py`), for
+the query and the batch in the checkpoint. So the doctor's answer is the sink's, as long as nobody
+changes the table, the checkpoint or the sink's arguments.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -81,11 +82,11 @@ def examine(
 ) -> tuple[Diagnosis, ...]:
     """One diagnosis for each sink that writes to the table at the storage's root.
 
-    The sinks are those with these `names`, or the sink with the commit `user`. If neither is given,
-    they are the sinks that are registered for the checkpoint's query. If `options` have a user
-    prefix that the query has not used here, the sink that gets its user from that prefix is judged,
-    too. Without a checkpoint, all streams that are registered in the table are judged, each with
-    its registered checkpoint.
+    The sinks are those with the given `names`, or the sink with the commit `user`. If neither is
+    given, they are the sinks that are registered for the checkpoint's query. If `options` have a
+    user prefix that the query has not used in this table, the sink that gets its user from that
+    prefix is judged, too. Without a checkpoint, all streams that are registered in the table are
+    judged, each with its registered checkpoint.
 
     Args:
         storage: the storage of the table.
@@ -127,8 +128,8 @@ def examine(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _NotingReplayErrors(StreamRefusals):
-    """Refuses what the sink refuses. Refusals that the operator's options let pass are noted
-    instead of logged.
+    """The refusals of a batch, as in the sink. If the operator's options let a batch pass, the
+    refusal is noted, and not logged.
 
     Attributes:
         noted: reasons to look before a restart.
@@ -180,14 +181,14 @@ class _Restart:
     Attributes:
         checkpoint: the checkpoint of the query.
         kind: the kind of the checkpoint.
-        query_id: the id in the checkpoint; None if it has none.
+        query_id: the id of the query in the checkpoint; None if it has none.
         identity: the identity of the restarted sink.
         batch: the batch that Spark asks for first.
         is_replay: whether Spark had already planned that batch.
         done: the newest batch that the query has done; None if it has done none.
         last: the stream's newest snapshot; None if none is left.
         owner: the query that has written as the sink's commit user; None if none is known.
-        is_stranger: whether the query has done batches, but the table holds nothing of the query.
+        is_stranger: whether the query has done batches, but the table has no trace of the query.
     """
 
     checkpoint: Checkpoint
@@ -219,8 +220,8 @@ class _Doctor:
         self._query_name = query_name
         self._snapshots = SnapshotStore(storage, runtime)
         self._registered: tuple[RegisteredWriter, ...] = ()
-        # If a register that the sink would read is broken, the judgement reads it, too, and reports
-        # that.
+        # A register that is broken is not read at this point. If the sink would read it, the
+        # judgement reads it, too, and reports the damage.
         with suppress(FormatError):
             self._registered = registered_streams(storage)
         self._removals = read_removals(storage)
@@ -254,7 +255,8 @@ class _Doctor:
         diagnoses = []
         for position, sink_user in enumerate(users):
             if names:
-                # When a sink is called, the run has claimed only the users of the sinks before it.
+                # When a sink is called, its run has claimed only the users of the sinks that are
+                # called before it.
                 others = _Others(users=frozenset(users[:position]))
             else:
                 other_users = frozenset({*users, *all_users} - {sink_user})
@@ -265,7 +267,9 @@ class _Doctor:
         return tuple(diagnoses)
 
     def of_registered(self, user: str | None) -> tuple[Diagnosis, ...]:
-        """The diagnoses of the registered streams, or only of this commit user's."""
+        """The diagnoses of all registered streams, or only of the stream with the given commit
+        user.
+        """
         query_ids = {writer.query_id for writer in self._registered}
         users = [writer.user for writer in self._registered]
         diagnoses: list[Diagnosis] = []
@@ -305,8 +309,8 @@ class _Doctor:
         return [default]
 
     def _apart_from(self, user: str, others: frozenset[str]) -> frozenset[str]:
-        """The other users that, as far as is known, have been in no run together with this user.
-        One of the two may be an old name of the other.
+        """The commit users in `others` that, as far as is known, were in no run together with
+        `user`. One of the two users may be an old name of the other.
         """
         runs = {writer.user: writer.runs for writer in self._registered}
         runs_of_user = runs.get(user, frozenset())
@@ -315,7 +319,9 @@ class _Doctor:
         )
 
     def _users_of(self, query_id: str, names: Sequence[str]) -> list[str]:
-        """The commit users of the query's sinks: by their names, or those that are registered."""
+        """The commit users of the query's sinks. They are built from the names of the sinks or,
+        without names, are those that are registered.
+        """
         default = self._default_user(query_id)
         if names:
             return [f"{default}_{name}" if name else default for name in names]
@@ -324,7 +330,9 @@ class _Doctor:
 
     # -- one sink ---------------------------------------------------------------------------------
     def _of_sink(self, checkpoint: Checkpoint, kind: Kind, user: str, others: _Others) -> Diagnosis:
-        """The diagnosis of one sink: the sink's own answer, and what the doctor knows beyond it."""
+        """The diagnosis of one sink: the sink's own answer, and further facts that only the doctor
+        knows.
+        """
         restart = self._restart(checkpoint, kind, user)
         diagnosis = replace(
             _of_last(user, checkpoint.root, restart.last),
@@ -371,8 +379,8 @@ class _Doctor:
         others: _Others,
         refusals: _NotingReplayErrors,
     ) -> Diagnosis:
-        """The diagnosis with what the sink would do, or with the error that it would raise.
-        `refusals` notes what the operator's options let pass.
+        """The diagnosis, with the verdict of the sink or the error that the sink would raise.
+        `refusals` notes refusals that the operator's options let pass.
         """
         batch = restart.batch
         try:
@@ -385,7 +393,7 @@ class _Doctor:
                 done_millis = batch.previous_done_millis
                 refusals.noted.extend(judge_columns(self._table, restart.last, done_millis))
         except PaimonStreamError as error:
-            # Only a commit user that is new here can be a new name of a sink.
+            # Only a commit user that is new in this table can be a new name of a sink.
             earlier_names = diagnosis.other_users if restart.owner is None else ()
             known_checkpoint = self._known_checkpoint(diagnosis.user, restart.last)
             diagnosis = replace(
@@ -400,7 +408,9 @@ class _Doctor:
     def _concluded(
         self, diagnosis: Diagnosis, restart: _Restart, notes: tuple[str, ...]
     ) -> Diagnosis:
-        """The diagnosis, with what only the doctor looks at: `restart` and these notes."""
+        """The diagnosis, completed by facts that only the doctor looks at. They are in `restart`
+        and `notes`.
+        """
         if restart.is_stranger:
             return self._stranger(diagnosis, restart, notes)
         is_reset = diagnosis.verdict == CheckpointReset.__name__
@@ -423,8 +433,8 @@ class _Doctor:
         )
 
     def _other_users(self, identity: WriterIdentity) -> tuple[str, ...]:
-        """The other commit users under which the query is registered, or has published a snapshot that
-        is left.
+        """The other commit users under which the query is registered, or has published a snapshot
+        that still exists.
         """
         registered = {(writer.user, writer.query_id) for writer in self._registered}
         published = {
@@ -458,8 +468,8 @@ class _Doctor:
     def _judge(
         self, restart: _Restart, others: frozenset[str], refusals: StreamRefusals
     ) -> Verdict:
-        """What the sink would decide on the batch if `others` were sinks of the same run. Raises
-        what the sink would raise.
+        """The verdict of the sink on the batch if `others` were sinks of the same run. Raises what
+        the sink would raise.
         """
         check_writable(self._table, in_stream=not self._settings.overwrites)
         self._settings.check_mode(self._table)
@@ -471,8 +481,8 @@ class _Doctor:
 
     # -- checkpoints that do not belong here ------------------------------------------------------
     def _is_stranger(self, identity: WriterIdentity) -> bool:
-        """Whether the table holds nothing of this query. A register or snapshot that names no query
-        may be the query's own, if it has the commit user.
+        """Whether the table has no trace of the query. A register or snapshot without a query id
+        may be the query's own, if it has the query's commit user.
         """
         registered = ((writer.user, writer.query_id) for writer in self._registered)
         published = (
@@ -487,8 +497,8 @@ class _Doctor:
     def _stranger(
         self, diagnosis: Diagnosis, restart: _Restart, notes: tuple[str, ...]
     ) -> Diagnosis:
-        """The diagnosis of a query that has done batches, none of which this table knows. If
-        snapshots have expired, the query may have written these batches here.
+        """The diagnosis of a query that has done batches of which this table has no trace. If
+        snapshots have expired, the query may have written these batches to this table.
         """
         known = self._known(diagnosis.user)
         trace = (
@@ -565,7 +575,7 @@ class _Doctor:
         self, root: str | None, user: str | None, explanation: str, cure: str
     ) -> Diagnosis:
         """The diagnosis if nothing can be judged. `root` is the folder of the checkpoint; None if
-        it is not known.
+        that folder is not known.
         """
         last = None
         for snapshot in self._walk():
@@ -577,8 +587,9 @@ class _Doctor:
 
     # -- what the table knows ---------------------------------------------------------------------
     def _owner_of(self, user: str, last: Snapshot | None) -> str | None:
-        """The query that has written under this commit user, according to the register, or else to
-        the user's last snapshot. None if no query has written, or if the query is not known.
+        """The query that has written under this commit user, according to the register or, if there
+        is none, to the user's last snapshot. None if no query has written, or if the query is not
+        known.
         """
         for writer in self._registered:
             if writer.user == user:
@@ -588,8 +599,8 @@ class _Doctor:
         return Marks.of(own_properties(last)).query_id
 
     def _known(self, user: str | None) -> tuple[Writer, ...]:
-        """The streams of this table whose query is known, except this user's stream. Writers of
-        other engines have no query, and batch writes with an identity no checkpoint.
+        """The streams of this table whose query is known, without the stream of `user`. Writers of
+        other engines have no query. Batch writes with an identity have no checkpoint.
         """
         try:
             writers = writers_of(self._table)
@@ -604,8 +615,8 @@ class _Doctor:
         )
 
     def _known_checkpoint(self, user: str, last: Snapshot | None) -> str | None:
-        """Where the stream's checkpoint is, according to its register, or else to its last
-        snapshot.
+        """The location of the stream's checkpoint, according to its register or, if there is none,
+        to its last snapshot.
         """
         for writer in self._registered:
             if writer.user == user:
@@ -613,12 +624,12 @@ class _Doctor:
         return None if last is None else Marks.of(own_properties(last)).checkpoint
 
     def _last_of(self, identity: WriterIdentity) -> Snapshot | None:
-        """The stream's newest snapshot, whatever its query. None if there is no such snapshot, or
-        if a newer snapshot cannot be read.
+        """The stream's newest snapshot, even if another query wrote it. None if there is no such
+        snapshot, or if a newer snapshot cannot be read.
         """
         for snapshot in self._walk():
             marks = Marks.of(own_properties(snapshot))
-            # A commit user that contains the id of the query is another one for each query.
+            # If a commit user contains the id of its query, each query has another commit user.
             is_of_earlier_query = (
                 marks.checkpoint == identity.checkpoint
                 and str(marks.query_id) in snapshot.commit_user
@@ -653,8 +664,8 @@ def _of_last(user: str, root: str | None, last: Snapshot | None) -> Diagnosis:
 
 
 def _is_of_stream(snapshot: Snapshot) -> bool:
-    """A batch write with an identity is batch 0 of a stream that is not restarted, so it does not
-    count.
+    """Whether a snapshot is of a stream that can be restarted. A batch write with an identity is
+    batch 0 of a stream that is not restarted, so its snapshot does not count.
     """
     is_once = snapshot.commit_user.startswith(ONCE_PREFIX)
     return snapshot.commit_identifier != BATCH_IDENTIFIER and not is_once
@@ -684,10 +695,10 @@ def leftovers(
     storage: Storage,
     now_millis: int,
 ) -> tuple[str, ...]:
-    """Texts about what interrupted commands have left in a table, and about the command that
-    completes each. There is one text for all pins of rollbacks, one for each note of an expiry that
-    is not at work now, and one for each tag that cannot be read. `now_millis` is the time since the
-    epoch by the local clock. Raises `StorageError`.
+    """Texts about what interrupted commands have left in a table. Each text names the command that
+    completes the interrupted one. There is one text for all pins of rollbacks, one for each note of
+    an expiry that is not running any more, and one for each tag that cannot be read. `now_millis`
+    is the time since the epoch by the local clock. Raises `StorageError`.
     """
     texts = []
     pins = read_pins(storage)

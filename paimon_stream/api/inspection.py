@@ -1,6 +1,6 @@
 """Reads what a table holds: its data files, partitions, manifests, sizes, and who writes to it.
-Nothing is written. Everything is read from one snapshot, or from all snapshots that are left.
-Nothing is cached.
+Nothing is written. Everything is read from one snapshot, or from all snapshots that exist. Nothing
+is cached.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,12 +57,12 @@ class Partition:
 
     Attributes:
         values: the values of the partition, by column.
-        path: its folder.
+        path: the folder of the partition.
         buckets: how many buckets have files.
         files: how many files all buckets have together.
-        rows: the rows of these files. With a primary key, a key may have several rows, and deletes
-            are rows, too.
-        bytes: the bytes of these files.
+        rows: the number of rows in these files. With a primary key, a key may have several rows,
+            and deletes count as rows.
+        bytes: the size of these files in bytes.
     """
 
     values: Mapping[str, Any]
@@ -89,13 +89,13 @@ class Statistics(Report):
         buckets: how many buckets have files, in all partitions.
         files: how many live data files there are.
         primary_keys: the columns of the primary key.
-        rows: the rows of the files. With a primary key, a key may have several rows until they are
-            merged.
+        rows: the number of rows in the files. With a primary key, a key may have several rows until
+            the rows are merged.
         delete_rows: how many of the rows are deletes.
-        bytes: the bytes of the files.
+        bytes: the size of the files in bytes.
         mean_file_bytes: the mean size of a file; 0 without files.
         manifests: how many manifests the snapshot has.
-        manifest_bytes: the bytes of these manifests.
+        manifest_bytes: the size of these manifests in bytes.
     """
 
     snapshot: Snapshot | None
@@ -119,7 +119,7 @@ class Statistics(Report):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
     """A stream or another writer: one commit user, and the query behind it if that is known. The
-    facts come from the snapshots that are left.
+    facts come from the snapshots that still exist.
 
     Attributes:
         user: the commit user.
@@ -130,10 +130,12 @@ class Writer:
         runs: how many runs of the query have left a snapshot.
         snapshots: how many snapshots the writer has.
         batches: how many batches have a snapshot.
-        first_batch: their smallest id; None for batch commits, and if all snapshots have expired.
-        last_batch: their largest id; None as for `first_batch`.
-        gaps: ranges of batch ids, between the first and the last, without a snapshot. A batch
-            without rows creates none.
+        first_batch: the smallest id of these batches; None for batch commits, and if all snapshots
+            have expired.
+        last_batch: the largest id of these batches; None for batch commits, and if all snapshots
+            have expired.
+        gaps: ranges of batch ids, between the first and the last batch, that have no snapshot. A
+            batch without rows has no snapshot.
         last_snapshot: the id of the newest snapshot.
         last_millis: the time of the newest snapshot, in epoch milliseconds.
         watermark: the watermark of the newest snapshot, in epoch milliseconds.
@@ -167,12 +169,12 @@ class HistoryEntry:
         kind: the kind of the commit, such as `APPEND`.
         user: the commit user.
         identifier: the batch id of a stream; None for a batch commit.
-        rows_added: by how much the number of rows in files grew; negative if it shrank.
+        rows_added: the increase of the number of rows in files; negative for a decrease.
         rows: the number of rows in all files of the snapshot.
         marks: which query made the snapshot. The values are None if another engine made the
             snapshot.
         batch: the summary of the batch. The values are None if another engine made the snapshot.
-        previous: how the stream's previous commit went: `batch`, `attempts`, `conflicts` of
+        previous: figures of the stream's previous commit: `batch`, `attempts`, `conflicts` of
             compactions if there were any, and milliseconds by phase; {} if nothing is known.
     """
 
@@ -189,7 +191,7 @@ class HistoryEntry:
 
 
 class History(tuple[HistoryEntry, ...]):
-    """Snapshots, the newest first. Notebooks show them as a table."""
+    """Snapshots, the newest one first. Notebooks show them as a table."""
 
     __slots__ = ()
 
@@ -293,8 +295,8 @@ def statistics_of(
     table: Table,
     snapshot_id: int | None = None,
 ) -> Statistics:
-    """The numbers of a snapshot, by default the newest. Raises `CorruptMetadata`, `StorageError`,
-    and `NotFound` if there is no such snapshot.
+    """The statistics of a snapshot, by default of the newest one. Raises `CorruptMetadata`,
+    `StorageError`, and `NotFound` if there is no such snapshot.
     """
     snapshot = find_snapshot(table, PointInTime(snapshot_id=snapshot_id))
     metas = [] if snapshot is None else [meta for _, meta in manifests_of(table, snapshot.id)]
@@ -353,7 +355,7 @@ def writers_of(table: Table) -> tuple[Writer, ...]:
 
 
 def _silent_writer(writer: RegisteredWriter) -> Writer:
-    """A registered stream without a snapshot."""
+    """Describes a registered stream that has no snapshot."""
     return Writer(
         user=writer.user,
         query_id=writer.query_id,
@@ -369,8 +371,8 @@ def _writer(
     snapshots: Sequence[Snapshot],
     registered: RegisteredWriter | None,
 ) -> Writer:
-    """The writer of these snapshots, which are in ascending order. `registered` is the stream that
-    is registered for the user; None if there is none.
+    """Describes the writer of some snapshots, which are in ascending order. `registered` is the
+    stream that is registered for the user; None if there is none.
     """
     last = snapshots[-1]
     last_with_rows = next(

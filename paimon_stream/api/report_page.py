@@ -43,8 +43,8 @@ _TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSection:
-    """A part of the page: a plot in Plotly's form, and a table with its numbers. `about` says what
-    the plot and the table show, or why there is nothing to show.
+    """A part of the page: a plot in Plotly's form, and a table with its numbers. `about` is a text
+    that says what the plot and the table show, or why there is nothing to show.
     """
 
     title: str
@@ -55,8 +55,8 @@ class PageSection:
     layout: Mapping[str, Any] = field(default_factory=dict)
 
     def html(self, name: str) -> str:
-        """The HTML of the section. The data of its plot are in the element `name`, for the page's
-        script.
+        """The HTML of the section. The data of the plot are in the element `name`, where the page's
+        script finds them.
         """
         plot = self._plot_html(name) if self.traces else ""
         return f"<section><h3>{escape(self.title)}</h3><p>{escape(self.about)}</p>{plot}{self._numbers_html()}</section>"
@@ -69,7 +69,9 @@ class PageSection:
         )
 
     def _numbers_html(self) -> str:
-        """The HTML of the first rows. Below a plot, the rows are folded."""
+        """The HTML of the table with the section's first rows. Below a plot, the rows are
+        folded.
+        """
         rows = self.rows[:_MOST_ROWS]
         if not rows:
             return ""
@@ -96,8 +98,8 @@ def _cell(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportPage:
-    """A page: an overview, and tables by their locations, each with its sections. Notebooks show
-    the page.
+    """A page with an overview, and with sections for each table, by the tables' locations.
+    Notebooks show the page.
     """
 
     title: str
@@ -105,15 +107,15 @@ class ReportPage:
     overview: PageSection | None = None
 
     def html(self) -> str:
-        """The HTML of the page, with all that it needs. Raises `MissingExtra` if plotly is not
-        installed.
+        """The HTML of the page, including its script and data. Raises `MissingExtra` if plotly is
+        not installed.
         """
         plotly = require("plotly.offline", "report", "A report").get_plotlyjs()
         now = iso(system().clock.now_millis())
         body = f"<h1>{escape(self.title)}</h1><p>Made by paimon-stream at {now}.</p>"
         if self.overview is not None:
             body += self.overview.html("overview")
-        # A page about one table shows it at once.
+        # A page about one table shows this table at once.
         state = " open" if len(self.tables) == 1 else ""
         for number, (location, sections) in enumerate(self.tables.items()):
             inside = "".join(
@@ -151,8 +153,8 @@ def sections_of(
     snapshots: int = 500,
     sample: int = 0,
 ) -> list[PageSection]:
-    """The sections about a table: its newest `snapshots`, its files, and what `verify` finds with
-    `sample` data files. Raises no error of this package.
+    """The sections about a table: its newest `snapshots`, its files, and the findings of `verify`
+    with `sample` data files. Raises no error of this package.
     """
     store = SnapshotStore(table.storage)
     failures: list[str] = []
@@ -201,7 +203,7 @@ def _read_or_empty(read: Callable[[], list[T]], failures: list[str]) -> list[T]:
 
 
 def _built_section(title: str, build: Callable[[], PageSection]) -> PageSection:
-    """The section that `build` returns, or if something cannot be read, a section that says why."""
+    """The section that `build` returns. If something cannot be read, a section that says why."""
     try:
         return build()
     except errors.PaimonStreamError as error:
@@ -291,11 +293,12 @@ class _Attempts:
 
     Attributes:
         batch: the id of the batch.
-        time: the time of its snapshot.
-        restarts: 1 if a run of the query began with the batch, else 0.
-        reused: 1 if an earlier run, which was killed, had written the files, else 0.
-        attempts: how many attempts its commit took; None if no later snapshot says it.
-        conflicts: how many compactions lost to its commit; None as for `attempts`.
+        time: the time of the batch's snapshot.
+        restarts: 1 if a run of the query began with the batch, otherwise 0.
+        reused: 1 if an earlier run, which was killed, had written the files, otherwise 0.
+        attempts: how many attempts the commit took; None if no later snapshot says that.
+        conflicts: how many compactions conflicted with the commit; None if no later snapshot says
+            that.
     """
 
     batch: int | None
@@ -306,7 +309,7 @@ class _Attempts:
     conflicts: int | None = None
 
     def numbers(self) -> list[int | None]:
-        """The numbers in the order of `_ATTEMPT_NUMBERS`."""
+        """The numbers of attempts, in the order of `_ATTEMPT_NUMBERS`."""
         return [self.attempts, self.conflicts, self.restarts, self.reused]
 
 
@@ -337,7 +340,7 @@ def _attempts_of(history: History) -> list[_Attempts]:
 def _attempts(history: History) -> PageSection:
     batches = _attempts_of(history)
     times = [batch.time for batch in batches]
-    # Zeros become None, which is not drawn. So a batch without conflicts has no mark.
+    # Zeros become None, and None is not drawn. So a batch without conflicts has no mark.
     columns = {
         name: [batch.numbers()[place] or None for batch in batches]
         for place, name in enumerate(_ATTEMPT_NUMBERS)
@@ -394,7 +397,8 @@ def _writers(history: History) -> PageSection:
 
 def _manifests(table: Table, snapshots: list[Snapshot]) -> PageSection:
     store = ManifestStore(table.storage)
-    # From the newest on, in steps that keep the number of lists that are read below `_MOST_LISTS`.
+    # The loop begins at the newest snapshot. Its steps are large enough that at most `_MOST_LISTS`
+    # lists are read.
     step = max(math.ceil(len(snapshots) / _MOST_LISTS), 1)
     rows: list[tuple[int, str, int, int]] = []
     for snapshot in snapshots[::-step]:

@@ -1,5 +1,5 @@
 """Tells how the stream of a table is doing. Only the newest snapshots and the stream's checkpoint
-are read, so this can be asked every few seconds, for many tables. Nothing is written.
+are read, so the state can be asked for every few seconds, for many tables. Nothing is written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,15 +57,16 @@ class StreamState:
         location: the location of the table.
         state: the state of the stream.
         why: a sentence that explains a state other than `well`; empty for `well`.
-        user: its commit user.
-        query_name: the name of its query.
-        batch: the id of its newest batch.
-        snapshot: the id of its newest snapshot. If there is no stream, it is the table's newest.
+        user: the commit user of the stream.
+        query_name: the name of the stream's query.
+        batch: the id of the stream's newest batch.
+        snapshot: the id of the stream's newest snapshot; without a stream, of the table's newest
+            snapshot.
         last_millis: the time of that snapshot, in epoch milliseconds.
-        interval: the usual time between its batches, in milliseconds.
+        interval: the usual time between the stream's batches, in milliseconds.
         running: the time since Spark planned a batch that is not done, in milliseconds.
         story: the summary of the newest batch with rows.
-        previous: how the commit before that batch's went (`HistoryEntry.previous`).
+        previous: figures of the commit before the one of that batch (`HistoryEntry.previous`).
     """
 
     location: str
@@ -97,7 +98,7 @@ class StreamState:
 
 
 class StreamWatch:
-    """Looks at one table again and again. A snapshot is not read again while the snapshots above it
+    """Observes the stream of one table. A snapshot is not read again while the snapshots above it
     stand.
     """
 
@@ -151,7 +152,9 @@ class StreamWatch:
         return self._stream_state(batches, now)
 
     def _state(self, state: State, why: str = "", snapshot: Snapshot | None = None) -> StreamState:
-        """The state of a table in which no stream is seen. `snapshot` is the table's newest."""
+        """The state of a table without a visible stream. `snapshot` is the table's newest
+        snapshot.
+        """
         stream_state = StreamState(location=self._storage.location, state=state, why=why)
         if snapshot is None:
             return stream_state
@@ -159,8 +162,8 @@ class StreamWatch:
 
     def _first_batch(self, now: int, latest: Snapshot | None = None) -> StreamState | None:
         """The state of a registered stream that has committed nothing. If several are registered,
-        it is the stream that has been at a batch for the longest time. None if no stream is
-        registered. `latest` is the newest snapshot of the table.
+        the result is about the stream whose current batch has taken the longest time. None if no
+        stream is registered. `latest` is the newest snapshot of the table.
         """
         states = []
         for register in registered_streams(self._storage):
@@ -223,8 +226,8 @@ class StreamWatch:
         return list(recent.values())
 
     def _running(self, checkpoint: str | None, now: int) -> int | None:
-        """How long Spark has been at a batch that is not done; None if there is no such batch, or
-        if that is not known.
+        """The time for which Spark has been working on a batch that is not done, in milliseconds;
+        None if there is no such batch, or if the time is not known.
         """
         if checkpoint is None:
             return None
@@ -237,14 +240,17 @@ class StreamWatch:
 
 
 def registered_streams(storage: Storage) -> tuple[RegisteredWriter, ...]:
-    """The registers of streams. A batch write with an identity has one while it is under way."""
+    """The registers of streams. While a batch write with an identity is under way, it has a
+    register, too, which is left out.
+    """
     registers = registered_writers(storage)
     return tuple(register for register in registers if not register.user.startswith(ONCE_PREFIX))
 
 
 def _newest_stream(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
-    """The snapshots of the stream that has made the newest snapshot of any stream. The list is
-    empty if none of its snapshots has rows. Both lists have the newest snapshot first.
+    """The snapshots of the stream whose newest snapshot is the newest of all streams. The result is
+    empty if no snapshot of that stream has rows. The parameter and the result have the newest
+    snapshot first.
     """
     marked = [(snapshot, Marks.of(own_properties(snapshot))) for snapshot in snapshots]
     streams = (
@@ -264,15 +270,14 @@ def _has_rows(snapshot: Snapshot) -> bool:
 
 
 def _judged(*, running: int | None, age: int, attempts: int, limit: int) -> tuple[State, str]:
-    """The state of a stream, and a sentence that says why; empty if it is `well`.
+    """The state of a stream, and a sentence that explains it; empty for the state `well`.
 
     Args:
-        running: how long Spark has been at a batch that is not done; None if there is no such
-            batch.
+        running: how long Spark has been working on a batch that is not done; None if there is no
+            such batch.
         age: the time since the stream's newest snapshot.
         attempts: how many attempts the stream's previous commit took.
-        limit: the time after which a stream is `stuck` or `silent`; in milliseconds, like the other
-            times.
+        limit: the time after which a stream is `stuck` or `silent`. All times are in milliseconds.
     """
     if running is not None and running > limit:
         return "stuck", _STUCK

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class PaimonTable(TableReading, TableWriting, TableMaintenance):
-    """A Paimon table, made by `PaimonTable.create` or `PaimonTable.load`.
+    """A Paimon table. `PaimonTable.create` and `PaimonTable.load` make this object.
 
     Each method that reads or writes rows uses the newest schema. Properties such as `schema` and
     `options` show the schema that was last used; load the table again to see a later one.
@@ -34,10 +34,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
     `IncompatibleSchema`. A method that reads the newest schema also raises the errors of `load`.
 
     >>> t = PaimonTable.create(
-    ...     "memory://docs/sales.db/orders",
-    ...     schema=[("id", "BIGINT NOT NULL"), ("amount", "DECIMAL(10, 2)"), ("dt", "STRING")],
-    ...     partition_keys=["dt"],
-    ... )
+    ...     "memory://docs/sales.db/orders", ...     schema=[("id", "BIGINT NOT NULL"), ("amount",
+    "DECIMAL(10, 2)"), ("dt", "STRING")], ...     partition_keys=["dt"], ... )
     >>> t
     PaimonTable('memory://docs/sales.db/orders', 3 columns, partitioned by dt)
     >>> [f"{column.name} {column.type}" for column in t.schema.fields]
@@ -49,7 +47,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
     __slots__ = ()
 
     def __init__(self, table: Table) -> None:
-        """Use `create` or `load`."""
+        """Wraps a loaded table. Users call `create` or `load`."""
         self._table = table
 
     @classmethod
@@ -75,7 +73,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
             primary_keys: the names of the columns of the primary key.
             options: Paimon's options of the table, such as `{"bucket": "4"}`.
             comment: a text that says what the table is for.
-            if_not_exists: return an existing table as it is, whatever its schema (format.md §2.2).
+            if_not_exists: return an existing table as it is, even with another schema (format.md
+                §2.2).
             storage_options: the options of the store.
 
         Raises:
@@ -150,8 +149,8 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
 
 
 def _warn_if_not_writable(table: Table) -> None:
-    """Warns the caller of `PaimonTable.create` of a table that this release cannot write. It may be
-    for other engines, or a mistake.
+    """Warns the caller of `PaimonTable.create` of a table that this release cannot write. Such a
+    table may be made for other engines, or by mistake.
     """
     try:
         check_writable(table, in_stream=True)

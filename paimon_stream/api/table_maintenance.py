@@ -37,8 +37,8 @@ _SORTING: Final = ("order-strategy", "order-by", "sort-compaction.")
 
 
 class TableMaintenance(LoadedTable):
-    """Maintains a table: its snapshots and tags, its manifests, and the files that nothing refers
-    to.
+    """Maintains a table: its snapshots and tags, its manifests, and the files to which nothing
+    refers.
     """
 
     __slots__ = ()
@@ -60,11 +60,11 @@ class TableMaintenance(LoadedTable):
         files that they need. Changelogs that outlive their snapshots keep their files, too, and
         expire by the table's `changelog.*` options.
 
-        Unless `dry_run=True` is given, it acts at once, because the table's metadata alone
-        determines what may be deleted (unlike in `remove_orphan_files`). If the storage does not
-        answer, or the file of a snapshot cannot be deleted, the run ends with that error, and the next
-        run continues it. Any other file that cannot be deleted counts as `left`, and stays until
-        `remove_orphan_files` removes it.
+        Unless `dry_run=True` is given, the call deletes files at once, because the table's metadata
+        alone determines what may be deleted (unlike in `remove_orphan_files`). If the storage does
+        not answer, or the file of a snapshot cannot be deleted, the run ends with an error, and the
+        next run continues it. Any other file that cannot be deleted counts as `left`, and stays
+        until `remove_orphan_files` removes it.
 
         Args:
             retain_max: the most snapshots to keep; by default `snapshot.num-retained.max`.
@@ -75,8 +75,8 @@ class TableMaintenance(LoadedTable):
                 `snapshot.time-retained`.
             max_deletes: the most snapshots that expire now; by default `snapshot.expire.limit`.
             dry_run: only report.
-            protect_streams: keep the last snapshot of streams with a journal that were active within
-                a day.
+            protect_streams: keep the last snapshot of streams with a journal that were active
+                within a day.
             progress: is called with what is done.
 
         Raises:
@@ -147,7 +147,7 @@ class TableMaintenance(LoadedTable):
         )
 
     def delete_tag(self, name: str) -> TagReport:
-        """Deletes a tag, and the files that only it needed. If the tag cannot be read
+        """Deletes a tag, and the files that only this tag needed. If the tag cannot be read
         (`unreadable` in the report), only its own file is deleted.
 
         Args:
@@ -175,8 +175,8 @@ class TableMaintenance(LoadedTable):
         """Makes a snapshot or the snapshot of a tag the newest again, and removes later snapshots
         and tags. If a tag's snapshot has expired, it is restored from the tag. Stop the writers
         first; expiry, orphan removal and the deletion of tags may run at the same time. A stream
-        that loses batches stops with `TableRolledBack`. Unless `dry_run=True` is given, it acts at
-        once, because the target alone determines what is removed.
+        that loses batches stops with `TableRolledBack`. Unless `dry_run=True` is given, the call
+        acts at once, because the target alone determines what is removed.
 
         Another call with the same target completes a rollback that was interrupted. Until then,
         nothing expires, and a rollback to another target is refused.
@@ -242,9 +242,9 @@ class TableMaintenance(LoadedTable):
         *,
         dry_run: bool = False,
     ) -> of_branches.BranchReport:
-        """Deletes a branch with its snapshots, tags and streams. Files that only it needed stay
-        until `remove_orphan_files` removes them. Stop its writers first. The same call completes a
-        call that was interrupted.
+        """Deletes a branch with its snapshots, tags and streams. Files that only this branch needed
+        stay until `remove_orphan_files` removes them. Stop its writers first. The same call
+        completes a call that was interrupted.
 
         A query that wrote to the branch and later writes to main does not repeat the batches that
         only the branch had. If you want them, fast-forward main to the branch first.
@@ -272,10 +272,10 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = False,
         take_over: bool = False,
     ) -> of_branches.ForwardReport:
-        """Makes main what a branch is. Main loses the snapshots that the branch does not have, with
-        their tags, and gets the snapshots, tags and schemas that only the branch has. The branch
-        stays. Stop the writers first. A stream on main that loses batches stops with
-        `TableRolledBack`. Unless `dry_run=True` is given, it acts at once.
+        """Replaces the history of main by that of a branch. Main loses the snapshots that the
+        branch does not have, with their tags, and gets the snapshots, tags and schemas that only
+        the branch has. The branch stays. Stop the writers first. A stream on main that loses
+        batches stops with `TableRolledBack`. Unless `dry_run=True` is given, the call acts at once.
 
         The same call completes a call that was interrupted. Until then main is in a state that main
         or the branch had.
@@ -317,8 +317,8 @@ class TableMaintenance(LoadedTable):
         `snapshot` and `delta_list` say which commit was lost. The message of `CommitLost` names all
         four. The call can be repeated: a batch that is in the table is left as it is.
 
-        It is a dry run by default, because a rollback on purpose can look like a loss. If it
-        raises an error other than `CommitUnknown`, nothing was published.
+        The call is a dry run by default, because a rollback on purpose can look like a loss. If an
+        error other than `CommitUnknown` is raised, nothing was published.
 
         Args:
             commit_user: the commit user of the stream.
@@ -391,10 +391,10 @@ class TableMaintenance(LoadedTable):
         max_paths: int = 1000,
         progress: Progress | None = None,
     ) -> OrphanReport:
-        """Finds the files that nothing refers to, and removes them if `dry_run` is False. It is a
-        dry run by default, unlike `expire_snapshots` and `rollback_to`, because it chooses files by
-        their age: a file that nothing refers to may belong to a batch that is still being written.
-        If it raises an error, nothing is deleted.
+        """Finds the files to which nothing refers, and removes them if `dry_run` is False. Unlike
+        `expire_snapshots` and `rollback_to`, the call is a dry run by default, because it chooses
+        files by their age: a file to which nothing refers may belong to a batch that is still being
+        written. If an error is raised, nothing is deleted.
 
         Args:
             older_than: the least age of the files, a `timedelta` or a text such as `"36 h"`; by
@@ -430,8 +430,8 @@ class TableMaintenance(LoadedTable):
         progress: Progress | None = None,
     ) -> VerifyReport:
         """Reads every snapshot, tag, manifest list and manifest, and checks that their content is
-        right. Nothing is written. Everything that is broken becomes a finding, which says what to
-        do.
+        right. Nothing is written. For everything that is broken, there is a finding that says what
+        to do.
 
         Args:
             sample: how many data files, drawn at random, are read in full; 0 for none.
@@ -458,8 +458,8 @@ class TableMaintenance(LoadedTable):
         of one key onto higher levels. Rows that wait in bucket -2 get their buckets first.
         Otherwise readers see no change, and streams go on meanwhile. Rewritten files are published
         in snapshots of kind COMPACT, at least every ten minutes. A run after an interrupted run
-        goes on from there (docs/compaction.md). If it raises an error, the new files that were not
-        published are removed. After `CommitUnknown` these files stay, which does no harm.
+        goes on where that run ended (docs/compaction.md). If an error is raised, the new files that
+        were not published are removed. After `CommitUnknown` these files stay, which does no harm.
 
         Args:
             full: in fixed buckets, rewrite all files behind the leading large files, instead of
@@ -550,9 +550,9 @@ class TableMaintenance(LoadedTable):
         progress: Progress = silent,
     ) -> RebuiltIndexReport:
         """Compares the hash index of a table with dynamic buckets to the keys of its files. With
-        `dry_run=False` it writes the wrong parts again, in a new snapshot. No row changes. Stop the
-        writers of other engines first. The key columns of all files are read. If it raises an error
-        other than `CommitUnknown`, nothing was published.
+        `dry_run=False`, the wrong parts are written again, in a new snapshot. No row changes. Stop
+        the writers of other engines first. The key columns of all files are read. If an error other
+        than `CommitUnknown` is raised, nothing was published.
 
         Args:
             dry_run: only report.
@@ -577,14 +577,14 @@ class TableMaintenance(LoadedTable):
         dry_run: bool = True,
         progress: Progress = silent,
     ) -> LostFilesReport:
-        """Looks for all data files of the newest snapshot. With `dry_run=False` it publishes a new
-        snapshot without the files that do not exist, so that the table can be read again. The rows
-        of these files are lost; the report says what is known of them. Restore the files instead if
+        """Looks for all data files of the newest snapshot. With `dry_run=False`, a new snapshot
+        without the missing files is published, so that the table can be read again. The rows of
+        these files are lost; the report says what is known of them. Restore the files instead if
         you can.
 
         With a primary key, a key whose newest row was in a lost file has its older row again, if
-        another file has an older row. This is also so for a key that was deleted. Earlier snapshots
-        keep naming the files. If it raises an error other than `CommitUnknown`, nothing was
+        another file has an older row. The same holds for a key that was deleted. Earlier snapshots
+        still name the files. If an error other than `CommitUnknown` is raised, nothing was
         published.
 
         Args:

@@ -1,5 +1,5 @@
-"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows. `LoadedTable` is
-what all parts share: the table as it was loaded, and how it is loaded again.
+"""The part of `PaimonTable` that reads: snapshots, files, tags, schemas and rows. All parts of
+`PaimonTable` share `LoadedTable`: the table as it was loaded, and how it is loaded again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,14 +73,14 @@ class LoadedTable:
         return self._table.schema.primary_keys
 
     def _newest(self, **sink_options: str | None) -> Table:
-        """The table as it is now, with these options of a sink, under their names in Python.
-        Options that are None are left out.
+        """The table as it is now, with some options of a sink. The arguments are these options,
+        under their names in Python. Options that are None are left out.
         """
         return self._newest_with(self._sink_options(**sink_options))
 
     def _sink_options(self, **sink_options: str | None) -> dict[str, str]:
-        """These options of a sink, under their keys, after a check. The arguments are those of
-        `_newest`.
+        """The given options of a sink, by their keys, after a check. The arguments are the options,
+        under their names in Python.
         """
         options = {}
         for name, value in sink_options.items():
@@ -92,7 +92,7 @@ class LoadedTable:
         return options
 
     def _newest_with(self, options: Mapping[str, str]) -> Table:
-        """The table as it is now, with these options of one call."""
+        """The table as it is now, with the options of one call."""
         table = load_table(self._storage, options)
         # The options of one call do not belong to the table, so they are not kept.
         self._table = table_of(self._storage, table.schema) if options else table
@@ -117,7 +117,7 @@ class LoadedTable:
 
     @property
     def _arguments(self) -> Arguments:
-        """Checks the arguments of a call."""
+        """The object that checks the arguments of a call."""
         return Arguments(self.location)
 
     @property
@@ -126,7 +126,7 @@ class LoadedTable:
 
 
 class TableReading(LoadedTable):
-    """Reads what a table holds. Each call reads it anew."""
+    """Reads what a table holds. Each call reads the storage again."""
 
     __slots__ = ()
 
@@ -143,11 +143,11 @@ class TableReading(LoadedTable):
     ) -> ReportPage:
         """A page of plots and numbers, which a notebook shows and `save` writes: commits by phase,
         batches, writers, manifests, sizes of files, levels, read amplification, and what `verify`
-        finds. The page names what cannot be read.
+        finds. The page says which parts cannot be read.
 
         Args:
-            snapshots: how many of the newest snapshots it looks at.
-            sample: how many data files it reads in full.
+            snapshots: how many of the newest snapshots the page shows.
+            sample: how many data files are read in full.
 
         Raises:
             InvalidOption: for an argument with a wrong value.
@@ -225,10 +225,10 @@ class TableReading(LoadedTable):
         filter: Any = None,
         options: Mapping[str, str] | None = None,
     ) -> pa.Table:
-        """Reads the rows of a snapshot into memory. It is the newest snapshot, unless
-        `snapshot_id`, `tag` or `timestamp` names another, or an option in the table's schema does
-        (docs/reading.md). In a table with a primary key, the merge
-        engine makes one row per key, and the rows of a bucket are sorted by key.
+        """Reads the rows of a snapshot into memory. This is the newest snapshot, unless
+        `snapshot_id`, `tag`, `timestamp` or an option in the table's schema names another one
+        (docs/reading.md). In a table with a primary key, the merge engine makes one row per key,
+        and the rows of a bucket are sorted by key.
 
         Args:
             snapshot_id: read the snapshot with this id. If `snapshot_id`, `tag` or `timestamp` is
@@ -238,9 +238,9 @@ class TableReading(LoadedTable):
                 a value is a Python object or a text, or the path of a partition's folder, such as
                 `"dt=19782/region=x"`. Columns that are left out may have any value.
             tag: read the snapshot of this tag.
-            timestamp: read the newest snapshot that is not younger than this. It is a time (a
-                `datetime`, ISO text or epoch milliseconds) or an age (a text such as `"36 h"`, or a
-                `timedelta`).
+            timestamp: read the newest snapshot that is not younger than this time or age. A time is
+                a `datetime`, ISO text or epoch milliseconds. An age is a text such as `"36 h"`, or
+                a `timedelta`.
             filter: a `pyarrow.compute.Expression`, such as `pc.field("id") > 7`. Only rows for
                 which it is true are returned. Files without such rows are not read if partitions or
                 statistics show that (docs/reading.md).
@@ -343,7 +343,8 @@ class TableReading(LoadedTable):
         native: bool | None = None,
         options: Mapping[str, str] | None = None,
     ) -> Any:
-        """The rows of `to_arrow` as a lazy `pyspark.sql.DataFrame`. The snapshot is chosen now.
+        """The rows of `to_arrow` as a lazy `pyspark.sql.DataFrame`. The snapshot is chosen when
+        this method is called.
 
         Args:
             spark: the session.
@@ -352,8 +353,9 @@ class TableReading(LoadedTable):
             tag: as for `to_arrow`.
             timestamp: as for `to_arrow`.
             partition: as for `to_arrow`.
-            native: whether Spark's own Parquet reader reads the files. By default it reads local
-                files that hold rows as they are. False forbids it, and True demands it.
+            native: whether Spark's own Parquet reader reads the files. By default, that reader
+                reads local files that hold rows in their final form. False forbids it, and True
+                demands it.
             options: as for `to_arrow`.
 
         Raises:

@@ -1,8 +1,9 @@
 """The part of `PaimonTable` that writes: batch writes, and commits without Spark.
 
 Rows become data files, and the files become one snapshot or nothing. Spark's executors write the
-rows of a DataFrame. Rows from Arrow are written here, in bounded memory. If a write ends in an
-error, its files are removed. The files stay only if it is not known whether they were published.
+rows of a DataFrame. Rows from Arrow are written in this process, in bounded memory. If a write ends
+in an error, its files are removed. The files stay only if it is not known whether they were
+published.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -66,11 +67,11 @@ _BEGUN_READERS: Final[WeakSet[pa.RecordBatchReader]] = WeakSet()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Once:
-    """What makes a batch write take effect once.
+    """The arguments with which a batch write takes effect only once.
 
     Attributes:
         identity: the identity of the write.
-        options: the options of a sink that the call has given.
+        options: the options of a sink that the caller has given.
     """
 
     identity: str
@@ -82,8 +83,8 @@ def append_rows(
     rows: Rows,
     once: Once | None = None,
 ) -> CommitReport:
-    """Appends the rows as one batch commit. With `once`, they are written once. Raises what
-    `PaimonTable.append` raises.
+    """Appends the rows as one batch commit. With `once`, a repeated call does not write them again.
+    Raises what `PaimonTable.append` raises.
     """
     if once is not None:
         asked = AskedWrite(kind="append", replaced=None, dynamic=None, **_known_of(rows))
@@ -110,8 +111,8 @@ def append_rows(
 def _write_once(
     table: Table, rows: Rows, once: Once, asked: AskedWrite, replaced: Replaced | None
 ) -> CommitReport:
-    """Writes the rows unless a call with this identity has done so. `asked` and `replaced` are as
-    for `OnceWrite`. Raises what `write_once` raises.
+    """Writes the rows, unless an earlier call with the same identity has written them. `asked` and
+    `replaced` are those of `OnceWrite`. Raises what `write_once` raises.
     """
     check_writable(table)
     fixed: Mapping[str, pa.Scalar] = {}
@@ -139,8 +140,8 @@ def _write_once(
 
 
 def _begin(reader: pa.RecordBatchReader, table: Table, identity: str) -> None:
-    """Notes that this call reads the reader. Raises `InvalidOption` if an earlier call did: the
-    rows that are left would count as all rows of this identity.
+    """Notes that this call reads the reader. Raises `InvalidOption` if an earlier call has begun to
+    read it, because the remaining rows would count as all rows of this identity.
     """
     if reader in _BEGUN_READERS:
         raise errors.InvalidOption(
@@ -152,8 +153,8 @@ def _begin(reader: pa.RecordBatchReader, table: Table, identity: str) -> None:
 
 
 def _known_of(rows: Any) -> dict[str, Any]:
-    """What `AskedWrite` says of rows that are not written yet: their columns, and how many they
-    are, where that is known. Rows in a form that cannot be written have no columns.
+    """What `AskedWrite` says of rows that are not written yet: their columns and, if it is known,
+    their number. Rows in a form that cannot be written have no columns.
     """
     columns: Iterable[object] = ()
     count_of_rows = None
@@ -170,8 +171,8 @@ def _known_of(rows: Any) -> dict[str, Any]:
 
 def _check_and_warn(table: Table) -> str:
     """Refuses a table that cannot be written, and warns of what users must know about the table.
-    Returns the digest of its first schema, by which the commit sees whether it is still the same
-    table.
+    Returns the digest of its first schema, by which the commit sees whether the table is still the
+    same.
     """
     check_writable(table)
     warn_of_work_left(table)
@@ -186,7 +187,7 @@ def _numbers(table: Table, write: BatchWrite) -> Numbering | None:
 
 
 def _remove(written: WrittenRows) -> None:
-    """Removes the files of rows of which nothing was published."""
+    """Removes the files of rows that were not published."""
     remove_files(written.table.storage, data_files(written.table.layout, written.messages))
 
 
@@ -197,8 +198,8 @@ def overwrite_rows(
     dynamic: bool | None,
     once: Once | None = None,
 ) -> CommitReport:
-    """Overwrites the table, or a part of it, with the rows as one batch commit. With `once`, they
-    are written once. Raises what `PaimonTable.overwrite` raises.
+    """Overwrites the table, or a part of it, with the rows as one batch commit. With `once`, a
+    repeated call does not write them again. Raises what `PaimonTable.overwrite` raises.
     """
     if partition is None and dynamic is None and _is_spark(rows):
         dynamic = _frames().overwrites_dynamically(rows)
@@ -227,7 +228,9 @@ def overwrite_rows(
 
 
 def _shown(partition: Mapping[str, Any]) -> str:
-    """A partition spec as text, which is the same for the same spec, and another one for others."""
+    """A text for a partition spec. Equal specs have equal texts, and different specs have different
+    texts.
+    """
     values = {
         name: "null" if value is None else repr(str(value)) for name, value in partition.items()
     }
@@ -255,11 +258,11 @@ def _frames() -> Any:
 def _write(
     table: Table, rows: Any, fixed: Mapping[str, pa.Scalar], numbering: Numbering | None, user: str
 ) -> WrittenRows:
-    """Writes the rows. The table that they are written to has new or wider columns if
-    `merge_schema` allows the rows of a DataFrame to change it.
+    """Writes the rows of a batch write. If `merge_schema` allows that, the rows of a DataFrame may
+    add columns to the table or widen them.
 
     Args:
-        table: the table to which they are written.
+        table: the table to which the rows are written.
         rows: the rows, in one of the forms of `Rows`.
         fixed: the values of the columns that the rows may leave out.
         numbering: the numbering of the rows; None for a table without a primary key.
@@ -308,8 +311,8 @@ def _write_arrow(
 
 
 def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator[pa.RecordBatch]:
-    """First an empty batch, so that columns and types are checked even if there are no rows. Then
-    the rows, with their operations.
+    """Yields an empty batch first, so that columns and types are checked even if there are no rows.
+    After that, yields the rows, with their operations.
     """
     rows = _of_frame(table, rows)
     match rows:
@@ -332,7 +335,7 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
 
 
 def _of_frame(table: Table, rows: Any) -> Any:
-    """A DataFrame of pandas or polars as a `pyarrow.Table`; anything else as it is. Raises
+    """A DataFrame of pandas or polars as a `pyarrow.Table`; any other object as it is. Raises
     `InvalidData` for a column that cannot be converted.
     """
     library = type(rows).__module__.partition(".")[0]
@@ -374,8 +377,8 @@ def _completed(
     *,
     missing_are_null: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The batches with the columns that they lacked. Added are columns of `fixed`, columns with a
-    default, and, with `missing_are_null`, nullable columns.
+    """The batches, with the columns that they lacked. Columns of `fixed` and columns with a default
+    are added. With `missing_are_null`, nullable columns are added, too.
     """
     keys = {*schema.partition_keys, *schema.primary_keys, *schema.bucket_keys}
     for batch in batches:
@@ -415,11 +418,11 @@ class TableWriting(LoadedTable):
 
         Columns match by name. The table's newest schema and options apply. Without an `identity`
         this is a batch commit: if you repeat it, a table without a primary key has the rows twice.
-        With an `identity`, the call takes effect once, and can be repeated after any error. In a
-        table with a primary key, each row replaces the row with its key or is merged into it. Rows
-        of `df` with the same key apply in their order. If it raises an error other than
-        `CommitUnknown`, nothing is in the table, and the written files are removed. Errors in
-        Spark's plan are raised as Spark raises them.
+        With an `identity`, the call takes effect only once, and can be repeated after any error. In
+        a table with a primary key, each row replaces the row with its key or is merged into it.
+        Rows of `df` with the same key apply in their order. If an error other than `CommitUnknown`
+        is raised, no row is in the table, and the written files are removed. Errors in Spark's plan
+        are raised as Spark raises them.
 
         Args:
             df: the rows. They are a DataFrame of Spark (not a streaming DataFrame), a
@@ -476,13 +479,13 @@ class TableWriting(LoadedTable):
     ) -> CommitReport:
         """Replaces rows of the table with the given rows, in one snapshot.
 
-        - With a `partition` it replaces all matching partitions. If there are no rows, it clears
-          them.
-        - With `dynamic=True` it replaces the partitions that get rows. If there are no rows,
+        - With a `partition`, all matching partitions are replaced. If there are no rows, these
+          partitions are cleared.
+        - With `dynamic=True`, the partitions that get rows are replaced. If there are no rows,
           nothing happens.
-        - With `dynamic=False` it replaces the whole table.
-        - With neither, Spark's `spark.sql.sources.partitionOverwriteMode` decides if it is set,
-          else the table's option `dynamic-partition-overwrite`. A table without partitions is
+        - With `dynamic=False`, the whole table is replaced.
+        - With neither, Spark's `spark.sql.sources.partitionOverwriteMode` decides if it is set, and
+          otherwise the table's option `dynamic-partition-overwrite`. A table without partitions is
           replaced as a whole.
 
         Earlier snapshots keep their rows until they expire. The new files may have a bucket count
@@ -494,8 +497,8 @@ class TableWriting(LoadedTable):
                 the whole table. The rows may lack these columns. If they have them, their values
                 must agree.
             dynamic: replace only the partitions that get rows.
-            identity: as for `append`. A repeated call replaces nothing, also what others have
-                written since.
+            identity: as for `append`. A repeated call replaces nothing, not even rows that others
+                have written since.
             merge_schema: as for `append`.
             missing_columns: as for `append`.
 
@@ -509,7 +512,9 @@ class TableWriting(LoadedTable):
         return overwrite_rows(self._newest_with(options), df, partition, dynamic, once)
 
     def _once(self, identity: str | None, options: Mapping[str, str]) -> Once | None:
-        """What makes a write take effect once; None without an identity. Raises `InvalidOption`."""
+        """The arguments with which a write takes effect only once; None without an identity. Raises
+        `InvalidOption`.
+        """
         if identity is None:
             return None
         self._arguments.text("identity", identity)
@@ -543,9 +548,9 @@ class TableWriting(LoadedTable):
         """Deletes the rows that fulfil a condition, in one snapshot, with deletion vectors. No data
         file changes. The table must be an append table with `deletion-vectors.enabled` = `true`.
 
-        Rows that others append meanwhile stay. Only files that may have such rows are read, and
-        only the columns that `where` names. Compactions leave deleted rows out. If it raises an
-        error other than `CommitUnknown`, no row was deleted.
+        Rows that others append meanwhile stay. Only files that may have matching rows are read, and
+        only the columns that `where` names. Compactions leave deleted rows out. If an error other
+        than `CommitUnknown` is raised, no row was deleted.
 
         Args:
             where: a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) &

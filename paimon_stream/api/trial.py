@@ -1,8 +1,8 @@
-"""Tries whether a sink could write a table from here. Files are created in the folders that a sink
-writes, as a sink creates them, and are removed again. The names of these files begin with a dot. So
-if a killed process leaves such a file, no reader and no listing shows it.
+"""Tries whether a sink in this process could write a table. Files are created in the folders to
+which a sink writes, in the same way as by a sink, and are removed again. The names of these files
+begin with a dot. So if a killed process leaves such a file, no reader and no listing shows it.
 
-Only this process, on this machine, is tried. `WriteTrial.not_tried` says what that leaves open.
+Only this process, on this machine, is tried. `WriteTrial.not_tried` says what was not tried.
 """
 
 from collections.abc import Iterator
@@ -34,13 +34,13 @@ _ALWAYS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteTrial:
-    """What a trial has shown.
+    """The result of a trial.
 
     Attributes:
         tried: the folders in which files were created and removed; "" for the table's own folder.
-        failures: the errors that a sink would raise there; empty if the sink can write.
+        failures: the errors that a sink would raise in these folders; empty if the sink can write.
         not_tried: what was not tried, as parts of a sentence.
-        free_bytes: the bytes that are left on the disk; None if that is not known.
+        free_bytes: the free bytes on the disk; None if the number is not known.
     """
 
     tried: tuple[str, ...]
@@ -123,9 +123,9 @@ def _create_metadata_file(storage: Storage, path: str, *, is_atomic_needed: bool
 
 
 def _folders(table: Table) -> Iterator[str]:
-    """The folders that a sink writes: those of metadata, and some folders of data in each root. On
-    a disk, a folder that is empty or does not exist is left out, because the trial must not create
-    it. The folder above it is tried.
+    """The folders to which a sink writes: those of metadata, and some folders of data in each root.
+    On a disk, an empty or missing folder is left out, because the trial must not create folders.
+    The folder above is tried.
     """
     storage = table.storage
     there = storage.list_folders("")
@@ -134,7 +134,7 @@ def _folders(table: Table) -> Iterator[str]:
             continue
         is_there = folder in there
         if is_there and storage.has_folders:
-            # A branch lists the folders of its table, and may not have all of them itself.
+            # A branch lists the folders of its table, and may not have all of these folders itself.
             is_there = bool(storage.list_names(folder) or storage.list_folders(folder))
         if is_there or not (storage.has_folders or folder == INDEX_FOLDER):
             yield folder
@@ -144,7 +144,9 @@ def _folders(table: Table) -> Iterator[str]:
 
 
 def _data_folders(table: Table, root: str) -> Iterator[str]:
-    """The folders of buckets and partitions directly under a root, the last name first."""
+    """The folders of buckets and partitions directly in a root, sorted by name in descending
+    order.
+    """
     data = f"{root}{table.layout.directory}".rstrip("/")
     above = f"{data}/" if data else ""
     for name in reversed(table.storage.list_folders(data)):
@@ -153,8 +155,8 @@ def _data_folders(table: Table, root: str) -> Iterator[str]:
 
 
 def _empty_roots(table: Table) -> Iterator[str]:
-    """The external paths in which the table has no folder of data. Creating a file there would
-    create folders, so they are not tried.
+    """The external paths in which the table has no folder of data. They are not tried, because
+    creating a file in such a path would create folders.
     """
     layout = table.layout
     if layout.external is None:

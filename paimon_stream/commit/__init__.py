@@ -1,1 +1,1 @@
-"""Turns commit messages into one atomic snapshot. Runs on the driver."""
+"""Turns commit messages into one atomic snapshot. This runs on the driver."""

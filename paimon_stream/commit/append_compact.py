@@ -1,5 +1,5 @@
-"""One commit, two snapshots: first what was written, then what was compacted (semantics.md §1.4,
-§2.2, §7.3).
+"""Publishes one commit as two snapshots. The first has the files that were written, and the second
+has those that were compacted (semantics.md §1.4, §2.2, §7.3).
 
 Both snapshots have the same user, identifier, watermark and properties. Invariants: the COMPACT is
 published only after its own APPEND. If another run published the APPEND, that run also publishes
@@ -42,7 +42,7 @@ def commit_append_compact(
         publish_half: publishes one snapshot.
 
     Returns:
-        The outcome. If there is only a compaction and it conflicts with what others did, the
+        The outcome. If the commit is only a compaction, and it conflicts with other commits, the
         outcome says so, and nothing is raised.
 
     Raises:
@@ -71,8 +71,8 @@ def _publish_written_half(
     kind = request.kind
     if kind is CommitKind.APPEND and collected.append.takes_away:
         kind = CommitKind.OVERWRITE
-    # A compaction, and a commit that replaces files, relies on the numbers that the writer
-    # assigned.
+    # A compaction, like a commit that replaces files, relies on the sequence numbers that the
+    # writer assigned.
     renumber = request.renumber and kind is CommitKind.APPEND and not collected.compact
     return publish_half(replace(request, kind=kind, renumber=renumber), Fixed(collected.append))
 

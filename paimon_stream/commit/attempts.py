@@ -26,8 +26,9 @@ from paimon_stream.table.manifest_merge import Merged
 
 @dataclass(slots=True, kw_only=True)
 class RetryBudget:
-    """The remaining retries and time of one commit. Each wait is twice as long as the one before, up
-    to the longest, plus up to a fifth of jitter. So writers that collided do not collide again.
+    """The remaining retries and time of one commit. Each wait is twice as long as the one before,
+    up to the longest wait. Up to a fifth is added at random, so that writers that collided do not
+    collide again.
 
     Attributes:
         runtime: the clock and the random numbers.
@@ -62,7 +63,7 @@ class RetryBudget:
 
     @property
     def elapsed_millis(self) -> float:
-        """The time since the commit began."""
+        """The milliseconds since the commit began."""
         return (self.runtime.clock.monotonic() - self._began) * 1000
 
     @property
@@ -71,8 +72,8 @@ class RetryBudget:
         return self.retries >= self.max_retries or self.elapsed_millis > self.timeout
 
     def restart(self) -> None:
-        """Starts the time again, because the process was paused. A pause does not mean that others
-        were faster.
+        """Starts the time again, because the process was paused. After a pause, a commit is not
+        given up as if other writers had been faster.
         """
         self._began = self.runtime.clock.monotonic()
 
@@ -156,7 +157,7 @@ class Attempts:
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Adds the time spent inside the block to the phase."""
+        """A context that adds the time spent in its block to a phase."""
         clock = self.retry_budget.runtime.clock
         began = clock.monotonic()
         try:
@@ -179,7 +180,7 @@ class Attempts:
 
     # -- errors -----------------------------------------------------------------------------------
     def contended(self) -> CommitContended:
-        """The error for a commit that was given up. Nothing of it was published."""
+        """The error for a commit that was given up. Nothing of the commit was published."""
         return CommitContended(
             f"{self._location}: {self._commit} was given up after {self.retry_budget.elapsed_millis:.0f} ms and "
             f"{self.count} attempts: other writers were faster each time, or this one was paused. Nothing "
@@ -241,7 +242,7 @@ class Attempts:
         return f"commit {self.request.identifier} of user {self.request.user!r}"
 
     def facts(self) -> dict[str, object]:
-        """The context of an error."""
+        """The context that each error of this commit has."""
         return {
             "table": self._location,
             "user": self.request.user,

@@ -1,18 +1,18 @@
 """Checks a commit against the table: reads the facts that the conflict rules need, and no others.
 
 Invariants: nothing is written. All rules of one attempt see one snapshot, its base. Only the
-partitions that the commit touches are read. The live files are read only where they may conflict
-with the commit (`Checker._is_compared`). A commit that asks to be `checked` may have messages that
-were published before. The files of a fresh batch are new, and no other batch has their names.
+partitions that the commit touches are read. The live files are read only if they may conflict with
+the commit (`Checker._is_compared`). A commit that asks to be `checked` may have messages that were
+published before. The files of a fresh batch are new, and no other batch has their names.
 
 A table that names a missing file cannot be read. From a certain age on, an orphan cleaner may
-delete a file that nothing refers to yet. By default, our cleaner and Java's do so from a day on. If
-it is asked to, our cleaner does so from an hour on. So a commit checks that files which may be
-older than half an hour exist (semantics.md R9.1). Only a slow writer pays for that. The age is the
-time since the file's `_CREATION_TIME`, which is the writer's wall clock in the writer's zone
-(format.md §4.4). It is compared with the committer's wall clock in the committer's zone, as in
-Java. A time far in the future, as from a writer in a zone further east, says nothing about the age.
-So such files are checked, too.
+delete a file to which nothing refers yet. By default, that age is a day, for our cleaner and for
+Java's. Our cleaner can be told to use an hour. So a commit checks that files which may be older
+than half an hour exist (semantics.md R9.1). Only a slow writer has the cost of that check. The age
+is the time since the file's `_CREATION_TIME`, which is the writer's wall clock in the writer's zone
+(format.md §4.4). The creation time is compared with the committer's wall clock in the committer's
+zone, as in Java. A time far in the future says nothing about the age. The writer may be in a zone
+further east. So files with such a time are checked, too.
 """
 
 import logging
@@ -54,11 +54,12 @@ def missing_files(
 
     Args:
         storage: where the files are.
-        layout: gives their paths.
+        layout: returns the paths of files.
         changes: the changes that add the files.
-        now: the local time, in milliseconds: only files that may be older than
-            `LONGEST_UNCHECKED_MILLIS` are looked for. An index file has no time, and counts as old
-            as the oldest data file of the same changes. None: all files are looked for.
+        now: the local time, in milliseconds. Only files that may be older than
+            `LONGEST_UNCHECKED_MILLIS` at this time are looked for. An index file has no time, and
+            counts as old as the oldest data file of the same changes. None: all files are looked
+            for.
 
     Raises:
         StorageError: the storage does not answer.
@@ -68,12 +69,14 @@ def missing_files(
 
 
 def adds_old_files(layout: Layout, clock: Clock, changes: Changes) -> bool:
-    """Whether `missing_files` would look for any file now."""
+    """Whether `missing_files` would look for any file at the present time."""
     return any(True for _ in _added(layout, changes, clock.local_millis()))
 
 
 def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator[str]:
-    """The paths of added files. If there is a time `now`, only of those that may be old."""
+    """The paths of the files that the changes add. If there is a time `now`, only the paths of
+    files that may be old at that time.
+    """
     files = [
         entry for entry in (*changes.entries, *changes.changelog) if entry.kind is FileKind.ADD
     ]
@@ -90,7 +93,7 @@ def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator
 
 
 def _may_be_old(entry: ManifestEntry, now: int | None) -> bool:
-    """Whether a file may be older than `LONGEST_UNCHECKED_MILLIS`. True if the time is None."""
+    """Whether a file may be older than `LONGEST_UNCHECKED_MILLIS`. True if no time is given."""
     created = entry.file.creation_time
     return now is None or created is None or abs(now - created) > LONGEST_UNCHECKED_MILLIS
 
@@ -104,8 +107,8 @@ class Checker:
     def __init__(
         self, table: Table, cache: TableCache, clock: Clock, *, compacts: bool = False
     ) -> None:
-        """`compacts` says whether the committer also compacts. If so, there is no warning of many
-        runs.
+        """`compacts` says whether the committer also compacts. If so, no warning is logged when a
+        bucket has many sorted runs.
         """
         self._table = table
         self._clock = clock
@@ -113,7 +116,8 @@ class Checker:
         options = table.options
         self._rules_off = options.value(opt.CONFLICT_DETECTION) == "none"
         self._discards_duplicates = options.value(opt.DISCARD_DUPLICATES)
-        # Check 1 applies to tables with deletion vectors, but neither buckets nor a key.
+        # Check 1 applies to tables that have deletion vectors, but neither buckets nor a primary
+        # key.
         self._has_vectors = table.is_bucket_unaware and options.value(opt.DELETION_VECTORS)
         self._key_order = _key_order(table)
         self._most_runs: int | None = None
@@ -142,16 +146,17 @@ class Checker:
 
         Args:
             request: the commit.
-            changes: what it changes on this base.
-            base: the snapshot on which it is built.
+            changes: the changes of the commit on this base.
+            base: the snapshot on which the commit is built.
 
         Returns:
             The changes to publish, with their final sequence numbers, and with the unknown fields
-            of removed files. They are without duplicates if the table's options ask for that.
+            of removed files. Files that the table has already are left out if the table's options
+            ask for that.
 
         Raises:
             CommitConflict: a rule is broken.
-            HistoryUnknown: see the strict mode.
+            HistoryUnknown: a snapshot that the strict mode needs has expired.
             FormatError, StorageError: the files of the table, or the keys of a file, cannot be
             read.
         """
@@ -181,7 +186,7 @@ class Checker:
         return self._numbered(request, changes, files)
 
     def _context(self, request: CommitRequest, base: Base) -> CommitContext:
-        """What the errors of the rules say of this commit."""
+        """The description of this commit for the errors of the rules."""
         return CommitContext(
             location=self._table.location,
             user=request.user,
@@ -194,8 +199,8 @@ class Checker:
     def _check_files_exist(
         self, context: CommitContext, request: CommitRequest, changes: Changes
     ) -> None:
-        """Looks for all added files of a commit that asks to be checked, and for the old ones of any
-        other. Raises `DeletedFiles`.
+        """Raises `DeletedFiles` if an added file does not exist. For a commit that asks to be
+        checked, all added files are looked for. For any other commit, only old files are.
         """
         only_old_at = None
         if not request.checked:
@@ -216,10 +221,12 @@ class Checker:
             conflicts.check_key_ranges(context, files.live, entries, self._key_order)
 
     def _timed(self, changes: Changes, base: Base) -> Changes:
-        """The changes with new creation times for files that wait for a bucket. See `timed`."""
+        """The changes with new creation times for files that wait for a bucket. The function
+        `timed` computes these times.
+        """
         buckets = self._cache.buckets_at(base, changes.partitions)
         newest = {
-            # Of the files in bucket -2 this is the newest creation time.
+            # For the files in bucket -2, this is the newest creation time.
             partition: buckets.max_sequence(partition, POSTPONE_BUCKET)
             for partition in changes.partitions
         }
@@ -278,9 +285,9 @@ class Checker:
         """The files of the touched partitions. They are read anew for each commit, and later
         attempts read only what others have committed since.
 
-        With the conflict detection mode `row_incremental`, later commits, too, read only what
-        others have committed since (R3.4). If a source of changes has just read the files at this
-        base, they are not read again.
+        With the conflict detection mode `row_incremental`, later commits also read only what others
+        have committed since (R3.4). If a source of changes has just read the files of this base,
+        they are not read again.
         """
         if _looks_itself(request):
             return KnownFiles.replaced_by(changes.entries)
@@ -358,7 +365,7 @@ class Checker:
         self._last_safe = max(self._last_safe, base.id)
 
     def _adds_files(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot's delta has files in real buckets, which have numbers from 0 up.
+        """Whether the delta of a snapshot has files in real buckets, which are numbered from 0 up.
         Postponed files are in no real bucket.
         """
         return any(
@@ -371,8 +378,7 @@ class Checker:
     # ---------------------------------------------------------------------------------
     def warn_of_deep_buckets(self, changes: Changes) -> None:
         """Warns once, before readers become slow, if a bucket that our commit has touched has more
-        files of level 0 than Java would allow (semantics.md §6.6). Uses only facts that the commit
-        already has.
+        files of level 0 than Java would allow (semantics.md §6.6). Nothing is read for this.
         """
         most = self._most_runs
         if most is None:
@@ -393,13 +399,15 @@ class Checker:
 
 
 def _without_duplicates(changes: Changes, files: KnownFiles) -> Changes:
-    """The changes without files that the table has already (semantics.md §2.3 step 5)."""
+    """The changes without the files that the table has already (semantics.md §2.3 step 5)."""
     entries = tuple(entry for entry in changes.entries if entry.identity not in files.live)
     return replace(changes, entries=entries)
 
 
 def _looks_itself(request: CommitRequest) -> bool:
-    """Whether a source of changes has just read the files and the vectors of the base."""
+    """Whether the commit's source of changes has just read the files and the vectors of the
+    base.
+    """
     return request.kind is CommitKind.OVERWRITE and not isinstance(request.source, Fixed | None)
 
 
@@ -408,8 +416,8 @@ def _has_buckets(entries: Iterable[ManifestEntry]) -> bool:
 
 
 def _key_order(table: Table) -> RowOrder | None:
-    """The order of the table's keys. None for a table without keys, or one whose levels are not
-    sorted by key.
+    """The order of the table's keys. None for a table without keys, and for a table whose levels
+    are not sorted by key.
     """
     if not table.schema.primary_keys or table.options.value(opt.PK_CLUSTERING_OVERRIDE):
         return None

@@ -1,12 +1,12 @@
-"""The committer: what a commit has written becomes one snapshot, and its compaction becomes
-another; or nothing is published. The outcome is never guessed. `commit/append_compact.py` describes
-how two snapshots make one commit. This module publishes each of them, in attempts.
+"""The committer publishes the written files of a commit as one snapshot, and its compaction as
+another, or nothing. The outcome is never guessed. `commit/append_compact.py` describes how two
+snapshots make one commit. This module publishes each of them, in attempts.
 
 What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
 
-- *base*: an attempt builds on the snapshot that is the latest now, or was within the last second.
-  That snapshot must be of the table that the committer was made for, and in the lineage that the
-  caller judged.
+- *base*: an attempt builds on the snapshot that is the latest one now, or was so within the last
+  second. That snapshot must belong to the table for which the committer was made, and to the
+  lineage that the caller judged.
 - *decided?*: a commit that the same user has published since `seen` is not published again.
 - *check*: the changes are computed for exactly this base. Nothing has been written yet.
 - *stage*: what the snapshot refers to is made, under names that were drawn before.
@@ -18,10 +18,10 @@ What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
   needs stays.
 - *confirm*: what is reported as published is part of the table (`publish.py`).
 
-The ownership law: a file may be deleted only while no attempt that references it can ever be
-published. So every failure while the outcome of a put is open is a `CommitUnknown`, and deletes
-nothing. A staging that is older than half of `snapshot.time-retained` (a minute at least, half an
-hour at most) is no longer put, because an orphan cleaner may take its files for remains.
+The ownership law: a file may be deleted only while no attempt that refers to it can ever be
+published. So if a commit fails while the outcome of a put is open, the error is a `CommitUnknown`,
+and nothing is deleted. A staging that is older than half of `snapshot.time-retained` (a minute at
+least, half an hour at most) is no longer put, because an orphan cleaner may have deleted its files.
 """
 
 from collections.abc import Collection, Iterable
@@ -97,7 +97,7 @@ old.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CommitSettings:
-    """What the options of a table say of its commits.
+    """The settings of commits in the options of a table.
 
     Attributes:
         retry_budget: the budget of a commit before its first attempt. Each commit has a copy.
@@ -115,7 +115,7 @@ class _CommitSettings:
 
     @classmethod
     def of(cls, options: opt.Options, runtime: Runtime) -> "_CommitSettings":
-        """The settings in these options. Raises `InvalidOption`."""
+        """The settings of commits in these options. Raises `InvalidOption`."""
         retry_budget = RetryBudget.of(options, runtime)
         half_retained = options.value(opt.SNAPSHOT_TIME_RETAINED) // 2
         usable_millis = min(max(half_retained, _SHORTEST_STAGED_MILLIS), _LONGEST_STAGED_MILLIS)
@@ -149,9 +149,10 @@ class Committer:
 
         Args:
             table: the table.
-            runtime: the clock, the ids and the random numbers. None for those of the system.
+            runtime: the clock, the ids and the random numbers. None: those of the system.
             observer: is called at the named points of a commit.
-            snapshots: the caller's cache of snapshots, which the committer shares then.
+            snapshots: the caller's cache of snapshots, which the committer then shares. None: the
+                committer has a cache of its own.
             digest: the digest of the table's first schema, if the caller knows it.
             compacts: whether the caller compacts the table, too.
         """
@@ -177,16 +178,17 @@ class Committer:
         """The newest schema at the last look, from which the next look begins."""
 
     def commit(self, request: CommitRequest) -> Outcome:
-        """Publishes what the request has written as one snapshot, then its compaction as another.
-        A compaction that fails after the first snapshot was published raises nothing. See
-        `Published`.
+        """Publishes the written files of the request as one snapshot, and after that its compaction
+        as another. If the compaction fails after the first snapshot was published, no error is
+        raised, and the outcome has the reason (`Published`).
 
         Raises:
-            CommitUnknown: the commit may have been published. With all other errors, nothing was.
+            CommitUnknown: the commit may have been published. After all other errors, nothing is
+                published.
             CommitConflict: the files do not fit the table.
             CommitContended: others were faster each time.
             HistoryUnknown, SharedCheckpoint, TableRolledBack, TableReplaced: the table is not as
-                the caller has judged it, or it is not known whether it is.
+                the caller judged it, or that is not known.
             StorageError, FormatError: something cannot be read or written.
             PaimonStreamError: what the request's source raises.
         """
@@ -194,8 +196,8 @@ class Committer:
         names = NameSource(request.stage_uuid)
         collected = collect(request.messages, table_buckets=self._settings.buckets)
         if self._sequences is not None:
-            # The rows of a key are merged in the order of these numbers, so the numbers of the
-            # writer stay.
+            # The rows of a key are merged in the order of these numbers, so the writer's numbers
+            # are kept.
             request = replace(request, renumber=False)
         return commit_append_compact(
             request, collected, lambda half, source: self._publish_half(half, source, names)
@@ -203,12 +205,12 @@ class Committer:
 
     def numbers(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering | None:
         """Sequence numbers for a batch that is about to be written. None for a table without a
-        primary key, and for one whose rows wait for their numbers.
+        primary key, and for a table whose rows get their numbers later.
 
         Args:
-            known: the snapshot for which the numbers hold, as the caller has seen it. None for the
-                latest one.
-            replaces: see `Sequences.next`.
+            known: the latest snapshot, as the caller has seen it. None: the latest snapshot is
+                looked up.
+            replaces: whether the batch replaces what is in the table.
 
         Raises:
             CorruptMetadata, StorageError: the numbers of the table cannot be read.
@@ -220,9 +222,9 @@ class Committer:
     def watch(
         self, base: Base | None, partitions: Collection[bytes], below: int | None
     ) -> tuple[Base, WatchedFiles]:
-        """The base, and the files of these partitions that are live at it (`TableCache.watch`). If
-        no `base` is given, it is our own last snapshot, or the newest one of the table if we have
-        none. `below` limits the files to those of fewer bytes.
+        """A base, and the files of some partitions that are live at this base (`TableCache.watch`).
+        If no `base` is given, it is the last snapshot of this committer or, if there is none, the
+        newest one of the table. Only files of less than `below` bytes are returned.
         """
         base = base or self._cache.base(self._cache.last or self._snapshots.latest())
         return base, self._cache.watch(base, partitions, below)
@@ -267,7 +269,7 @@ class Committer:
         )
 
     def _attempt_until_decided(self, request: CommitRequest, attempts: Attempts) -> Outcome:
-        """Makes attempts until one is published, or the commit is decided otherwise."""
+        """Makes attempts until one is published, or until the commit is decided in another way."""
         while True:
             attempts.count += 1
             with attempts.timed("base"):
@@ -296,8 +298,8 @@ class Committer:
 
     # -- base, decided? ---------------------------------------------------------------------------
     def _look(self, attempts: Attempts) -> Sight:
-        """The latest snapshot and schema, after a check that the table is the one that this commit
-        is for. A first attempt uses what the caller saw, if that was a moment ago.
+        """The latest snapshot and schema, after a check that the table is still the one of this
+        commit. The first attempt uses what the caller has seen, if that is at most a second old.
         """
         sight = attempts.request.sight
         since_millis = self._runtime.clock.now_millis()
@@ -328,8 +330,8 @@ class Committer:
         )
 
     def _is_swift(self, since_millis: int) -> bool:
-        """Whether at most a second has passed since that time. Nothing that was seen then has
-        expired in so short a time. False if the clock was set back.
+        """Whether at most a second has passed since `since_millis`. In so short a time, nothing
+        that was seen has expired. False if the clock was set back.
         """
         return 0 <= self._runtime.clock.now_millis() - since_millis <= _SWIFT_MILLIS
 
@@ -337,7 +339,7 @@ class Committer:
         self, attempts: Attempts, latest: Snapshot | None
     ) -> Published | Superseded | None:
         """`Published` if an attempt that seemed lost was not lost. `Superseded` if somebody else
-        has published this commit. None if the commit is still to be made.
+        has published this commit. None if the commit has not been made yet.
         """
         with attempts.timed("base"):
             for staged in tuple(attempts.unproven):
@@ -355,7 +357,7 @@ class Committer:
         return Superseded(snapshot=winner, is_open=attempts.may_be_published)
 
     def _same_table(self) -> bool:
-        """Whether the table's first schema is still the one this committer was made for."""
+        """Whether the table's first schema is still the one for which this committer was made."""
         try:
             return self._schemas.first_digest() == self._digest
         except NotFound:
@@ -363,8 +365,8 @@ class Committer:
 
     # -- check, stage -----------------------------------------------------------------------------
     def _prepare(self, attempts: Attempts, sight: Sight) -> Staged | Nothing | None:
-        """Checks and stages on top of the latest snapshot. Returns `Nothing` if no snapshot is
-        needed, and None if the latest snapshot expired meanwhile.
+        """Checks the commit and stages it on top of the latest snapshot. Returns `Nothing` if no
+        snapshot is needed, and None if the latest snapshot expired meanwhile.
         """
         try:
             with attempts.timed("check"):
@@ -390,7 +392,8 @@ class Committer:
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == sight.latest:
                 raise
-            # The missing file belongs to a snapshot that has expired. Build on the newest one.
+            # The missing file belongs to a snapshot that has expired. The next attempt builds on
+            # the newest snapshot.
             return None
         if attempts.merge is None:
             attempts.merge = ReusableMerge(staged.merged, staged.since_millis)
@@ -402,7 +405,7 @@ class Committer:
         self, request: CommitRequest, changes: Changes, base: Base
     ) -> CommitRequest:
         """The request with the properties that keep the table's largest sequence number, after the
-        check of the batch's own numbers. Raises as `Sequences.check`.
+        check of the batch's own numbers. Raises what `Sequences.check` raises.
         """
         if self._sequences is None:
             return request
@@ -437,9 +440,9 @@ class Committer:
     def _put_and_confirm(self, attempts: Attempts, sight: Sight, staged: Staged) -> Landed | Lost:
         """Puts the snapshot and confirms it.
 
-        A snapshot that is lost after its put could be seen for a while. An expiry may have taken it
-        for one that has expired, and have removed its manifests, so the next attempt does not use
-        the merged ones again.
+        A snapshot that is lost after its put was visible for a while. An expiry may have removed
+        its manifests as those of an expired snapshot. So the next attempt does not use the merged
+        manifests again.
         """
         placed = self._put(attempts, staged)
         if isinstance(placed, Lost):
@@ -460,7 +463,7 @@ class Committer:
             return self._runtime.clock.now_millis() - staged.since_millis
 
         def still_usable() -> bool:
-            """Whether no orphan cleaner can mistake the staging for remains of an expired
+            """Whether no orphan cleaner can have taken the staged files for those of an expired
             snapshot.
             """
             return age_millis() <= self._settings.usable_millis
@@ -483,9 +486,9 @@ class Committer:
     ) -> Landed | Lost:
         """Proves that the snapshot is part of the table, or removes it again."""
         is_quick = self._is_swift(sight.since_millis)
-        # A quick first attempt needs only a look at the neighbouring snapshots. The
-        # first snapshot of a table has no snapshot below it. So nothing would prove that the
-        # ids above it are free, and not expired.
+        # A quick first attempt needs only a look at the neighbouring snapshots. That is not enough
+        # for the first snapshot of a table. No snapshot lies below it, so nothing would prove that
+        # the ids above it were never used.
         is_first = attempts.count == 1 and not placed.doubted
         swift = is_quick and is_first and staged.base.snapshot is not None
         along: tuple[Request, ...] = ()
@@ -511,11 +514,11 @@ class Committer:
     def _landed_with_its_files(
         self, attempts: Attempts, sight: Sight, staged: Staged
     ) -> Landed | Lost:
-        """Takes the snapshot back if files of this attempt were removed before its put.
+        """Removes the snapshot again if files of this attempt were removed before its put.
 
         A later run may have removed them: it published the commit, and then a rollback removed the
-        later run's snapshot. In that case this raises `SharedCheckpoint`. Or an orphan cleaner
-        removed the files, because the put took very long.
+        later run's snapshot. In that case `SharedCheckpoint` is raised. An orphan cleaner may also
+        have removed the files, because the put took very long.
         """
         is_newest = attempts.request.is_newest
         snapshot_id = staged.snapshot.id
@@ -527,8 +530,8 @@ class Committer:
         written = [manifest_path(name) for name in sorted(staged.names - inherited)]
         missing = [path for path in written if not self._storage.exists(path)]
         missing += missing_files(self._storage, self._layout, staged.changes)
-        # Whoever has built on the snapshot has read its lists. Expiry removes the lists before the
-        # snapshot.
+        # A writer that has built on the snapshot has read its lists. Expiry removes the lists
+        # before the snapshot.
         while missing and not self._snapshots.exists(snapshot_id + 1):
             if not self._snapshots.remove_if_equal(snapshot_id, staged.content):
                 break
@@ -548,8 +551,8 @@ class Committer:
         self, attempts: Attempts, sight: Sight, staged: Staged, landed: Landed
     ) -> Published:
         """Remembers a snapshot that is part of the table, and writes the hint for readers. A hint
-        may have been written during the look at the neighbouring snapshots. It stays if the look
-        was quick and found no newer snapshot. Otherwise it is corrected.
+        may have been written during the look at the neighbouring snapshots. The hint stays if the
+        look was quick and found no newer snapshot. Otherwise the hint is corrected.
         """
         snapshot = staged.snapshot
         self._snapshots.record(snapshot, staged.content)
@@ -569,7 +572,7 @@ class Committer:
 
     # -- lost -------------------------------------------------------------------------------------
     def _drop_lost(self, attempts: Attempts, staged: Staged, lost: Lost) -> None:
-        """Removes the files that only a lost attempt refers to. If the loss is not proven, the
+        """Removes the files to which only a lost attempt refers. If the loss is not proven, the
         files stay for good.
         """
         attempts.outstanding = False

@@ -1,4 +1,4 @@
-"""The conflict rules: pure functions of what is in the table and what a commit would change.
+"""The conflict rules are pure functions of the files in the table and the changes of a commit.
 
 Each rule passes or raises one `CommitConflict`. No rule reads storage. The rules are checks 1-6 of
 semantics.md §3.1 and the strict mode of §2.9. Checks 7 and 8 concern row ids in tables with data
@@ -34,13 +34,13 @@ _Level = tuple[bytes, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitContext:
-    """Who commits what to which table and on which base, for messages.
+    """The description of a commit for messages: who commits what, to which table and on which base.
 
     Attributes:
         location: the table.
         user: the commit user.
         identifier: the commit identifier.
-        partition_name: gives the name of a partition row, for people.
+        partition_name: returns the name of a partition row, for people.
         kind: what the commit does.
         base: the snapshot that was the newest when the rules ran. None in an empty table.
     """
@@ -53,7 +53,7 @@ class CommitContext:
     base: Snapshot | None = None
 
     def facts(self) -> dict[str, object]:
-        """The context of an error."""
+        """The context that each error of a conflict rule has."""
         base_id = None
         if self.base is not None:
             base_id = self.base.id
@@ -67,15 +67,15 @@ class CommitContext:
 
     @property
     def left_out(self) -> str:
-        """Says what was not published. The rows of a batch may be published although the batch's
-        compaction is not (R3.2).
+        """A sentence that says what was not published. The rows of a batch may be published even if
+        the batch's compaction is not (R3.2).
         """
         if self.kind is CommitKind.COMPACT:
             return "The compaction was left out"
         return "Nothing was published"
 
     def place(self, partition: bytes) -> str:
-        """The partition, or the table if it has no partitions."""
+        """The name of a partition in messages; "the table" if there are no partitions."""
         name = self.partition_name(partition)
         if not name:
             return "the table"
@@ -174,10 +174,10 @@ def check_listed_once(context: CommitContext, twice: Collection[FileIdentity]) -
 def check_not_in_table(
     context: CommitContext, files: KnownFiles, entries: Iterable[ManifestEntry]
 ) -> None:
-    """Check 4: no added file is already in the table, or was there and has been removed. `files`
-    are those of the touched partitions. A file that is listed twice would be read twice, and would
-    break every later merge of manifests. A file that was removed would be hidden until its DELETE
-    is merged (semantics.md §3.5). Raises `DeletedFiles`.
+    """Check 4: no added file is in the table already, and none was removed from it before. `files`
+    are the files of the touched partitions. A file that is listed twice would be read twice, and
+    would break every later merge of manifests. A file that was removed would be hidden until its
+    DELETE is merged (semantics.md §3.5). Raises `DeletedFiles`.
     """
     added = [entry.identity for entry in entries if entry.kind is FileKind.ADD]
     names = [identity.file_name for identity in added if identity in files.live]
@@ -327,12 +327,14 @@ def check_deletion_vectors(
 
 
 def _vectors_of_kind(changes: Changes, kind: FileKind) -> dict[str, str]:
-    """See `vectors_of`, for the index files that the changes add or delete."""
+    """Maps each data file to the index file with its deletion vector, for the index files that the
+    changes add, or for those that they delete.
+    """
     return vectors_of(change.entry for change in changes.index if change.kind is kind)
 
 
 def vectors_of(entries: Iterable[IndexManifestEntry]) -> dict[str, str]:
-    """Each data file that has a deletion vector in these index files, with that index file."""
+    """Maps each data file that has a deletion vector to the index file with this vector."""
     return {
         vector.data_file: entry.file.file_name
         for entry in entries
@@ -341,8 +343,8 @@ def vectors_of(entries: Iterable[IndexManifestEntry]) -> dict[str, str]:
 
 
 def check_files_exist(context: CommitContext, missing: Collection[str]) -> None:
-    """Every added file exists. `missing` are the paths that do not (semantics.md §1.2, R9.1).
-    Raises `DeletedFiles`.
+    """Checks that every added file exists. `missing` are the paths of files that do not exist
+    (semantics.md §1.2, R9.1). Raises `DeletedFiles`.
     """
     if missing:
         raise DeletedFiles(
@@ -360,8 +362,8 @@ def check_strict_mode(
     adds_files: Callable[[Snapshot], bool],
 ) -> None:
     """`commit.strict-mode.last-safe-snapshot` (semantics.md §2.9, §5.2): no other user has
-    compacted or overwritten since the last safe snapshot. If this is an overwrite, no other user
-    has appended either, because the overwrite would delete those rows, too.
+    compacted or overwritten since the last safe snapshot. If the commit is an overwrite, no other
+    user has appended either, because the overwrite would delete the appended rows, too.
 
     Args:
         context: who commits what.
@@ -397,10 +399,10 @@ def check_strict_mode(
 
 
 def _listed(names: Collection[str]) -> str:
-    """The first few names, and how many more there are."""
+    """A text with the first few names, and the number of further names."""
     return first_few(sorted(names), _SHOWN)
 
 
 def _file_facts(context: CommitContext, names: Collection[str]) -> dict[str, Any]:
-    """The context of an error about these files."""
+    """The context of an error that names files."""
     return {**context.facts(), "count": len(names), "files": tuple(names)[:_SHOWN]}

@@ -1,5 +1,5 @@
-"""Whether another engine writes the table on a store where it may replace a snapshot of ours
-(exactly-once.md §7). Nothing here writes.
+"""Checks whether another engine writes the table on a store where it may replace a snapshot of ours
+(exactly-once.md §7). This module writes nothing.
 """
 
 import logging
@@ -33,10 +33,10 @@ _STORE_NAMES: Final = {
 
 
 def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clock) -> None:
-    """Looks at the last 20 snapshots up to the id `newest`, in one trip. If another engine made one
-    of them within seven days, this logs a warning, or raises `UnsupportedTable` if
-    `paimon-stream.commit.guard` is strict. Where other engines publish atomically, nothing is
-    looked at. Raises what `SnapshotStore.find` raises.
+    """Reads the last 20 snapshots up to the id `newest`, in one trip. If another engine made one of
+    them within seven days, logs a warning, or raises `UnsupportedTable` if
+    `paimon-stream.commit.guard` is strict. If other engines publish atomically, nothing is read.
+    Raises what `SnapshotStore.find` raises.
     """
     if not _is_looked_at(table):
         return
@@ -47,16 +47,16 @@ def guard_stream(table: Table, snapshots: SnapshotStore, newest: int, clock: Clo
 
 
 def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
-    """As `guard_stream`, for a writer without a stream. Looks only at the latest snapshot, which
-    was read anyway. Raises `UnsupportedTable`.
+    """Checks, for a writer that is no stream, what `guard_stream` checks. Only the latest snapshot
+    is looked at, which the writer has read anyway. Raises `UnsupportedTable`.
     """
     if latest is not None and _is_looked_at(table):
         _warn_of_others(table, (latest,), clock)
 
 
 def _is_looked_at(table: Table) -> bool:
-    """Whether another engine may replace a snapshot of this table, and the options do not say that
-    none does.
+    """Whether another engine may replace a snapshot of this table. False if the options say that no
+    other engine writes the table.
     """
     # With a lock or a server, no other engine can replace a snapshot.
     is_exclusive = getattr(table.storage, "takes_lock", False) or is_served(table.storage)

@@ -1,4 +1,5 @@
-"""The index files of the next snapshot: those of its base with the changes applied.
+"""Computes the index files of the next snapshot: the index files of its base, with the changes
+applied.
 
 The rules are Java's. HASH indexes, and deletion vectors of tables with buckets, have at most one
 file per bucket: a new file replaces the old one. All other indexes, and deletion vectors of tables
@@ -29,8 +30,8 @@ def apply_index_changes(
     """The live index files after the changes.
 
     Args:
-        present: the live index files before.
-        changes: what the commit changes.
+        present: the live index files before the changes.
+        changes: the index files that the commit adds or removes.
         bucketed: whether the table has buckets.
         location: the table, for the error.
 
@@ -83,14 +84,18 @@ def _place(entry: IndexManifestEntry) -> Hashable:
 
 
 def _key_with_buckets(entry: IndexManifestEntry) -> Hashable:
-    """What a new index file replaces, in a table with buckets."""
+    """The key of an index file in a table with buckets. A new file replaces the file with the same
+    key.
+    """
     if entry.file.index_type == DELETION_VECTORS:
         return entry.file.index_type, entry.partition, entry.bucket
     return _key_without_buckets(entry)
 
 
 def _key_without_buckets(entry: IndexManifestEntry) -> Hashable:
-    """What a new index file replaces, in a table without buckets."""
+    """The key of an index file in a table without buckets. A new file replaces the file with the
+    same key.
+    """
     if entry.file.index_type == HASH:
         return entry.file.index_type, entry.partition, entry.bucket
     return entry.file.index_type, entry.file.file_name
@@ -101,7 +106,9 @@ def _check_deletion_vectors(
     changes: Sequence[IndexChange],
     location: str,
 ) -> None:
-    """Checks Java's rule for tables without buckets, change by change. Raises `DeletedFiles`."""
+    """Checks Java's rule for deletion vectors in tables without buckets, change by change. Raises
+    `DeletedFiles`.
+    """
     if not any(change.entry.file.index_type == DELETION_VECTORS for change in changes):
         return
     vectors = [entry for entry in present if entry.file.index_type == DELETION_VECTORS]

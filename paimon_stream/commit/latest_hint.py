@@ -1,9 +1,9 @@
-"""LATEST, as a commit writes it for readers. LATEST is only a hint: a failure to write it is
-logged, and the commit goes on.
+"""Writes the file LATEST for readers, during a commit. LATEST is only a hint: a failure to write it
+is logged, and the commit goes on.
 
 Invariant: LATEST does not keep naming a snapshot of this commit that is not part of the table. Java
-    trusts a hint without checking the snapshots. So the hint is written early only together with
-    the look that confirms the snapshot. And it is removed before the snapshot may be removed.
+trusts a hint without checking the snapshots. So the hint is written early only together with the
+look that confirms the snapshot. It is removed before the snapshot may be removed.
 """
 
 import logging
@@ -20,7 +20,9 @@ class LatestHint:
     """Points LATEST to the snapshot of one commit."""
 
     def __init__(self, snapshots: SnapshotStore, same_table: Callable[[], bool]) -> None:
-        """Writes nothing. `same_table` says whether the table is still the one of the commit."""
+        """Makes the hint of one commit, and writes nothing. `same_table` says whether the table is
+        still the one of the commit.
+        """
         self._snapshots = snapshots
         self._same_table = same_table
         self._pointed_to: int | None = None
@@ -30,7 +32,7 @@ class LatestHint:
 
     @property
     def is_early(self) -> bool:
-        """Whether LATEST was pointed to a snapshot before it was confirmed."""
+        """Whether LATEST was pointed to a snapshot before the snapshot was confirmed."""
         return self._pointed_to is not None
 
     def point(self, snapshot_id: int) -> None:

@@ -1,8 +1,8 @@
-"""What is known of a commit whose snapshot another engine replaced: its files, and how to commit them
-again.
+"""Collects what is known of a commit whose snapshot another engine replaced: its files, and how to
+commit these files again.
 
-The nonce of a snapshot is the name of its delta manifest list. The list and its manifests
-stay on the storage when the snapshot's own file is replaced, until orphan files are removed
+The nonce of a snapshot is the name of its delta manifest list. The list and its manifests stay on
+the storage when the snapshot's own file is replaced, until orphan files are removed
 (exactly-once.md §7).
 """
 
@@ -20,14 +20,14 @@ from paimon_stream.table.manifests import ManifestStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFacts:
-    """What a lost commit had added, and how to commit it again.
+    """The number of files and rows of a lost commit, and the command that commits them again.
 
     Attributes:
-        files: how many files it had added. None if that is not known.
+        files: how many files the commit had added. None if that is not known.
         rows: how many rows these files have. None if that is not known.
         command: the command that commits the files again.
-        in_store: whether the table is in a store, so that the command needs the storage options,
-            too.
+        in_store: whether the table is in an object store. If so, the command also needs the storage
+            options.
     """
 
     files: int | None
@@ -44,14 +44,14 @@ class LostFacts:
         added: list[DataFileMeta] | None,
         which: tuple[str, ...] = (),
     ) -> "LostFacts":
-        """The facts of a commit.
+        """The facts of a lost commit.
 
         Args:
             location: the table.
             user: the commit user.
             batch: the commit identifier.
-            added: the files that it had added. None if they are not known.
-            which: the options of the command that say where the files are named, if no journal
+            added: the files that the commit had added. None if they are not known.
+            which: further options of the command. They say where the files are named if no journal
                 names them.
         """
         named_by = ("--user", user, "--batch", str(batch), *which)
@@ -69,7 +69,7 @@ class LostFacts:
 
     @property
     def sentence(self) -> str:
-        """The numbers as a sentence."""
+        """A sentence with the numbers of rows and files."""
         if self.files is None:
             return "their number is not known, because its manifests are gone."
         noun = "file" if self.files == 1 else "files"
@@ -77,7 +77,7 @@ class LostFacts:
 
     @property
     def cure(self) -> str:
-        """The command, and what has to be added to it."""
+        """The command that commits the files again, and the options that have to be added to it."""
         if self.in_store:
             return (
                 f"{self.command} (it shows what it would do; add --yes to do it, and a --storage-option for each "
@@ -87,13 +87,13 @@ class LostFacts:
 
     @property
     def context(self) -> dict[str, Any]:
-        """The facts for programs."""
+        """The facts as values, for the context of an error."""
         return {"files": self.files, "rows": self.rows, "command": self.command}
 
 
 def lost_facts(storage: Storage, user: str, batch: int, snapshot: SnapshotRef) -> LostFacts:
-    """The facts of the commit that made this snapshot. They are for a message, so this raises
-    nothing.
+    """The facts of the commit that made the snapshot. They are for a message, so no error is
+    raised.
     """
     entries = lost_entries(ManifestStore(storage), snapshot.nonce)
     added = None
@@ -104,7 +104,7 @@ def lost_facts(storage: Storage, user: str, batch: int, snapshot: SnapshotRef) -
 
 
 def lost_entries(manifests: ManifestStore, nonce: str) -> list[ManifestEntry] | None:
-    """The entries of the delta of a snapshot that had this nonce; None if they cannot be read."""
+    """The delta entries of a snapshot that had the nonce `nonce`; None if they cannot be read."""
     try:
         return [entry for meta in manifests.read_list(nonce) for entry in manifests.read(meta)]
     except (errors.CorruptMetadata, errors.StorageError):

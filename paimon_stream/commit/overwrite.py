@@ -1,9 +1,9 @@
-"""Overwriting: one snapshot replaces the live files of some partitions with new ones (semantics.md
-§5). A *static* overwrite replaces the partitions that match a spec (`{}` matches all). A *dynamic*
-one replaces the partitions that get new files.
+"""Overwrites a table: one snapshot replaces the live files of some partitions with new ones
+(semantics.md §5). A *static* overwrite replaces the partitions that match a spec (`{}` matches
+all). A *dynamic* overwrite replaces the partitions that get new files.
 
 Invariants: each attempt determines on its base which files it removes. So an append that was
-published meanwhile is replaced, too, and no file is removed that is not there. Earlier snapshots
+published meanwhile is replaced, too, and every file that is removed was there. Earlier snapshots
 keep the removed files.
 """
 
@@ -34,11 +34,11 @@ _NAMED: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overwrite:
-    """An overwrite to request.
+    """An overwrite that is planned and can be requested.
 
     Attributes:
-        source: the source of its changes.
-        messages: its messages, without files that are left out.
+        source: the source of the overwrite's changes.
+        messages: the commit messages, without files that an overwrite leaves out.
         always: whether there is a snapshot even if nothing changes.
     """
 
@@ -81,10 +81,10 @@ class OverwriteSource:
         self._read: dict[str, list[ManifestEntry]] = {}
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each live file that is replaced, then what was written, without DELETEs of
-        the same files. Files of spared partitions and of postponed rows are not replaced. The index
-        files of the cleared partitions that are not spared are removed, too. Raises
-        `CorruptMetadata`, `StorageError`.
+        """A DELETE for each live file that is replaced, followed by the written entries, without
+        those that delete the same files. Files of spared partitions and of postponed rows are not
+        replaced. The index files of the cleared partitions that are not spared are removed, too.
+        Raises `CorruptMetadata`, `StorageError`.
         """
         live = self._live(base)
         spared = {
@@ -110,8 +110,8 @@ class OverwriteSource:
         )
 
     def _live(self, base: Base) -> list[ManifestEntry]:
-        """The live files of the cleared partitions. Manifests never change, so what an earlier
-        attempt has read is not read again.
+        """The live files of the cleared partitions. Manifests never change, so a manifest that an
+        earlier attempt has read is not read again.
         """
         by_manifest: dict[str, list[ManifestEntry]] = {}
         for meta in base.metas:
@@ -144,7 +144,7 @@ def plan_overwrite(
     partition: Mapping[str, Any] | None = None,
     dynamic: bool | None = None,
 ) -> Overwrite:
-    """The overwrite that puts the messages' files in place of others.
+    """Plans the overwrite that replaces live files by the files of the messages.
 
     Args:
         table: the table.
@@ -159,7 +159,7 @@ def plan_overwrite(
         InvalidOption: a partition is given for a dynamic overwrite.
         IncompatibleSchema, InvalidData: the table cannot have such a partition.
         OutsidePartition: a file is outside the partition.
-        FormatError: the keys of a file are not of the table's types.
+        FormatError: the keys of a file do not have the table's types.
     """
     without_changelog = _without_changelog(table, tuple(messages))
     collected = collect(without_changelog, table_buckets=table.options.value(opt.BUCKET))
@@ -184,7 +184,7 @@ def plan_overwrite(
 def plan_drop(
     table: Table, manifests: ManifestStore, partitions: Iterable[Mapping[str, Any]]
 ) -> Overwrite:
-    """The overwrite that clears all partitions that match one of these specs. Raises
+    """Plans the overwrite that clears all partitions that match one of the specs. Raises
     `IncompatibleSchema`, `InvalidData`, and `InvalidOption` if no partition is given.
     """
     arguments = opt.Arguments(table.location)
@@ -207,7 +207,7 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
     """Whether only partitions that get new files are replaced. Raises `InvalidOption`, also for
     wrong types.
     """
-    # The mapping is only checked here.
+    # The call only checks the mapping.
     opt.Arguments(table.location).mapping("partition", partition, PARTITION_EXAMPLE)
     dynamic = opt.Arguments(table.location).flag("dynamic", dynamic, optional=True)
     if partition is not None:
@@ -226,8 +226,9 @@ def is_dynamic(table: Table, partition: Mapping[str, Any] | None, dynamic: bool 
 
 
 def static_spec(table: Table, partition: Mapping[str, Any]) -> PartitionSpec:
-    """The spec with values of the partition columns' types. `partition.default-name` stands for
-    NULL, also in string columns, as in Java. Raises `IncompatibleSchema`, `InvalidData`.
+    """The spec of a static overwrite. Its values have the types of the partition columns.
+    `partition.default-name` stands for NULL, also in string columns, as in Java. Raises
+    `IncompatibleSchema`, `InvalidData`.
     """
     default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
     values = dict(partition)
@@ -287,8 +288,8 @@ def _check_inside(
 
 def _numbered(table: Table, written: Changes) -> Changes:
     """The changes, with sequence numbers from 0 if several tasks wrote to one fixed bucket. No old
-    file of the bucket stays, so no number is in use. In a table with a primary key the files store
-    the numbers, so the numbers do not change.
+    file of the bucket stays, so all numbers are free. In a table with a primary key, the rows in
+    the files have their numbers, so these do not change.
     """
     if table.schema.primary_keys:
         return written
@@ -306,11 +307,11 @@ def _numbered(table: Table, written: Changes) -> Changes:
 
 
 def upgraded(table: Table, written: Changes) -> Changes:
-    """The changes with the levels of an overwrite's files (semantics.md §5.1 step 3). The files of
-    each bucket whose key ranges are disjoint get the top level, in the order of their keys. The
-    changes stay as they are if the table has no key or turns this off (`overwrite-upgrade`), or if
-    any file already has a level, is in no real bucket, or is removed. Raises `FormatError` for keys
-    that are not of the table's types.
+    """The changes of an overwrite, with the final levels of its files (semantics.md §5.1 step 3).
+    The files of each bucket whose key ranges are disjoint get the top level, in the order of their
+    keys. The changes stay as they are if the table has no key or the option `overwrite-upgrade` is
+    off. They also stay if any file already has a level, is in no real bucket, or is removed. Raises
+    `FormatError` if keys do not have the table's types.
     """
     if not table.schema.primary_keys or not table.options.value(opt.OVERWRITE_UPGRADE):
         return written
@@ -331,7 +332,7 @@ def upgraded(table: Table, written: Changes) -> Changes:
 
 
 def _is_new_in_a_bucket(entry: ManifestEntry) -> bool:
-    """Whether it adds a file to level 0 of a real bucket."""
+    """Whether the entry adds a file to level 0 of a real bucket, which is numbered from 0 up."""
     return entry.kind is FileKind.ADD and entry.bucket >= 0 and entry.file.level <= 0
 
 

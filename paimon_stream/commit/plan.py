@@ -1,8 +1,8 @@
-"""Turns commit messages into the changes of snapshots. Pure: no storage is touched.
+"""Turns commit messages into the changes of snapshots. This module touches no storage.
 
 Invariants: every file of every message becomes exactly one entry, in message order. Written and
 compacted files are kept apart, because they become two snapshots. Numbering changes only sequence
-numbers. Every row of a bucket gets a number above all earlier rows in it.
+numbers. Every row of a bucket gets a number above those of all earlier rows of the bucket.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,11 +26,11 @@ from paimon_stream.table.row_ids import ROW_ID
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What an attempt builds on.
+    """The snapshot on which an attempt builds, with its manifests.
 
     Attributes:
         snapshot: the latest snapshot. None in an empty table.
-        metas: the manifests of that snapshot, those of the base list first.
+        metas: the manifests of that snapshot. Those of its base list come first.
     """
 
     snapshot: Snapshot | None
@@ -38,14 +38,14 @@ class Base:
 
     @property
     def id(self) -> int:
-        """The snapshot's id; 0 in an empty table."""
+        """The id of the base snapshot; 0 in an empty table."""
         if self.snapshot is None:
             return 0
         return self.snapshot.id
 
     @property
     def index_manifest(self) -> str | None:
-        """The name of the snapshot's index manifest. None if it has none."""
+        """The name of the base snapshot's index manifest; None if it has none."""
         if self.snapshot is None:
             return None
         return self.snapshot.index_manifest
@@ -79,12 +79,12 @@ class Changes:
 
     @property
     def partitions(self) -> frozenset[bytes]:
-        """The partitions the entries touch, as serialized rows."""
+        """The partitions that the entries touch, as serialized rows."""
         return frozenset(entry.partition for entry in self.entries)
 
     @property
     def record_count(self) -> int:
-        """Rows added minus rows deleted (semantics.md §2.3 step 8)."""
+        """The rows of added files minus the rows of deleted files (semantics.md §2.3 step 8)."""
         rows = 0
         for entry in self.entries:
             if entry.kind is FileKind.ADD:
@@ -100,8 +100,8 @@ class Changes:
 
     @property
     def takes_away(self) -> bool:
-        """Whether rows that readers saw disappear, by a DELETE entry or by a change of deletion
-        vectors. Such an append becomes an OVERWRITE (semantics.md §2.2).
+        """Whether readers lose rows that they saw before, because of a DELETE entry or a change of
+        deletion vectors. An append with such changes becomes an OVERWRITE (semantics.md §2.2).
         """
         return any(entry.kind is FileKind.DELETE for entry in self.entries) or any(
             change.entry.file.index_type == DELETION_VECTORS for change in self.index
@@ -117,8 +117,8 @@ class CollectedChanges:
     (semantics.md §1.4).
 
     Attributes:
-        append: what was written.
-        compact: what was compacted.
+        append: the changes by files that were written.
+        compact: the changes by files that were compacted.
     """
 
     append: Changes = NO_CHANGES
@@ -158,7 +158,7 @@ class _Half:
     index: list[IndexChange] = field(default_factory=list)
 
     def done(self) -> Changes:
-        """The changes."""
+        """The collected changes."""
         return Changes(
             entries=tuple(self.entries), changelog=tuple(self.changelog), index=tuple(self.index)
         )
@@ -171,7 +171,7 @@ def _add(
     kind: FileKind,
     files: Iterable[DataFileMeta],
 ) -> None:
-    """Adds an entry for each of these files of the message."""
+    """Adds an entry for each of these files of the message to `entries`."""
     total_buckets = table_buckets if message.total_buckets is None else message.total_buckets
     for file in files:
         entries.append(
@@ -197,10 +197,9 @@ def _index_changes(
 
 
 def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
-    """The same changes, with new creation times for the files that go to bucket -2. In a partition,
-    each time is later than the times before it and than the partition's `newest` time, whatever the
-    clocks say. A compaction merges the rows of a key in the order of these times (table-kinds.md
-    §4.1).
+    """These changes, with new creation times for the files that go to bucket -2. In a partition,
+    each time is later than the one before, and than the partition's `newest` time, even if clocks
+    differ. A compaction merges the rows of a key in the order of these times (table-kinds.md §4.1).
     """
     last = dict(newest)
     entries: list[ManifestEntry] = []
@@ -213,8 +212,8 @@ def timed(changes: Changes, newest: Mapping[bytes, int]) -> Changes:
 
 
 def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Changes:
-    """The same changes, with the final sequence numbers of new files in fixed buckets (semantics.md
-    §6.3). Writers count each bucket from 0. This moves the numbers above the `highest` number in
+    """These changes, with the final sequence numbers of new files in fixed buckets (semantics.md
+    §6.3). Writers count each bucket from 0. The numbers are moved above the `highest` number in
     use, which is given by partition and bucket. The numbers follow the order of the entries.
     """
     following = dict(highest)
@@ -233,10 +232,10 @@ def renumber(changes: Changes, highest: Mapping[tuple[bytes, int], int]) -> Chan
 
 
 def with_row_ids(changes: Changes, first: int, snapshot: int) -> tuple[Changes, int]:
-    """The changes with row ids, for a table with row tracking, and the first id that is free after
-    them (table-kinds.md §5.1). `snapshot` is the id of the new snapshot. New rows get ids from
-    `first` on, in the order of the entries. They get the snapshot's id as their sequence number.
-    Compacted rows keep their ids.
+    """These changes with row ids, for a table with row tracking, and the first id that is free
+    after these rows (table-kinds.md §5.1). `snapshot` is the id of the new snapshot. New rows get
+    ids from `first` on, in the order of the entries. They get the snapshot's id as their sequence
+    number. Compacted rows keep their ids.
     """
     entries: list[ManifestEntry] = []
     for entry in changes.entries:

@@ -1,16 +1,17 @@
-"""Publishes one staged snapshot: the atomic put, and the check that it lies in the table's lineage.
+"""Publishes one staged snapshot, K: puts it atomically, and checks that it lies in the table's
+lineage.
 
 `put` creates `snapshot-K`. If the storage does not report whether the file was created, the same
-bytes are put again until it reports that. The result is the same whichever put succeeds, and once K
-exists, no delayed put can create it.
+bytes are put again until it reports that. The result is the same whichever put succeeds, and after
+K exists, no delayed put can create it.
 
 `confirm` then looks at the snapshots around K. A paused writer may create an id again, outside the
 lineage, after that id expired or was rolled back. Such a snapshot is *void*; exactly-once.md §5 has
-the rules. A folder may have very many snapshots, so it is not listed for this in each commit. While
-K-1 exists with the nonce on which we staged, no expiry has reached K+1, because expiry deletes the
-oldest first. So K+1 alone shows whether there is any id above K. A rollback to K-1 itself amid
-other commits is the exception. Therefore only a *swift* attempt, whose base was read just now,
-looks only at the neighbours. Every other attempt looks at all ids.
+the rules. A folder may have very many snapshots, so the snapshots are not listed in each commit.
+While K-1 exists with the nonce of our base, no expiry has reached K+1, because expiry deletes the
+oldest snapshots first. So K+1 alone shows whether there is any id above K. There is one exception:
+a rollback to K-1 itself, between other commits. So only a *swift* attempt, whose base was read just
+now, relies on the neighbours alone. Every other attempt looks at all ids.
 
 Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for
 one that is not. `proven` says that the commit can never become part of the table, so its metadata
@@ -49,10 +50,12 @@ _ROUNDS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
-    """The snapshot's file holds our bytes, but is not yet confirmed.
+    """The outcome of a put: the snapshot's file has our bytes, but the snapshot is not confirmed
+    yet.
 
     Attributes:
-        doubted: whether an earlier put may have taken effect before the one whose result is known.
+        doubted: whether an earlier put may have created the file before the put whose result is
+            known.
     """
 
     doubted: bool
@@ -60,10 +63,10 @@ class Placed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Landed:
-    """The snapshot is part of the table.
+    """The outcome that the snapshot is part of the table.
 
     Attributes:
-        newest: whether no snapshot followed it when `confirm` looked.
+        newest: whether no later snapshot existed when `confirm` looked.
     """
 
     newest: bool = False
@@ -71,7 +74,7 @@ class Landed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lost:
-    """The snapshot is not part of the table.
+    """The outcome that the snapshot is not part of the table.
 
     Attributes:
         proven: whether the snapshot never will be part of it. If that is not proven, another writer
@@ -84,8 +87,8 @@ class Lost:
 
 
 class Publisher:
-    """Publishes to one table. `same_table` says whether the table is still the one that the commit
-    is for.
+    """Publishes snapshots to one table. `same_table` says whether the table is still the one of the
+    commit.
     """
 
     def __init__(self, table: Table, cache: TableCache, same_table: Callable[[], bool]) -> None:
@@ -103,13 +106,13 @@ class Publisher:
         """Creates the snapshot's file.
 
         Args:
-            staged: the snapshot.
+            staged: the staged snapshot.
             retry_budget: the remaining retries.
             usable: whether the staging is still young enough to be put again.
 
         Raises:
             CommitUnknown: the outcome stays open.
-            StorageError, CommitContended, TableReplaced: nothing was published.
+            StorageError, CommitContended, TableReplaced: nothing is published.
         """
         problem: errors.PaimonStreamError
         doubted = False
@@ -118,7 +121,7 @@ class Publisher:
                 result = self._snapshots.create_snapshot(staged.snapshot, staged.content)
             except Unavailable as lost_answer:
                 problem = lost_answer
-            # `CommitContended`: the lock of a catalog is held.
+            # `CommitContended` is raised while somebody else holds the lock of a catalog.
             except (StorageError, CommitContended, errors.TableReplaced) as refused:
                 if not doubted:
                     raise
@@ -138,8 +141,9 @@ class Publisher:
     def _read_holder(
         self, staged: Staged, *, doubted: bool
     ) -> Placed | Lost | errors.PaimonStreamError:
-        """How a put ended that found a file of the snapshot's id. An error, which is not raised,
-        says why that is not known. `doubted` says whether an earlier put may have created the file.
+        """The outcome of a put that found an existing file with the snapshot's id. If the outcome
+        is not known, returns an error with the reason, and does not raise it. `doubted` says
+        whether an earlier put may have created the file.
         """
         snapshot_id = staged.snapshot.id
         try:
@@ -163,17 +167,17 @@ class Publisher:
         along: Sequence[Request],
         undo: Request,
     ) -> Landed | Lost:
-        """Decides whether the snapshot that was put is part of the table, and removes it if it is
-        void.
+        """Decides whether the snapshot that was put is part of the table. If it is outside the
+        table's lineage, its file is removed.
 
         Args:
-            staged: the snapshot.
+            staged: the staged snapshot.
             retry_budget: the remaining retries.
-            doubted: whether an earlier put may already have taken effect.
+            doubted: whether an earlier put may already have created the file.
             swift: whether the base was read just now. If so, the first look is only at the
                 neighbouring snapshots.
-            along: what is done in the same trip as that look. It must not raise.
-            undo: what is done if that look is not enough, before anything is removed. It must not
+            along: requests that are sent in the same trip as that look. They must not raise.
+            undo: is called if that look is not enough, before anything is removed. It must not
                 raise.
 
         Raises:
@@ -203,9 +207,9 @@ class Publisher:
         raise self._unknown(staged, problem) from problem
 
     def _is_next(self, staged: Staged, along: Sequence[Request]) -> bool:
-        """Whether our snapshot directly follows the one on which it was staged, and K+1 does not
-        exist. If requests run one after the other, those of `along` come first, and the look at
-        K+1 comes last.
+        """Whether our snapshot, K, directly follows the one on which it was staged, and K+1 does
+        not exist. If the storage runs requests one after the other, those of `along` come first,
+        and the one for K+1 comes last.
         """
         K = staged.snapshot.id
         base = staged.base.snapshot
@@ -222,8 +226,8 @@ class Publisher:
         return same_table and self._is_ours(content, staged) and stands and not follows
 
     def _look(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
-        """One look at the snapshots around K. None if they changed meanwhile. `doubted` is as in
-        `Placed`.
+        """Looks once at the snapshots around our snapshot. None if they changed meanwhile.
+        `doubted` says whether an earlier put may have created the file.
         """
         K = staged.snapshot.id
         base = staged.base.snapshot
@@ -236,16 +240,16 @@ class Publisher:
         if content is None:
             return None  # neither K nor any id above exists: look again; in the end it is unknown
         if not self._is_ours(content, staged):
-            # A writer that does not publish atomically has replaced it (R2.3).
+            # A writer that does not publish atomically has replaced our snapshot (R2.3).
             return Lost(proven=False)
         if base is None or self._snapshots.stands(base):
             return Landed()
         return self._look_below(staged)
 
     def _look_below(self, staged: Staged) -> Landed | Lost | None:
-        """Decides by the snapshots below K, where the base is gone or was replaced: `Landed` if the
-        base has expired, `Lost` if it was rolled back. None if the snapshots changed meanwhile.
-        Raises `CommitUnknown` if neither is proven.
+        """Decides by the snapshots below our snapshot, if the base is gone or was replaced:
+        `Landed` if the base has expired, `Lost` if it was rolled back. None if the snapshots
+        changed meanwhile. Raises `CommitUnknown` if neither is proven.
         """
         K = staged.snapshot.id
         ids = self._snapshots.ids()
@@ -264,12 +268,13 @@ class Publisher:
         )
 
     def _look_above(self, staged: Staged, *, doubted: bool) -> Landed | Lost | None:
-        """Decides by the snapshots above K: `Landed` if they were built on K, `Lost` if they were
-        not. None if they show nothing. `doubted` is as in `Placed`.
+        """Decides by the snapshots above our snapshot, K: `Landed` if they were built on K, `Lost`
+        if they were not. None if they show nothing. `doubted` says whether an earlier put may have
+        created the file.
 
-        K may have expired since, and then a writer that does not confirm may have created K and K+1
-        again, one built on the other. So a K+1 that was not built on ours proves the loss only if
-        it is part of the table, or while K still holds our bytes.
+        K may have expired since then. In that case a writer that does not confirm may have created
+        K and K+1 again, one built on the other. So a K+1 that was not built on ours proves the loss
+        only if it is part of the table, or while K still holds our bytes.
         """
         K = staged.snapshot.id
         following = self._snapshots.find(K + 1)
@@ -280,7 +285,7 @@ class Publisher:
                 self._remove(staged)
             return Landed()
         stands = self._is_ours(self._snapshots.raw(K), staged)
-        # If K holds our bytes after K+1 was found missing, K was created after K+1 had expired.
+        # If K has our bytes after K+1 was found missing, K was created after K+1 had expired.
         if stands and (following is not None or not doubted):
             return self._void(staged, proven=True)
         latest = self._snapshots.latest()
@@ -304,8 +309,9 @@ class Publisher:
         return held.nonce == staged.snapshot.nonce
 
     def _void(self, staged: Staged, *, proven: bool) -> Lost:
-        """Removes the file of a snapshot that is void, and reports the loss. `proven` says whether
-        the loss is proven. Raises `CommitUnknown` if the server of a catalog has such a snapshot.
+        """Removes the file of a snapshot outside the table's lineage, and returns the loss.
+        `proven` says whether the loss is proven. Raises `CommitUnknown` if the server of a catalog
+        has such a snapshot.
         """
         if self._served and self._is_ours(self._snapshots.raw(staged.snapshot.id), staged):
             raise self._unknown(
@@ -315,18 +321,18 @@ class Publisher:
         return Lost(proven=proven, was_visible=True)
 
     def _remove(self, staged: Staged) -> None:
-        """Removes the file of a snapshot that is void, or has expired. The file of an expired
-        snapshot was created again by a put: either by a repeated put, because the answer to the
-        first one got lost, or by a late put of the same prepared files.
+        """Removes the file of a snapshot that has expired or is outside the table's lineage. A put
+        has created the file of an expired snapshot again. It was a repeated put, because the answer
+        to the first one got lost, or a late put of the same prepared files.
         """
         if not self._served:  # the server owns the files
             self._snapshots.remove_if_equal(staged.snapshot.id, staged.content)
 
     # -- attempts that were lost without a proof --------------------------------------------------
     def settled(self, staged: Staged, latest: Snapshot | None) -> bool | None:
-        """Whether an attempt that was lost without a proof became part of the table after all. None
-        while that cannot be told, because there is no snapshot above it yet. Raises `CommitUnknown`
-        if the snapshot that would show it has expired.
+        """Whether an attempt became part of the table although it seemed to be lost. None as long
+        as no snapshot above the attempt's own shows that. Raises `CommitUnknown` if the snapshot
+        that would show it has expired.
         """
         K = staged.snapshot.id
         if latest is None or latest.id <= K:
@@ -344,8 +350,8 @@ class Publisher:
         raise self._unknown(staged, None)
 
     def _unknown(self, staged: Staged, reason: BaseException | str | None) -> CommitUnknown:
-        """The error for a snapshot that may or may not be part of the table. Without a `reason`,
-        the snapshots that would decide it have expired.
+        """The error for a snapshot that may or may not be part of the table. If there is no
+        `reason`, the message says that the snapshots that would decide this have expired.
         """
         snapshot = staged.snapshot
         cause = ", because the snapshots that would show it have expired"
@@ -364,17 +370,17 @@ class Publisher:
     # -- the traces of a snapshot in later ones
     # ------------------------------------------------------
     #
-    # The traces show whether the later snapshots were built on ours. The answer is False only if
-    # the later snapshot shows that it was not built on ours. A snapshot that changed no file and no
-    # index leaves no trace. The table would miss nothing without this snapshot, so it counts as
+    # The functions below look for traces of our snapshot in later ones. Their answer is False only
+    # if the later snapshot shows that it was not built on ours. A snapshot that changed no file and
+    # no index leaves no trace. The table would miss nothing without this snapshot, so it counts as
     # part of the table. If a snapshot published only new index files, and these are gone, no trace
     # is left.
 
     def _in_base_of(self, following: Snapshot, staged: Staged) -> bool:
-        """Whether the following snapshot was built on ours. If so, its base list has no manifest
-        that we have merged away, and it has our delta manifests, or our files in manifests that
-        were merged since. If we only removed files, the list no longer has those files. Raises
-        `NotFound` or `CorruptMetadata` if the snapshot expires meanwhile.
+        """Whether the following snapshot was built on ours. If so, the base list of that snapshot
+        has no manifest that our commit has merged away. It has our delta manifests, or has our
+        files in manifests that were merged since then. If we only removed files, the list no longer
+        has those files. Raises `NotFound` or `CorruptMetadata` if the snapshot expires meanwhile.
         """
         metas = self._manifests.read_list(
             following.base_manifest_list, following.base_manifest_list_size
@@ -398,8 +404,8 @@ class Publisher:
         return latest is not None and in_lineage(self._snapshots, snapshot, latest) is True
 
     def _shows(self, latest: Snapshot, staged: Staged) -> bool:
-        """Whether a later snapshot has a manifest that this commit has written, or all files that
-        it added. Nobody else can have added these. Raises `CorruptMetadata`.
+        """Whether a later snapshot has a manifest that our commit has written, or all files that
+        our commit added. No other commit can have added these. Raises `CorruptMetadata`.
         """
         metas = self._manifests.base_and_delta(latest)
         inherited = {meta.file_name for meta in staged.base.metas}
@@ -419,8 +425,8 @@ class Publisher:
         )
 
     def _index_in(self, following: Snapshot, staged: Staged) -> bool:
-        """As `_in_base_of`, by the index files, for a snapshot of ours that changed no data file.
-        Raises `CommitUnknown` if the index files show nothing.
+        """Whether the following snapshot was built on ours, according to its index files. Used if
+        our snapshot changed no data file. Raises `CommitUnknown` if the index files show nothing.
         """
         changes = staged.changes.index
         name = following.index_manifest
@@ -441,7 +447,7 @@ class Publisher:
             return False
         if not added:
             return True
-        # Our index files were replaced since, or the writer of the following snapshot never saw
+        # Our index files were replaced later, or the writer of the following snapshot never saw
         # them. Expiry removes the oldest snapshot first. So if the base stands, no other snapshot
         # with our id can have expired before ours was published.
         holder = self._snapshots.find(staged.snapshot.id)

@@ -1,7 +1,7 @@
 """Refuses a commit unless it is proven that the commit was not made before. If an operator has
-decided to continue, a warning is logged instead. The messages stand in one place, so that each
-message names table, user, batch, cause and remedy. `stream/replay_errors.py` has the refusals that
-only streams need.
+decided to continue, only a warning is logged. All messages are in one place, so that each names the
+table, the user, the batch, the cause and the remedy. `stream/replay_errors.py` has the refusals
+that only streams need.
 """
 
 import logging
@@ -18,7 +18,9 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitRefusals:
-    """The refusals for one batch of one commit user, as the options say."""
+    """The refusals for one batch of one commit user. The options say which of them an operator has
+    decided about.
+    """
 
     location: str
     user: str
@@ -62,7 +64,7 @@ class CommitRefusals:
         )
 
     def warn(self, doubt: str) -> None:
-        """Logs what is not proven although the batch continues."""
+        """Logs, for a batch that continues, what is not proven."""
         _LOG.warning(
             "%s, batch %d of commit user %r: %s", self.location, self.batch_id, self.user, doubt
         )
@@ -81,7 +83,7 @@ class CommitRefusals:
             option: the option by which an operator lets the batch continue.
             kind: the error that is raised.
             cause: what is wrong, without a full stop.
-            advice: what to do before the batch is let continue, without a full stop.
+            advice: what to do before the batch is allowed to continue, without a full stop.
             facts: more context of the error.
 
         Raises:

@@ -15,10 +15,10 @@ from paimon_stream.storage.together import Meter
 
 
 class Phase(Enum):
-    """The points, in the order in which a batch reaches them. A batch that replaces its attempt of an
-    earlier run is journalled before it is checked. DISCARDED is reached after an attempt
-    that was lost, before the next attempt's BASE_READ. Tests stop, interleave or kill a writer
-    exactly at such a point.
+    """The named points, in the order in which a batch reaches them. If a batch replaces an attempt
+    of an earlier run, its journal entry is written before the batch is checked. DISCARDED is
+    reached after a lost attempt, before BASE_READ of the next one. Tests stop, interleave or kill a
+    writer exactly at such a point.
     """
 
     BATCH_STARTED = "batch-started"
@@ -37,8 +37,8 @@ class Phase(Enum):
 
 @runtime_checkable
 class BatchObserver(Protocol):
-    """Called at each point, in the working thread. `identifier` is the batch's commit
-    identifier.
+    """Is called at each point of a batch, in the working thread. `identifier` is the commit
+    identifier of the batch.
     """
 
     def reached(
@@ -61,16 +61,16 @@ NO_OBSERVER: BatchObserver = _NoObserver()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
     """The changes of one commit's snapshots, counted like Java's metrics (semantics.md §14).
-    *Appended* is what was written, including the deletes of an overwrite. *Compacted* is the input
-    and output of a compaction.
+    *Appended* files are those that were written, including those that an overwrite deletes.
+    *Compacted* files are the input and output of a compaction.
 
     Attributes:
-        files_added: data files that were added, appended or compacted.
+        files_added: data files that were added, by writing or by a compaction.
         files_deleted: data files that were deleted.
-        files_appended: data files that were added or deleted by what was written.
+        files_appended: data files that were added or deleted by writing.
         files_compacted: data files that were added or deleted by a compaction.
-        changelog_files_appended: changelog files of what was written.
-        changelog_files_compacted: changelog files of a compaction.
+        changelog_files_appended: changelog files that were added by writing.
+        changelog_files_compacted: changelog files that were added by a compaction.
         records_appended: the rows of `files_appended`, including deleted files.
         records_compacted: the rows of `files_compacted`, including deleted files.
         changelog_records_appended: the rows of `changelog_files_appended`.
@@ -102,7 +102,9 @@ class Counts:
         append: Changes = NO_CHANGES,
         compact: Changes = NO_CHANGES,
     ) -> "Counts":
-        """The counts of a commit with these changes, from writing and from compaction."""
+        """The counts of a commit. `append` has the changes by writing, and `compact` those by a
+        compaction.
+        """
         both = (*append.entries, *compact.entries)
         added = [entry for entry in both if entry.kind is FileKind.ADD]
         output = [entry for entry in compact.entries if entry.kind is FileKind.ADD]
@@ -145,7 +147,7 @@ def commit_millis(phases: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitReport:
-    """How one commit went.
+    """The report of one commit.
 
     Attributes:
         location: the table.
@@ -153,20 +155,21 @@ class CommitReport:
         identifier: the commit identifier.
         outcome: `already committed` if an earlier run made the commit, and `empty` if there was
             nothing to publish.
-        snapshot_id: the snapshot of what was written. None if there is none, or if it has expired.
+        snapshot_id: the snapshot with the written files. None if there is none, or if it has
+            expired.
         attempts: how often publishing was tried.
         rows: the rows that were published.
         files: the files that were published.
         bytes: the bytes of these files.
         phases: milliseconds by step.
         reused: whether an earlier run, which was killed, had prepared the files.
-        counts: the numbers of all changes.
+        counts: the numbers of files and rows that the commit changed.
         compact_snapshot_id: the snapshot of the commit's compaction. None without one.
-        compact_failed: why the compaction was left out. None if it was not.
+        compact_failed: the reason why the compaction was left out. None if it was not.
         manifests_merged: how many manifests were merged into others.
         removed_files: how many files of dead attempts were removed.
-        requests: in an object store, what the driver sent for this batch, by kind (GET, PUT, HEAD,
-            LIST, DELETE). What tasks sent is not counted.
+        requests: in an object store, the number of requests that the driver sent for this batch, by
+            kind (GET, PUT, HEAD, LIST, DELETE). Requests of tasks are not counted.
         trips: the round trips of these requests. Requests in flight together are one trip.
     """
 
@@ -208,9 +211,9 @@ class CommitReport:
             location: the table.
             user: the commit user.
             identifier: the commit identifier.
-            messages: what was committed.
-            outcome: how the commit went.
-            phases: the milliseconds of the caller before and after the commit, by step.
+            messages: the committed messages.
+            outcome: the outcome of the commit.
+            phases: the milliseconds that the caller used before and after the commit, by step.
             reused: whether an earlier run, which was killed, had prepared the files.
             removed_files: how many files of dead attempts were removed.
         """
@@ -237,7 +240,7 @@ class CommitReport:
         return with_files._committed(outcome)
 
     def _committed(self, outcome: Published) -> "CommitReport":
-        """The report with what is known of the snapshots that the commit has made."""
+        """This report, with the snapshots that the commit has made and their numbers."""
         compact_snapshot_id = None
         if outcome.compact is not None:
             compact_snapshot_id = outcome.compact.id
@@ -253,7 +256,7 @@ class CommitReport:
         )
 
     def measured(self, meter: Meter) -> "CommitReport":
-        """The report with the requests and trips since the meter was made."""
+        """This report, with the requests and trips since the meter was made."""
         return replace(self, requests=meter.requests(), trips=meter.trips())
 
     @property
@@ -270,7 +273,9 @@ class CommitReport:
 
     @property
     def snapshots(self) -> int:
-        """How many snapshots the commit made: one for what was written, one for a compaction."""
+        """The number of snapshots that the commit made: one for the written files, one for a
+        compaction.
+        """
         if self.outcome != "committed":
             return 0
         return len({self.snapshot_id, self.compact_snapshot_id} - {None})

@@ -1,4 +1,4 @@
-"""The committer's requests and outcomes. Values only."""
+"""The requests to the committer, and its outcomes. All classes here are values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,12 +14,13 @@ from paimon_stream.table.manifest_merge import MergeLimits
 
 
 class ChangeSource(Protocol):
-    """Gives the changes of a snapshot."""
+    """Returns the changes of a snapshot on a base."""
 
     def at(self, base: Base) -> Changes:
-        """The changes that the wanted snapshot makes to this base. This is called for every
-        attempt, and writes nothing. Its errors end the commit, and nothing is published. `NotFound`
-        and `CorruptMetadata` do so only if the base is still the latest snapshot.
+        """The changes of the new snapshot if it is built on `base`. The method is called for every
+        attempt, and writes nothing. If it raises an error, the commit ends, and nothing is
+        published. After `NotFound` and `CorruptMetadata`, the commit ends only if the base is still
+        the latest snapshot.
         """
 
 
@@ -30,7 +31,7 @@ class Fixed:
     changes: Changes
 
     def at(self, base: Base) -> Changes:
-        """The changes."""
+        """The changes, which do not depend on the base."""
         return self.changes
 
 
@@ -74,18 +75,18 @@ class CommitRequest:
         user: the commit user.
         identifier: the commit identifier.
         messages: the files that were written.
-        source: gives the changes instead of the messages' written files. The compaction of the
-            messages, if any, still follows as a second snapshot.
+        source: returns the changes, in place of the messages' written files. If the messages have a
+            compaction, it follows as a second snapshot.
         kind: what the commit does.
         watermark: epoch milliseconds. None: the watermark of the base stays.
         properties: the properties of the snapshot.
         statistics: the name of an existing file with statistics. None: the statistics of the base
             stay.
-        merge: limits of manifest merging that replace the table's. With such limits, there is a
-            snapshot only if there are changes or a merge was due.
+        merge: limits of manifest merging that replace those of the table. With such limits, there
+            is a snapshot only if there are changes, or if manifests were merged.
         renumber: whether files in fixed buckets get their sequence numbers now, in message order.
-        numbering: how the rows got their numbers for a primary key, and at which snapshot. None if
-            that is not known.
+        numbering: how the rows of a table with a primary key got their numbers, and at which
+            snapshot. None if that is not known.
         checked: whether the commit checks that every file exists, and makes the conflict checks 3-5
             (semantics.md §1.2, §3.1). A fresh append does not need them.
         seen: the caller has searched all snapshots up to this one for this same commit. None for
@@ -126,16 +127,17 @@ class CommitRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """The commit is part of the table.
+    """The outcome that the commit is part of the table.
 
     Attributes:
-        snapshot: what was written.
+        snapshot: the snapshot with the written files.
         attempts: how often publishing was tried.
         phases: the milliseconds of all attempts, by step.
         compact: the snapshot of the compaction, which may be `snapshot` itself. None without one.
-        compact_failed: why the compaction was left out. No snapshot names its files then.
-        changes: the changes of what was written.
-        compact_changes: the changes of the compaction.
+        compact_failed: the reason why the compaction was left out; None if it was not. No snapshot
+            names the files of a compaction that was left out.
+        changes: the changes by writing.
+        compact_changes: the changes by the compaction.
         manifests_merged: how many manifests were merged into others.
     """
 
@@ -156,13 +158,14 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Superseded:
-    """Nothing was published, because since `seen` somebody else has published this snapshot under
-    the same user with the same or a later identifier. The caller decides what to do about that.
+    """The outcome that nothing was published, because somebody else has published `snapshot` since
+    `seen`. That snapshot has the same user, and the same identifier or a later one. The caller
+    decides what to do.
 
     Attributes:
         snapshot: the snapshot of somebody else.
-        is_open: whether an attempt that was lost without a proof may still be published. No file of
-            the request may be removed then.
+        is_open: whether an attempt that was lost without a proof may still be published. In that
+            case, no file of the request may be removed.
     """
 
     snapshot: Snapshot
@@ -171,8 +174,8 @@ class Superseded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """Nothing was published: there was nothing to publish, or only a compaction that conflicts with
-    what others have done since (`compact_failed`).
+    """The outcome that nothing was published. There was nothing to publish, or only a compaction
+    that conflicts with later commits (`compact_failed`).
     """
 
     compact_failed: PaimonStreamError | None = None

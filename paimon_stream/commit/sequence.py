@@ -1,10 +1,9 @@
-"""The sequence numbers of tables with primary keys: the first number of a batch, and whether its
-numbers are still valid at the commit. docs/format-notes.md says where the table's largest number is
-kept.
+"""Chooses the sequence numbers of batches in tables with primary keys, and checks at the commit
+whether they are still valid. docs/format-notes.md says where the table's largest number is kept.
 
 Invariants: a number that a batch gets is above all numbers that the table had at the snapshot at
-which the number was taken. Others may have used these or higher numbers in a bucket of the batch
-meanwhile. If they have, or if that is not known, the batch is not published (semantics.md R6.2).
+which the number was taken. Other commits may have used these or higher numbers in a bucket of the
+batch meanwhile. If so, or if that is not known, the batch is not published (semantics.md R6.2).
 Rows of a key are merged in the order of their numbers, so the batch might lose against rows that
 were committed before it. The same holds for the files that a killed run has prepared.
 """
@@ -31,14 +30,14 @@ _Bucket = tuple[bytes, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbering:
-    """The numbers of one batch.
+    """The sequence numbers of one batch.
 
     Attributes:
         numbered_on: the snapshot at which the numbers were taken. None if the table was empty then.
         first: the first number, which is above all numbers of the table at that snapshot.
         index: the index manifest of that snapshot, by which keys get dynamic buckets.
-        may_be_shared: whether the commit is made although others have used these numbers. An
-            operator has decided then that it does not matter which of two rows of a key wins.
+        may_be_shared: whether the commit is made even if other commits have used these numbers. If
+            so, an operator has decided that it does not matter which of two rows of a key wins.
     """
 
     numbered_on: SnapshotRef | None
@@ -49,7 +48,7 @@ class Numbering:
 
 def first_number(numbering: Numbering | None) -> int:
     """The first number of rows with this numbering. 0 for rows without a numbering, which get no
-    numbers, or get them later.
+    numbers now.
     """
     if numbering is None:
         return 0
@@ -78,13 +77,13 @@ class Sequences:
     # -- numbers
     # ------------------------------------------------------------------------------------
     def next(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering:
-        """Numbers for a batch that is about to be written.
+        """Sequence numbers for a batch that is about to be written.
 
         Args:
             known: the latest snapshot, as the caller knows it. None: the latest snapshot is looked
                 up. The new numbers are above all numbers at this snapshot.
-            replaces: whether the batch replaces what is in the table. If so, it gets no index,
-                because keys that are removed do not keep their buckets.
+            replaces: whether the batch replaces what is in the table. If so, the numbering has no
+                hash index, because the removed keys do not keep their buckets.
 
         Raises:
             CorruptMetadata: metadata cannot be read, or a bucket has no index.
@@ -111,8 +110,8 @@ class Sequences:
 
     def _check_indexed(self, latest: Snapshot) -> None:
         """Raises `CorruptMetadata` if a bucket has files and no hash index. The keys of such a
-        bucket would be written a second time (table-kinds.md K1.5). Reads all manifests, once in a
-        run.
+        bucket would be written a second time (table-kinds.md K1.5). All manifests are read for
+        this, once in a run.
         """
         lacking = self._cache.manifests.unindexed(latest)
         if lacking:
@@ -130,8 +129,9 @@ class Sequences:
         self._is_indexed = True
 
     def properties(self, changes: Changes, base: Base) -> dict[str, str]:
-        """The properties that keep the table's largest sequence number, for the snapshot of these
-        changes on this base. Empty if the number could be found only by reading the whole table.
+        """The properties that keep the table's largest sequence number, for a snapshot with these
+        changes on the base. There are none if the number could be found only by reading the whole
+        table.
         """
         knows = self._cache.knows_highest(base.snapshot)
         if not knows and not self._for_java:
@@ -147,10 +147,11 @@ class Sequences:
     # -- conflicts
     # ----------------------------------------------------------------------------------
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
-        """Raises `SequenceConflict` if others have added rows with these or higher numbers to a
-        bucket of these changes since the numbers were taken. Nobody could tell then which row of a
-        key is newer. Raises it, too, if snapshots since then are missing. Raises `IndexConflict` as
-        `_check_index`. Each delta that was committed since is read only once.
+        """Raises `SequenceConflict` if other commits have added rows with the same or higher
+        numbers to a bucket of these changes since the numbers were taken. In that case it would not
+        be known which row of a key is newer. Also raises `SequenceConflict` if snapshots since then
+        are missing. Raises `IndexConflict` if `_check_index` does. Each later delta is read only
+        once.
         """
         if numbering is None:
             return
@@ -179,15 +180,15 @@ class Sequences:
                     raise self._reached(snapshot, place[1], added[place], lowest[place])
 
     def _check_index(self, numbering: Numbering, changes: Changes, base: Snapshot | None) -> None:
-        """Raises `IndexConflict` if others have changed the hash index of a partition of these
-        changes since keys got their buckets (table-kinds.md K1.4). A key could be in two buckets
-        then.
+        """Raises `IndexConflict` if other commits have changed the hash index of a partition of
+        these changes since the keys got their buckets (table-kinds.md K1.4). Otherwise a key could
+        be in two buckets.
         """
         numbered_on = numbering.numbered_on
         if SnapshotRef.of_optional(base) == numbered_on:
             return
         if not changes.entries:
-            # The index was made anew. A batch with older keys does not change the index.
+            # The index was rebuilt. A batch that has only known keys does not change the index.
             raise self._assigned_anew("others have committed since")
         then = None
         if numbered_on is not None:
@@ -225,8 +226,8 @@ class Sequences:
         }
 
     def _assigned_anew(self, change: str) -> IndexConflict:
-        """The error for a batch that gave its keys their buckets by an index that is not the
-        table's any more. `change` says what has happened.
+        """The error for a batch that gave its keys their buckets by a hash index that the table no
+        longer has. `change` says what has happened to the index.
         """
         return IndexConflict(
             f"this batch has assigned its keys to buckets by the hash index, and {change}. A key "
@@ -234,7 +235,7 @@ class Sequences:
         ).of_table(self._location)
 
     def _unknown(self, numbering: Numbering) -> SequenceConflict:
-        """The error for a batch if some snapshots after its numbering are gone."""
+        """The error for a batch if some snapshots after the snapshot of its numbering are gone."""
         numbered_id = 0 if numbering.numbered_on is None else numbering.numbered_on.id
         return SequenceConflict(
             f"the sequence numbers of this batch were chosen at snapshot {numbered_id}, and some later snapshots are "
@@ -243,8 +244,8 @@ class Sequences:
         ).of_table(self._location)
 
     def _reached(self, snapshot: Snapshot, bucket: int, theirs: int, ours: int) -> SequenceConflict:
-        """The error for a batch whose numbers, from `ours` on, are not above `theirs`, which the
-        snapshot has added to the bucket.
+        """The error for a batch whose numbers, from `ours` on, are not above `theirs`, the highest
+        number that the snapshot has added to the bucket.
         """
         return SequenceConflict(
             f"snapshot {snapshot.id} of user {snapshot.commit_user!r} has added rows to bucket {bucket} with sequence "

@@ -43,9 +43,10 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WrittenMetadata:
-    """What was written for a new snapshot: the name and the bytes of each manifest list, the
-    manifests that are new in the lists, and the name of the index manifest. The changelog's list is
-    None if there is no changelog, and the index manifest is None if there is no index.
+    """The metadata that was written for a new snapshot: the name and the bytes of each manifest
+    list, the manifests that are new in the lists, and the name of the index manifest. The
+    changelog's list is None if there is no changelog, and the index manifest is None if there is no
+    index.
     """
 
     base: str
@@ -60,7 +61,7 @@ class _WrittenMetadata:
 
 
 class Stager:
-    """Stages commits to one table."""
+    """Stages the commits to one table."""
 
     def __init__(self, table: Table, manifests: ManifestStore, clock: Clock) -> None:
         self._storage = table.storage
@@ -97,7 +98,7 @@ class Stager:
             files: gets the manifests and lists.
 
         Returns:
-            The staged snapshot. None if the request is only to merge manifests and no merge was
+            The staged snapshot. None if the request was only to merge manifests and no merge was
             due.
 
         Raises:
@@ -128,7 +129,7 @@ class Stager:
     def _merged(
         self, base: Base, request: CommitRequest, attempts: Attempts, writer: ManifestWriter
     ) -> Merged:
-        """The merge of the base's manifests: the merge of an earlier attempt if there is one, else
+        """The merge of the base's manifests: the merge of an earlier attempt or, if there is none,
         a new merge. `writer` writes the manifests of a new merge.
         """
         if attempts.merge is not None:
@@ -180,8 +181,8 @@ class Stager:
         )
 
     def _with_row_ids(self, base: Base, changes: Changes) -> tuple[Changes, int]:
-        """The changes, with ids for new rows in tables with row tracking, and the first row id that
-        is free after the changes.
+        """The changes, in which new rows have row ids if the table tracks rows, and the first row
+        id that is free after the changes.
         """
         next_row_id = 0
         if base.snapshot is not None and base.snapshot.next_row_id is not None:

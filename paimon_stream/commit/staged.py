@@ -1,4 +1,4 @@
-"""A snapshot whose files are written, before it is published."""
+"""The value for a snapshot whose files are written, before it is published."""
 
 from dataclasses import dataclass
 
@@ -18,14 +18,15 @@ class Staged:
 
     Attributes:
         snapshot: the snapshot.
-        content: the bytes of its file.
+        content: the bytes of the snapshot's file.
         base: the snapshot on which this one is built, with the manifests of that base.
-        changes: what it changes in the table.
-        metas: its manifests, those of the base list first, then those of the delta list.
+        changes: the changes of the snapshot.
+        metas: the manifests of the snapshot: those of its base list, followed by those of its delta
+            list.
         delta_names: the names of the manifests in its delta list.
         changelog_metas: the manifests in its changelog list.
         merged: the manifests of the base before and after merging, for the base list.
-        since_millis: when its staging began, in epoch milliseconds.
+        since_millis: when the staging began, in epoch milliseconds.
     """
 
     snapshot: Snapshot
@@ -40,17 +41,17 @@ class Staged:
 
     @property
     def added(self) -> frozenset[FileIdentity]:
-        """The files the snapshot adds."""
+        """The files that the snapshot adds."""
         return self._identities(FileKind.ADD)
 
     @property
     def removed(self) -> frozenset[FileIdentity]:
-        """The files the snapshot removes."""
+        """The files that the snapshot removes."""
         return self._identities(FileKind.DELETE)
 
     @property
     def names(self) -> frozenset[str]:
-        """The metadata files that the snapshot refers to, including its lists."""
+        """The names of the metadata files to which the snapshot refers, including its lists."""
         names = {meta.file_name for meta in (*self.metas, *self.changelog_metas)}
         names.update(name for name, _ in self.snapshot.manifest_lists)
         if self.snapshot.index_manifest is not None:

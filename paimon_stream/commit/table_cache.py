@@ -2,11 +2,12 @@
 With the cache, the cost of a commit depends on what the commit changes, not on the size of the
 table (semantics.md §3.4).
 
-Invariants: the cache is valid at one snapshot, the cached one. The cache moves as a whole, over
-complete deltas in one lineage, and reads each delta once. If it cannot, it is emptied. After an
-OVERWRITE by others it forgets buckets and files, because such a snapshot may replace files that its
-delta does not name (R3.4). After a failure it forgets everything. Partitions that no commit touches
-are never read. The size of the cache is bounded.
+Invariants: the cache is valid at one snapshot, the cached one. The cache moves to a later snapshot
+as a whole. It reads each delta on the way once, and all must be in one lineage. If that is not
+possible, the cache is emptied. After an OVERWRITE by another writer, it forgets buckets and files,
+because such a snapshot may replace files that its delta does not name (R3.4). After a failure, the
+cache is emptied. Partitions that no commit touches are never read. The size of the cache is
+bounded.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -40,7 +41,7 @@ class TableCache:
 
     Attributes:
         snapshots: the snapshots of the table.
-        manifests: reads its manifests.
+        manifests: reads the manifests of the table.
         buckets: the buckets at the cached snapshot.
     """
 
@@ -68,13 +69,13 @@ class TableCache:
     # -- moving
     # -------------------------------------------------------------------------------------
     def advance(self, base: Base, published: Base, entries: Collection[ManifestEntry]) -> None:
-        """Moves over a commit of our own.
+        """Moves the cache to a snapshot that this committer has published.
 
         Args:
-            base: the snapshot on which it was built. If the cached snapshot is an
-                earlier one, the cache stays there until the next query.
+            base: the snapshot on which the new one was built. If the cached snapshot is older than
+                this base, the cache stays where it is until the next query.
             published: the new snapshot.
-            entries: the entries of its delta.
+            entries: the delta entries of the new snapshot.
         """
         self._own_last = published
         self._added.clear()
@@ -97,14 +98,14 @@ class TableCache:
         self._added.clear()
 
     def _drop(self) -> None:
-        """Empties what holds at the cached snapshot."""
+        """Forgets all values that hold at the cached snapshot."""
         self.buckets.forget()
         self._checked.forget()
         self._watched.forget()
         self._highest = None
 
     def _move(self, latest: Snapshot | None) -> None:
-        """Moves the cache to this snapshot, or empties the cache. Raises `StorageError`."""
+        """Moves the cache to the snapshot `latest`, or empties the cache. Raises `StorageError`."""
         if latest == self._cached_at:
             return
         if (
@@ -116,16 +117,16 @@ class TableCache:
             try:
                 follows = self._follow(latest)
             except (NotFound, CorruptMetadata):
-                # The snapshot expired while it was read. Or it is broken, which a later read
-                # reports.
+                # The snapshot expired while it was read, or it is broken. A later read reports a
+                # broken snapshot.
                 follows = False
             if not follows:
                 self._drop()
         self._cached_at = latest
 
     def _follow(self, latest: Snapshot | None) -> bool:
-        """Takes in what was committed since. Returns False if some of that is missing or not in one
-        lineage.
+        """Adds the snapshots between the cached one and `latest` to the cache. Returns False if a
+        snapshot is missing, or if they are not in one lineage.
         """
         if latest is None:
             return False
@@ -157,8 +158,8 @@ class TableCache:
         return True
 
     def _highest_after(self, since: Iterable[Snapshot], latest: Snapshot) -> int | None:
-        """The largest sequence number at `latest`, which the snapshots in `since` have led to. None
-        if the number at the cached snapshot is not known. Raises as `added`.
+        """The largest sequence number at `latest`, after the snapshots in `since`. None if the
+        number at the cached snapshot is not known. Raises what `added` raises.
         """
         if self._highest is None:
             return None
@@ -168,13 +169,15 @@ class TableCache:
         return self._with_added(self._highest, since)
 
     def _with_added(self, highest: int, snapshots: Iterable[Snapshot]) -> int:
-        """The largest of a sequence number and those that the snapshots have added."""
+        """The largest of the number `highest` and the sequence numbers that the snapshots have
+        added.
+        """
         for snapshot in snapshots:
             highest = max([highest, *self.added(snapshot).values()])
         return highest
 
     def _take(self, entries: Collection[ManifestEntry]) -> None:
-        """Takes in the entries of commits, in their order."""
+        """Adds the entries of commits to the cache, in their order."""
         self._checked.take(entries)
         self._watched.take(entries)
         try:
@@ -187,14 +190,14 @@ class TableCache:
     # --------------------------------------------------------------
     @property
     def last(self) -> Snapshot | None:
-        """Our own last snapshot. None if it was forgotten."""
+        """The last snapshot that this committer has published. None if it was forgotten."""
         if self._own_last is None:
             return None
         return self._own_last.snapshot
 
     def base(self, latest: Snapshot | None) -> Base:
-        """The snapshot with its manifests. The manifests of our own last snapshot are known and
-        are not read. Raises `CorruptMetadata`, `StorageError`.
+        """The base `latest`, a snapshot with its manifests. The manifests of this committer's last
+        snapshot are known, and are not read. Raises `CorruptMetadata`, `StorageError`.
         """
         if latest is None:
             return Base(snapshot=None, metas=())
@@ -205,9 +208,9 @@ class TableCache:
     # -- buckets and files
     # --------------------------------------------------------------------------
     def buckets_at(self, base: Base, partitions: Collection[bytes]) -> BucketIndex:
-        """The buckets of these partitions, and of others in the cache, at the base. Raises
-        `CorruptMetadata`, `StorageError`, and `BucketCountChanged` if a partition has files for
-        different bucket counts.
+        """The buckets of the given partitions, and of other partitions in the cache, at the base.
+        Raises `CorruptMetadata`, `StorageError`, and `BucketCountChanged` if a partition has files
+        for different bucket counts.
         """
         self._move(base.snapshot)
         missing = self.buckets.missing(partitions)
@@ -216,11 +219,12 @@ class TableCache:
         return self.buckets
 
     def files_at(self, base: Base, partitions: Collection[bytes], commit: object) -> KnownFiles:
-        """The files of these partitions at the base. The caller must not change or keep them.
+        """The files of the given partitions at the base. The caller must not change or keep the
+        result.
 
         Args:
             base: the snapshot, with its manifests.
-            partitions: those whose files are wanted.
+            partitions: the partitions whose files are returned.
             commit: the commit that asks. Files that an earlier commit has read are read again,
                 unless `conflict-detection-mode` is `row_incremental`.
 
@@ -237,9 +241,10 @@ class TableCache:
         return self._checked.of(partitions)
 
     def watch(self, base: Base, partitions: Collection[bytes], below: int | None) -> WatchedFiles:
-        """The live files of these partitions at the base, each with its whole entry. From then on
-        they follow every commit, and no manifest of the table is read again for them. `below`
-        limits them to files of fewer bytes. Raises `CorruptMetadata`, `StorageError`.
+        """The live files of the given partitions at the base, each with its whole entry. After
+        that, the result follows every commit, and no manifest is read again for these partitions.
+        Only files of less than `below` bytes are returned. Raises `CorruptMetadata`,
+        `StorageError`.
         """
         self._move(base.snapshot)
         missing = self._watched.missing(partitions, below)
@@ -248,8 +253,8 @@ class TableCache:
         return self._watched
 
     def watched_at(self, base: Base, entries: Collection[ManifestEntry]) -> KnownFiles | None:
-        """The files of the buckets of these entries at the base. None if they are not watched.
-        Raises `CorruptMetadata`, `StorageError`.
+        """The files at the base in the buckets of the given entries. None if one of these buckets
+        is not watched. Raises `CorruptMetadata`, `StorageError`.
         """
         if not self._watched.partitions:
             return None
@@ -259,7 +264,9 @@ class TableCache:
     # -- sequence numbers
     # ---------------------------------------------------------------------------
     def knows_highest(self, latest: Snapshot | None) -> bool:
-        """Whether the number at that snapshot is cached, or stored in the snapshot itself."""
+        """Whether the largest sequence number at a snapshot is cached, or stored in the snapshot
+        itself.
+        """
         if latest is None or recorded_number(latest) is not None:
             return True
         if self._highest is None or self._cached_at is None:
@@ -267,7 +274,7 @@ class TableCache:
         return self._cached_at.id <= latest.id
 
     def highest_at(self, latest: Snapshot | None) -> int:
-        """The largest sequence number of the table at a snapshot. -1 if there is none. Raises
+        """The largest sequence number of the table at a snapshot. -1 if there is no number. Raises
         `NotFound`, `CorruptMetadata`, `StorageError`.
         """
         if latest is None:
@@ -278,8 +285,9 @@ class TableCache:
         return self._highest
 
     def added(self, snapshot: Snapshot) -> Mapping[_Bucket, int]:
-        """The largest number that a snapshot has added to each bucket. Each snapshot is read only
-        once between two commits of our own. Raises `NotFound`, `CorruptMetadata`, `StorageError`.
+        """The largest sequence number that a snapshot has added to each bucket. Each snapshot is
+        read only once between two commits of our own. Raises `NotFound`, `CorruptMetadata`,
+        `StorageError`.
         """
         added = self._added.get(snapshot.nonce)
         if added is not None:
@@ -295,8 +303,9 @@ class TableCache:
         return highest
 
     def _read_highest(self, latest: Snapshot) -> int:
-        """Walks down to a snapshot that stores its number, then takes in the deltas above it. Reads
-        all manifests of the table if there is no such snapshot.
+        """Finds the largest sequence number at a snapshot. Walks down to a snapshot that stores its
+        number, and then reads the deltas above that snapshot. Reads all manifests of the table if
+        there is no such snapshot.
         """
         above: list[Snapshot] = []
         for snapshot in self.snapshots.walk_down(latest):
@@ -321,7 +330,7 @@ class TableCache:
 
 
 def recorded_number(snapshot: Snapshot) -> int | None:
-    """The largest sequence number in a snapshot's own properties. None if it is not stored.
+    """The largest sequence number in a snapshot's own properties. None if no number is stored.
     Properties that were copied from an earlier snapshot do not count, because another engine may
     have copied a number that is too small now.
     """

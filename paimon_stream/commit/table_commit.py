@@ -1,4 +1,4 @@
-"""Commits without Spark: makes the files of commit messages part of a table.
+"""Commits files to a table without Spark. Commit messages name the files.
 
 `commit` publishes messages. `filter_and_commit` is for a caller that comes back after a failure
 with messages that may already have been published (semantics.md §1.2). `overwrite` replaces what is
@@ -62,7 +62,7 @@ AfterPublishing = Callable[[Table, Snapshot], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CommitOrder:
-    """What a caller wants to be published.
+    """What a caller asks `TableCommit` to publish.
 
     Attributes:
         user: the commit user.
@@ -70,12 +70,12 @@ class _CommitOrder:
         messages: the files that were written.
         properties: properties of the snapshot.
         watermark: epoch milliseconds.
-        source: see `CommitRequest`.
-        kind: see `CommitRequest`.
-        renumber: see `CommitRequest`.
-        numbering: see `CommitRequest`.
-        checked: see `CommitRequest`.
-        force_snapshot: see `CommitRequest`.
+        source: as in `CommitRequest`, like the following attributes.
+        kind: what the commit does.
+        renumber: whether files in fixed buckets get their sequence numbers now.
+        numbering: how the rows got their numbers.
+        checked: whether the commit checks that every file exists.
+        force_snapshot: whether there is a snapshot even without changes.
     """
 
     user: str
@@ -92,14 +92,14 @@ class _CommitOrder:
 
     @property
     def snapshot_identifier(self) -> int:
-        """The identifier in the snapshot, which all batch commits share."""
+        """The identifier that the snapshot gets. All batch commits share one identifier."""
         if self.identifier is None:
             return BATCH_IDENTIFIER
         return self.identifier
 
 
 class TableCommit:
-    """Commits to one table under one commit user; made by `PaimonTable.new_commit`. Messages may
+    """Commits to one table under one commit user. `PaimonTable.new_commit` makes it. Messages may
     come from any engine. Raises `UnsupportedFeature` for a table to which this release cannot
     commit. Its methods raise `InvalidOption` for arguments of a wrong type. In that case, nothing
     is published or deleted.
@@ -115,8 +115,8 @@ class TableCommit:
         after_commit: AfterPublishing | None = None,
         digest: str | None = None,
     ) -> None:
-        """`digest` is the digest of the table's first schema when the rows were written. None: the
-        digest is read now.
+        """Prepares commits. `digest` is the digest of the table's first schema when the rows were
+        written. None: the digest is read now.
         """
         check_committable(table)
         self._table = table
@@ -147,8 +147,8 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Publishes the messages as one snapshot, and their compaction, if any, as a second one
-        after it. Without files there is no snapshot, unless the table's options ask for one.
+        """Publishes the messages as one snapshot. If they have a compaction, it follows as a second
+        snapshot. Without files there is no snapshot, unless the table's options ask for one.
 
         This does not check whether the identifier was used before the call. After a failure, call
         `filter_and_commit`.
@@ -188,8 +188,8 @@ class TableCommit:
 
     def numbers(self, *, replaces: bool = False) -> Numbering | None:
         """The sequence numbers for a batch that is about to be written. None for a table without a
-        primary key, and for one whose rows wait for their numbers. For `replaces` see
-        `Sequences.next`. Raises `CorruptMetadata`, `StorageError`.
+        primary key, and for a table whose rows get their numbers later. `replaces` says whether the
+        batch replaces what is in the table. Raises `CorruptMetadata`, `StorageError`.
         """
         return self._committer.numbers(replaces=replaces)
 
@@ -201,8 +201,8 @@ class TableCommit:
         identifier: int | None = None,
     ) -> CommitReport:
         """Publishes rows that were just written with this numbering, as a batch commit under this
-        user. With an identifier, the call is safe to repeat, as for `overwrite`. Raises the errors
-        of `commit`, and `SequenceConflict` if others have used these numbers meanwhile.
+        user. With an identifier, the call is safe to repeat, as `overwrite` is. Raises the errors
+        of `commit`, and `SequenceConflict` if other commits have used these numbers meanwhile.
         """
         return self._publish_once(
             _CommitOrder(
@@ -325,8 +325,8 @@ class TableCommit:
         return self._overwrite(plan_drop(self._table, manifests, partitions))
 
     def clear(self, source: ChangeSource) -> CommitReport:
-        """Publishes what a source removes, without new rows, in one batch commit under a new user.
-        If there is nothing to remove any more, there is no snapshot. Raises the errors of
+        """Publishes the removals of a source, without new rows, in one batch commit under a new
+        user. If there is nothing to remove any more, there is no snapshot. Raises the errors of
         `overwrite`.
         """
         return self._publish_once(
@@ -347,7 +347,7 @@ class TableCommit:
         watermark: int | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> CommitReport:
-        """Publishes an overwrite. Without an identifier, its user is a new one."""
+        """Publishes an overwrite. Without an identifier, the commit has a new user."""
         user = self._user
         if identifier is None:
             user = batch_user(self._table.options, self._runtime.ids)
@@ -365,8 +365,8 @@ class TableCommit:
         )
 
     def _publish_once(self, order: _CommitOrder) -> CommitReport:
-        """A batch commit. If the order has an identifier, the commit is made only if the user has
-        not published this identifier or a later one. Raises `SharedCheckpoint` if somebody
+        """Makes a batch commit. If the order has an identifier, the commit is made only if the user
+        has not published this identifier or a later one. Raises `SharedCheckpoint` if somebody
         publishes a later identifier meanwhile.
         """
         latest = self._latest()
@@ -403,8 +403,8 @@ class TableCommit:
 
         Raises:
             DeletedFiles: a snapshot, tag or long-lived changelog of the table or of a branch refers
-                to one of the files. Or a journal does, whose run may still commit the file. Nothing
-                was deleted.
+                to one of the files. The same error is raised if a journal refers to a file that its
+                run may still commit. Nothing was deleted.
             CorruptMetadata, StorageError: something that may refer to the files cannot be read.
                 Nothing was deleted.
             FormatError: messages do not fit the table.
@@ -429,8 +429,9 @@ class TableCommit:
     def _checked_marks(
         self, watermark: int | None, properties: Mapping[str, str] | None
     ) -> tuple[int | None, dict[str, str]]:
-        """The watermark and the properties, after a check: None or a whole number of 64 bits, and
-        None or a mapping of texts. Raises `InvalidOption` otherwise.
+        """The watermark and the properties, after a check. The watermark must be None or a whole
+        number of 64 bits. The properties must be None or a mapping of texts. Otherwise raises
+        `InvalidOption`.
         """
         watermark = self._arguments.whole(
             "watermark", watermark, least=LONG[0], most=LONG[1], optional=True
@@ -441,7 +442,9 @@ class TableCommit:
     def _checked_messages(
         self, messages: Iterable[CommitMessage], name: str = "messages"
     ) -> tuple[CommitMessage, ...]:
-        """The messages of a list, or of an iterator, which is read once."""
+        """The messages as a tuple. They come from a list, or from an iterator, which is read
+        once.
+        """
         return self._arguments.items(name, messages, CommitMessage, _MESSAGES)
 
     def _checked_committables(
@@ -465,7 +468,7 @@ class TableCommit:
     def _newer_committables(
         self, by_identifier: Mapping[int, tuple[CommitMessage, ...]], latest: Snapshot | None
     ) -> dict[int, tuple[CommitMessage, ...]]:
-        """Those of the committables that are newer than the last commit of this user."""
+        """The committables that are newer than the last commit of this user."""
         newest = None
         if by_identifier:
             newest = self._newest_of_user(latest, min(by_identifier))
@@ -478,7 +481,9 @@ class TableCommit:
     def _check_all(
         self, committables: Mapping[int, tuple[CommitMessage, ...]], latest: Snapshot | None
     ) -> None:
-        """Checks all committables before the first is published. Raises as `filter_and_commit`."""
+        """Checks all committables before the first one is published. Raises the errors of
+        `filter_and_commit`.
+        """
         for messages in committables.values():
             check_messages(self._table.layout, messages, self._storage.location)
             self._check_committable_here(messages)
@@ -548,8 +553,8 @@ class TableCommit:
         return latest
 
     def _newest_of_user(self, latest: Snapshot | None, smallest: int) -> int | None:
-        """The identifier of this user's newest stream commit, None if there is none. Batch commits
-        are skipped: their identifier is larger than any other, so every stream commit would count
+        """The identifier of this user's newest stream commit, or None. Batch commits are skipped,
+        because their identifier is larger than any other. Otherwise every stream commit would count
         as committed (semantics.md §1.3).
         """
         if latest is None:

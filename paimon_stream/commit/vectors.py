@@ -1,12 +1,12 @@
-"""Changes of deletion vectors: which index files are written when data files are removed, or when
-rows of data files are deleted (table-kinds.md §1.3).
+"""Changes deletion vectors: writes new index files when data files are removed, or when rows of
+data files are deleted (table-kinds.md §1.3).
 
 An index file never changes. If a data file is removed or gets another vector, new index files
-replace the one that has the data file's vector. They have the other vectors byte for byte.
+replace the one that has the data file's vector. The new index files have the other vectors byte for
+byte.
 
 Invariant: a new index file belongs to nobody until a snapshot names it. Such a file is removed only
-    if the commit is certainly not published. An attempt that lost may leave its index files as
-    orphans.
+if the commit is certainly not published. A lost attempt may leave its index files as orphans.
 """
 
 import logging
@@ -46,7 +46,7 @@ class VectorChanges:
     """The changes of deletion vectors by one commit, and the index files written for them."""
 
     def __init__(self, table: Table, uuid: str) -> None:
-        """`uuid` is part of the names of the new index files."""
+        """Prepares the changes. `uuid` is part of the names of the new index files."""
         self._table = table
         self._uuid = uuid
         self._written: list[str] = []
@@ -66,11 +66,11 @@ class VectorChanges:
     ) -> tuple[IndexChange, ...]:
         """The changes of a snapshot's index files when data files are removed, or when rows of data
         files are deleted. Writes the new index files, which are durable on return. A second call
-        with the same arguments gives the same files.
+        with the same arguments returns the same files.
 
         Args:
             entries: the index files with vectors that the snapshot has.
-            gone: data files that have no vector any more.
+            gone: data files that no longer have a vector.
             deletions: all deleted positions of other data files, ascending.
 
         Raises:
@@ -130,8 +130,8 @@ class VectorChanges:
         deletions: Deletions,
     ) -> Iterator[IndexChange]:
         """The changes of one bucket. `place` is the bucket's partition and number. `replaced` are
-        its index files that are replaced. `named` are the data files whose old vectors no longer
-        hold.
+        the bucket's index files that are replaced. `named` are the data files whose old vectors no
+        longer hold.
         """
         records = [record for entry in replaced for record in self._kept(entry, named)]
         for (partition, bucket, name), positions in deletions.items():
@@ -147,7 +147,7 @@ class VectorChanges:
             yield IndexChange(kind=FileKind.ADD, entry=entry)
 
     def _kept(self, entry: IndexManifestEntry, named: Collection[DataFile]) -> Iterator[_Record]:
-        """The vectors of the other data files in an index file."""
+        """The deletion vectors in an index file, without those of the data files `named`."""
         ranges = [
             range_
             for range_ in entry.file.deletions or ()
@@ -161,8 +161,8 @@ class VectorChanges:
             yield record_of(content, range_, path), range_
 
     def _rolled(self, records: list[_Record]) -> Iterator[list[_Record]]:
-        """The vectors of each new file. In a table with buckets, a bucket has one file, even
-        without any vector.
+        """Divides the vectors among new files. In a table with buckets, a bucket has one file, even
+        if there is no vector.
         """
         if self._bucketed:
             yield records
@@ -200,5 +200,5 @@ class VectorChanges:
 
 
 def _data_file(entry: IndexManifestEntry, range_: DeletionRange) -> DataFile:
-    """The data file that has this vector in an index file."""
+    """The data file to which a vector in an index file belongs."""
     return entry.partition, entry.bucket, range_.data_file

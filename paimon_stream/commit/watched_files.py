@@ -1,7 +1,7 @@
-"""What is known of live files: the facts that the conflict rules need about a commit's partitions
-(semantics.md §3.4), and whole entries by bucket for the partitions that a stream compacts. Watched
-files are read once, and then follow the commits of the table (`commit/table_cache.py`). So neither
-the plan of a compaction nor its check reads manifests.
+"""Remembers live files: the facts that the conflict rules need about a commit's partitions
+(semantics.md §3.4), and whole entries for the partitions that a stream compacts. Watched files are
+read once, and are then kept up to date with the commits of the table (`commit/table_cache.py`). So
+neither the plan of a compaction nor its check reads manifests.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -17,10 +17,11 @@ class LiveFile:
     """The facts that the conflict rules need about a live file.
 
     Attributes:
-        min_key: its smallest key, as a serialized row.
-        max_key: its largest key.
-        max_sequence_number: its largest sequence number.
-        unknown: the unknown fields of its entry. The entry of its removal repeats them.
+        min_key: the smallest key of the file, as a serialized row.
+        max_key: the largest key of the file.
+        max_sequence_number: the largest sequence number of the file.
+        unknown: the unknown fields of the file's entry. The entry that removes the file repeats
+            them.
     """
 
     min_key: bytes
@@ -51,7 +52,7 @@ class KnownFiles:
 
     @classmethod
     def of(cls, parts: "Sequence[KnownFiles]") -> "KnownFiles":
-        """The files of all these partitions."""
+        """The files of several parts together."""
         if len(parts) == 1:
             return parts[0]
         together = cls()
@@ -62,9 +63,9 @@ class KnownFiles:
         return together
 
     def replay(self, entry: ManifestEntry) -> None:
-        """Takes in an entry. Entries come in the order of their snapshots. After a DELETE, its file
-        is never live again, even if an ADD follows. Readers do not see the file again, either. A
-        live file that is added again goes to `twice`.
+        """Adds an entry. Entries come in the order of their snapshots. After a DELETE, the file is
+        never live again, even if an ADD follows, because readers do not see it again. A live file
+        that is added again goes to `twice`.
         """
         identity = entry.identity
         if entry.kind is FileKind.DELETE:
@@ -76,8 +77,8 @@ class KnownFiles:
             self.live[identity] = LiveFile.of(entry)
 
     def with_unknown(self, entries: Iterable[ManifestEntry]) -> tuple[ManifestEntry, ...]:
-        """The entries of a commit. A DELETE has the unknown fields of the ADD that it cancels
-        (format.md §1.5). The commit message of a caller may lack them.
+        """The entries of a commit, in which each DELETE has the unknown fields of the ADD that it
+        cancels (format.md §1.5). The commit message of a caller may lack these fields.
         """
         return tuple(map(self._as_added, entries))
 
@@ -105,9 +106,9 @@ class KnownFiles:
 
 
 class CheckedFiles:
-    """The files of the partitions that commits were checked against. They serve the attempts of one
-    commit. If they are kept, they also serve the next commits, and follow each of these. The memory
-    is bounded: more than `MOST` files are not kept.
+    """The files of the partitions against which commits were checked. All attempts of one commit
+    use them. If files are kept, the next commits use them, too, and each commit updates them. The
+    memory is bounded: more than `MOST` files are not kept.
     """
 
     MOST: Final = 200_000
@@ -124,8 +125,8 @@ class CheckedFiles:
         return self._files.keys()
 
     def begin(self, commit: object) -> None:
-        """Notes that this commit is checked now. Files that another commit has read are forgotten,
-        unless files are kept.
+        """Notes that the check of a commit begins. Files that another commit has read are
+        forgotten, unless files are kept.
         """
         if not self._are_kept and self._commit is not commit:
             self._files = {}
@@ -138,13 +139,13 @@ class CheckedFiles:
             self._files = {}
 
     def missing(self, partitions: Iterable[bytes]) -> frozenset[bytes]:
-        """Those of the partitions whose files are not known."""
+        """The partitions among the given ones whose files are not known."""
         return frozenset(partitions) - self._files.keys()
 
     def add(self, partitions: Iterable[bytes], entries: Iterable[ManifestEntry]) -> None:
         """Adds partitions with all entries of their files. Entries of other partitions are skipped,
-        because others may have committed partition rows of any bytes. If reading the entries fails,
-        no partition is added.
+        because other engines may have committed any bytes as partition rows. If reading the entries
+        fails, no partition is added.
         """
         fresh = {partition: KnownFiles() for partition in partitions}
         for entry in entries:
@@ -153,13 +154,17 @@ class CheckedFiles:
         self._files |= fresh
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
-        """Adds the entries of a commit. Entries of unknown partitions are skipped."""
+        """Adds the entries of a commit. Entries of partitions whose files are not known are
+        skipped.
+        """
         for entry in entries:
             if entry.partition in self._files:
                 self._files[entry.partition].replay(entry)
 
     def of(self, partitions: Iterable[bytes]) -> KnownFiles:
-        """The files of these partitions. The caller must not change or keep them."""
+        """The files of the given partitions, which must be known. The caller must not change or
+        keep the result.
+        """
         return KnownFiles.of([self._files[partition] for partition in partitions])
 
     def forget(self) -> None:
@@ -169,8 +174,8 @@ class CheckedFiles:
 
 class WatchedFiles:
     """Files by partition and bucket, in the order of commits. Only files of less than `below` bytes
-    are kept; None: all files. The memory is bounded: if there are more than `MOST` files, all are
-    forgotten.
+    are kept; None: all files are kept. The memory is bounded: if there are more than `MOST` files,
+    all are forgotten.
     """
 
     MOST: Final = 100_000
@@ -193,8 +198,8 @@ class WatchedFiles:
 
     def missing(self, partitions: Collection[bytes], below: int | None) -> list[bytes]:
         """The given partitions that are not watched. From now on, files of less than `below` bytes
-        are kept; None: all. If that limit has changed, or there are too many files, all partitions
-        are forgotten first.
+        are kept; None: all files. If that limit has changed, or there are too many files, all
+        partitions are forgotten first.
         """
         if below != self.below or self.too_many:
             self.forget()
@@ -204,12 +209,12 @@ class WatchedFiles:
         ]
 
     def add(self, partitions: Iterable[bytes], live: Iterable[ManifestEntry]) -> None:
-        """Begins to watch partitions with these live files."""
+        """Begins to watch partitions. `live` has the entries of their live files."""
         self._files.update((partition, {}) for partition in partitions)
         self.take(live)
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
-        """Takes in the entries of a commit. Entries of other partitions are skipped."""
+        """Adds the entries of a commit. Entries of partitions that are not watched are skipped."""
         for entry in entries:
             buckets = self._files.get(entry.partition)
             is_small = self.below is None or entry.file.file_size < self.below
@@ -231,8 +236,8 @@ class WatchedFiles:
         return self._files.get(partition, {}).get(bucket, {}).values()
 
     def known(self, buckets: Collection[tuple[bytes, int]]) -> KnownFiles | None:
-        """What the conflict rules need to know of these buckets. None if one of them is not
-        watched.
+        """The facts that the conflict rules need about the files of some buckets. None if one of
+        the buckets is not watched.
         """
         if not all(partition in self._files for partition, _ in buckets):
             return None
@@ -242,7 +247,7 @@ class WatchedFiles:
         return KnownFiles(live, set(), self._twice & live.keys())
 
     def forget(self) -> None:
-        """Forgets everything."""
+        """Forgets all files."""
         self._files = {}
         self._twice = set()
         self._count = 0

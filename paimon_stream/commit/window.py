@@ -1,8 +1,9 @@
-"""Looks at what others published since a commit was judged: the window (seen, latest].
+"""Looks at the snapshots that were published since a commit was judged. They are called the window
+(seen, latest].
 
 Invariants: a window with missing snapshots never counts as empty. A commit never builds on a table
-whose `seen` snapshot was replaced or is gone for another reason than expiry, or on a table that
-lost a snapshot of ours.
+whose `seen` snapshot was replaced, or is gone for another reason than expiry. It never builds on a
+table that lost a snapshot of ours.
 """
 
 from paimon_stream.commit.attempts import Attempts
@@ -18,16 +19,16 @@ from paimon_stream.table.snapshots import SnapshotStore
 def published_since(
     snapshots: SnapshotStore, attempts: Attempts, latest: Snapshot | None
 ) -> Snapshot | None:
-    """The snapshot by which somebody else has published this commit since: the oldest one under the
-    request's user, with its identifier or a later one, above the snapshot that the attempts have
-    seen (R2.6). None if there is none.
+    """The snapshot by which somebody else has published this commit meanwhile (R2.6). It is the
+    oldest one above `attempts.seen` that has the request's user, and its identifier or a later one.
+    None if there is no such snapshot.
 
-    The kind matters: an APPEND does not show whether its compaction was published. Batch commits
-    share one identifier and are not searched for.
+    The kind of the snapshot matters: an APPEND does not show whether its compaction was published.
+    Batch commits share one identifier and are not searched for.
 
     Raises:
-        HistoryUnknown: part of the window has expired, and the request's fence does not exclude
-            others.
+        HistoryUnknown: some of these snapshots have expired, and the request's fence does not
+            exclude that others published the commit.
         StorageError, CorruptMetadata: a snapshot cannot be read.
     """
     request = attempts.request
@@ -82,7 +83,7 @@ def check_lineage(
     seen = attempts.seen
     if seen is None or _known(snapshots, request.user, seen, latest).is_held:
         return
-    # If our own last snapshot is gone and had rows, the error says which rows are lost.
+    # If our own last snapshot is gone and had rows, the error says that these rows are lost.
     if (
         last is not None
         and seen == SnapshotRef.of(last)
@@ -144,7 +145,7 @@ def require_last(
 
 def is_held(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
     """Whether the snapshot is the latest, or lies below the latest in the table's lineage. A
-    snapshot that has expired since still counts. None if that cannot be told.
+    snapshot that has expired meanwhile still counts. None if that cannot be told.
     """
     return fate_of(snapshots, ref, latest).is_held
 

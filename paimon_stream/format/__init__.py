@@ -1,1 +1,1 @@
-"""Bytes and values of the table format; no I/O."""
+"""Bytes and values of the table format. This folder does no I/O."""

@@ -1,5 +1,5 @@
-"""Arrow schemas and arrays of Paimon types, and the types of a new table's Arrow columns (format.md
-§2.5).
+"""Arrow schemas and arrays for Paimon types, and the Paimon types of the Arrow columns of a new
+table (format.md §2.5).
 """
 
 from collections.abc import Sequence
@@ -93,7 +93,7 @@ def _of_arrow_field(field: pa.Field) -> DataType:
 
 
 def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> pa.Array:
-    """The same lists with other elements. Offsets and NULLs are shared, not copied.
+    """The lists of `array` with other elements. Offsets and NULLs are shared, and not copied.
 
     Args:
         array: the lists.
@@ -106,14 +106,16 @@ def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> p
 
 
 def with_entries(array: pa.Array, wanted: pa.DataType, keys: pa.Array, items: pa.Array) -> pa.Array:
-    """The same maps with other keys and values (`items`), as type `wanted`; see `with_elements`."""
+    """The maps of `array` with other keys and values (`items`), as type `wanted`. Offsets and NULLs
+    are shared, and not copied.
+    """
     entries = pa.StructArray.from_arrays(
         [keys, items], fields=[wanted.key_field, wanted.item_field]
     )
     return with_elements(array, wanted, entries)
 
 
-# Spark, Arrow and Java Paimon accept other bytes as text, but readers then fail.
+# Spark, Arrow and Java Paimon accept other bytes as text, but readers fail on them.
 _UTF8: Final = (
     r"\A(?:[\x00-\x7f]|[\xc2-\xdf][\x80-\xbf]|\xe0[\xa0-\xbf][\x80-\xbf]|\xed[\x80-\x9f][\x80-\xbf]"
     r"|[\xe1-\xec\xee\xef][\x80-\xbf]{2}|\xf0[\x90-\xbf][\x80-\xbf]{2}|[\xf1-\xf3][\x80-\xbf]{3}"

@@ -1,6 +1,6 @@
-"""The Avro object container file: header, blocks and codecs, whatever its records are (format.md
-§4.1). Arrow and the standard library do the compression, so no codec package is needed, whichever
-fastavro decodes the records.
+"""Reads and writes the Avro object container file: header, blocks and codecs, with any kind of
+records (format.md §4.1). Arrow and the standard library compress the blocks, so fastavro needs no
+packages of codecs.
 """
 
 import bz2
@@ -42,7 +42,8 @@ holds names.
 _MAGIC: Final = b"Obj\x01"
 SYNC_SIZE: Final = 16
 
-# Numbers of 14 bits: the two bytes in the middle of a number, and the one or two bytes at its end.
+# Numbers of 14 bits, as bytes. A number in the list `_MIDDLE` is two bytes in the middle of a
+# longer number. The other list has the one or two bytes at the end of a number.
 _PAIR: Final = 1 << 14
 _BYTES: Final = [bytes((byte,)) for byte in range(256)]
 _MIDDLE: Final = [low + high for high in _BYTES[128:] for low in _BYTES[128:]]
@@ -50,10 +51,10 @@ _END: Final = _BYTES[:128] + [low + high for high in _BYTES[1:128] for low in _B
 
 
 class AvroBlock(NamedTuple):
-    """A block.
+    """A block of an Avro file.
 
     Attributes:
-        records: how many records it has.
+        records: the number of records in the block.
         data: the bytes of the records: compressed in a file, plain after reading.
     """
 
@@ -65,7 +66,7 @@ class Compressor(NamedTuple):
     """A way to compress blocks.
 
     Attributes:
-        codec: its name in the header of a file.
+        codec: the name of the codec in the header of a file.
         compress: compresses the bytes of a block.
     """
 
@@ -75,16 +76,16 @@ class Compressor(NamedTuple):
 
 @lru_cache(64)
 def compressor(compression: str, level: int) -> Compressor:
-    """The compressor for a value of `manifest.compression`. Each is made once, because every commit
-    asks for it several times.
+    """The compressor for a value of `manifest.compression`. Each compressor is made once, because
+    every commit asks for compressors several times.
 
     Args:
         compression: `zstd` (Avro's `zstandard`) or the name of another codec of Avro.
         level: the level of zstd.
 
     Raises:
-        InvalidOption: Java cannot read files with such a codec, as with `none` and `lz4` (format.md
-            §4.1).
+        InvalidOption: Java cannot read files with this codec, for example `none` or `lz4`
+            (format.md §4.1).
     """
     word = compression.strip().lower()
     if word in ("zstd", "zstandard"):
@@ -101,7 +102,7 @@ def compressor(compression: str, level: int) -> Compressor:
 
 
 def _snappy(data: bytes) -> bytes:
-    # In Avro, a checksum of the plain bytes follows.
+    # In Avro, a checksum of the plain bytes follows the compressed bytes.
     packed: bytes = pa.Codec("snappy").compress(data, asbytes=True)
     return packed + zlib.crc32(data).to_bytes(4, "big")
 
@@ -138,13 +139,13 @@ def zigzag(number: int) -> bytes:
 
 
 def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes:
-    """A whole file. Its sync marker is a hash of the content, so the same content has the same
-    bytes.
+    """A whole file. The sync marker of the file is a hash of the content. So the same content
+    always has the same bytes.
 
     Args:
         schema: the schema of the records, in JSON.
         codec: the name of the codec, as the header has it.
-        blocks: the blocks, compressed. Those without records are left out.
+        blocks: the blocks, compressed. Blocks without records are left out.
     """
     filled = [block for block in blocks if block.records]
     digest = _digest_of(schema).copy()
@@ -158,8 +159,8 @@ def encode_file(schema: bytes, codec: str, blocks: Iterable[AvroBlock]) -> bytes
 
 @lru_cache(16)
 def _digest_of(schema: bytes) -> "hashlib.blake2b":
-    """The digest of a schema, to go on from. There are few, and each has as many bytes as a small
-    manifest.
+    """The digest of a schema, to which the blocks are added. It is cached: there are few schemas,
+    and each has as many bytes as a small manifest.
     """
     return hashlib.blake2b(schema, digest_size=SYNC_SIZE)
 
@@ -171,7 +172,9 @@ def encode_header(schema: bytes, codec: str, sync: bytes) -> bytes:
 
 @lru_cache(16)
 def _header_before_sync(schema: bytes, codec: str) -> bytes:
-    """What the files of one schema and codec begin with. A commit writes several of each."""
+    """The beginning of a file, up to its sync marker. It is cached, because a commit writes several
+    files with the same schema and codec.
+    """
     parts = [_MAGIC, zigzag(2)]
     for key, value in ((b"avro.schema", schema), (b"avro.codec", codec.encode())):
         parts += [zigzag(len(key)), key, zigzag(len(value)), value]
@@ -192,8 +195,8 @@ def blocks_of(data: bytes, path: str) -> tuple[str, Iterator[AvroBlock]]:
         path: the file, for messages.
 
     Raises, also while the blocks are iterated:
-        CorruptMetadata: the bytes are not a whole Avro file, or would hold far more than their size
-            allows.
+        CorruptMetadata: the bytes are not a whole Avro file, or its plain content would be far
+            larger than its size allows.
         UnsupportedFeature: the codec is unknown.
     """
     opened = _opened(_Cursor(data, path))
@@ -217,7 +220,7 @@ def decompress(codec: str, data: bytes, path: str) -> bytes:
 
 def open_file(source: Any, path: str) -> tuple[str, Iterator[AvroBlock]]:
     """The schema of a data file, and its blocks, decompressed one at a time. `source` is an Arrow
-    file, `path` is for messages. Raises what `blocks_of` raises, also while the blocks are
+    file, and `path` is for messages. Raises what `blocks_of` raises, also while the blocks are
     iterated.
     """
     opened = _opened(_FileCursor(source, path))
@@ -254,7 +257,7 @@ def _opened(cursor: "_Cursor") -> _OpenedFile:
 
 
 def _metadata_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
-    """The plain blocks of a metadata file. Raises `CorruptMetadata` beyond `MOST_PLAIN`,
+    """The plain blocks of a metadata file. Raises `CorruptMetadata` if they exceed `MOST_PLAIN`,
     `_MOST_PLAIN_IN_FILE` or `_MOST_RECORDS`.
     """
     cursor = file.cursor
@@ -271,8 +274,8 @@ def _metadata_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
 
 def _data_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
     """The plain blocks of a data file. Raises `CorruptMetadata` for a block of more than
-    `_MOST_DATA` bytes. It also raises it for a block that has more than `_MOST_RECORDS` records and
-    more records than bytes.
+    `_MOST_DATA` bytes. The same error is raised for a block that has more than `_MOST_RECORDS`
+    records and more records than bytes.
     """
     for block in _packed(file):
         plain = _plain(file.codec, block.data, file.cursor, _MOST_DATA)
@@ -284,7 +287,7 @@ def _data_blocks(file: _OpenedFile) -> Iterator[AvroBlock]:
 
 
 def _packed(file: _OpenedFile) -> Iterator[AvroBlock]:
-    """The compressed blocks."""
+    """The compressed blocks of a file."""
     cursor = file.cursor
     while cursor.at < cursor.size:
         count = cursor.long()
@@ -297,7 +300,9 @@ def _packed(file: _OpenedFile) -> Iterator[AvroBlock]:
 
 
 class _Cursor(ByteCursor):
-    """A position in the bytes of a file, or in a file (`_FileCursor`)."""
+    """A position in the bytes of a file. The subclass `_FileCursor` is a position in an Arrow
+    file.
+    """
 
     cut_off = "it is cut off or damaged"
     damaged = "a number in it is too long"
@@ -308,7 +313,7 @@ class _Cursor(ByteCursor):
         self.size = len(data)
 
     def long(self) -> int:
-        """The next number."""
+        """The next number in the file."""
         return unzigzag(self.varint())
 
     def corrupt(self, reason: str) -> CorruptMetadata:
@@ -318,8 +323,8 @@ class _Cursor(ByteCursor):
 
 
 class _FileCursor(_Cursor):
-    """A position in an Arrow file. It reads only the bytes that are taken, and never beyond their
-    end.
+    """A position in an Arrow file. It reads only the bytes that are taken, and never beyond the end
+    of the file.
     """
 
     def __init__(self, source: Any, path: str) -> None:
@@ -362,7 +367,7 @@ def _plain(codec: str, packed: bytes, cursor: "_Cursor", limit: int) -> bytes:
     try:
         if codec != "snappy":
             return decompressed(codec, packed, limit)
-        # A CRC-32 of the plain bytes follows, big endian.
+        # A CRC-32 of the plain bytes follows the compressed bytes, big endian.
         plain = decompressed(codec, packed[:-4], limit)
     except ValueError as error:
         raise cursor.corrupt(f"the block that ends at byte {cursor.at} {error}") from None

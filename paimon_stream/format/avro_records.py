@@ -1,7 +1,7 @@
-"""Records of metadata files, whatever schema their writer used (format.md §4.1). Fields are found
-by name. Unknown fields are not in the dict, but kept beside it (`format/avro_unknown.py`). Nullable
-fields that are missing are not in the dict. A file without a required field is refused before it is
-used.
+"""Reads the records of metadata files as dicts, with any schema that their writer may have used
+(format.md §4.1). Fields are found by name. Unknown fields are not in the dict, but are returned
+with it (`format/avro_unknown.py`). Missing nullable fields are not in the dict. A file without a
+required field is refused before any record is used.
 """
 
 import json
@@ -48,7 +48,7 @@ _RECORDS: Final = "records"
 _MOST_CHARACTERS: Final = 1 << 20
 """The most characters in the schema of a metadata file. Java's schema of manifests has 2,300."""
 
-# What fastavro raises on bytes that do not fit their schema.
+# The errors that fastavro raises for bytes that do not fit their schema.
 _BROKEN: Final = (
     EOFError,
     ValueError,
@@ -92,7 +92,7 @@ def read_whole_records(
 def _blocks(
     data: bytes, path: str, wanted: bytes
 ) -> Iterator[tuple[AvroBlock, "_Schemas", "_Budget"]]:
-    """The blocks of a file, with its schemas and its budget."""
+    """The blocks of a file, each with the schemas and the budget of the file."""
     schema, blocks = blocks_of(data, path)
     schemas = _checked_schemas(schema, wanted, len(data), path)
     budget = _Budget(len(data), path)
@@ -110,17 +110,17 @@ def read_rows(
     wants: Holds = None,
     of_interest: Blocks = None,
 ) -> Iterator[tuple[Any, ...]]:
-    """The values at `PATHS` of each entry of a manifest, as a generic reader returns them. A field
-    that the writer did not have is None. If the file's schema has unknown fields, each row ends
-    with the `UnknownFields` of its entry.
+    """The values at `PATHS` of each entry of a manifest. They are the same as those of a generic
+    reader. A field that the file lacks is None. If the file's schema has unknown fields, each row
+    ends with the `UnknownFields` of its entry.
 
     Args:
         data: the bytes of the manifest.
         path: the manifest, for messages.
         wanted: the schema to read the entries as, in JSON.
         version: the value that `_VERSION` must have.
-        wants: chooses entries by their first value, the partition; None for all.
-        of_interest: chooses blocks; None for all.
+        wants: says of a partition whether its entries are returned; None for all.
+        of_interest: says of a block whether it is read; None for all.
 
     Raises what `read_records` raises.
     """
@@ -144,7 +144,7 @@ def _exact_rows(
     block: AvroBlock, rest: Rest | None, version: int, budget: "_Budget", wants: Holds
 ) -> list[tuple[Any, ...]] | None:
     """The rows of a block whose records begin with the bytes that records of the wanted schema
-    have. None if the generic reader must judge the block.
+    have. None if the generic reader must read the block.
     """
     skip = None if rest is None else rest.skip
     try:
@@ -155,8 +155,8 @@ def _exact_rows(
 
 
 def _with_rest(rows: Iterable[tuple[Any, ...]], rest: Rest) -> list[tuple[Any, ...]]:
-    """The rows, each with unknown fields in the place of the bytes that hold them. Raises
-    `ValueError` or `IndexError` for other bytes.
+    """The rows, in which the bytes at the end are replaced by the unknown fields that they contain.
+    Raises `ValueError` or `IndexError` if the bytes do not contain such fields.
     """
     unknown: dict[bytes, UnknownFields] = {}
     with_unknown = []
@@ -171,7 +171,7 @@ def _with_rest(rows: Iterable[tuple[Any, ...]], rest: Rest) -> list[tuple[Any, .
 def _generic_rows(
     block: AvroBlock, schemas: "_Schemas", version: int, budget: "_Budget", wants: Holds
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows of the records that are wanted, as `read_rows` returns them."""
+    """The rows of the wanted records of a block, in the form that `read_rows` returns."""
     records = _records(block, schemas, version, budget)
     for record, unknown in zip(records, _unknown(block, schemas, budget), strict=True):
         row = tuple([_value_at(record, names) for names in _FIELD_NAMES])
@@ -181,7 +181,8 @@ def _generic_rows(
 
 def _unknown(block: AvroBlock, schemas: "_Schemas", budget: "_Budget") -> Iterable[UnknownFields]:
     """The unknown fields of each record of a block. The caller has read the records, so the block
-    is known to be readable. The fields of all records are looked for when the first are asked for.
+    is known to be readable. The fields of all records are searched when the first ones are asked
+    for.
     """
     if schemas.finder is None:
         yield from repeat((), block.records)
@@ -195,8 +196,8 @@ def _unknown(block: AvroBlock, schemas: "_Schemas", budget: "_Budget") -> Iterab
 
 
 class _Budget:
-    """Counts how many bytes of small values a file may still have. The limit bounds the time and
-    the memory that reading the file can take.
+    """Counts how many more bytes of small values a file may have. The limit bounds the time and the
+    memory that reading the file can take.
     """
 
     def __init__(self, size: int, path: str) -> None:
@@ -205,8 +206,8 @@ class _Budget:
         self._remaining = _MOST_SMALL + _SMALL_PER_BYTE * size
 
     def spend(self, amount: int) -> None:
-        """Counts these bytes. Raises `CorruptMetadata` if the file has more of them than a file of
-        its size may have.
+        """Counts bytes of small values. Raises `CorruptMetadata` if the file has more such bytes
+        than a file of its size may have.
         """
         self._remaining -= amount
         if self._remaining < 0:
@@ -217,7 +218,7 @@ class _Budget:
 
 
 def _value_at(record: Any, names: Sequence[str]) -> Any:
-    """The value inside a record that these names of fields lead to."""
+    """The value inside a record to which a path of field names leads."""
     value = record
     for name in names:
         value = value.get(name)
@@ -228,11 +229,11 @@ class _Schemas(NamedTuple):
     """The schemas of an array of a file's records, each in the form that `_record_of_array` gives.
 
     Attributes:
-        written: as the writer has put it into the file.
+        written: the schema that the writer has put into the file.
         read: the schema without the fields that are not wanted; None if every field is wanted.
         exact: whether the records begin with the bytes that records of the wanted schema have.
         rest: finds the unknown fields that follow those bytes; None if there are none.
-        finder: finds the unknown fields wherever they are; None if there are none.
+        finder: finds the unknown fields at any place; None if there are none.
     """
 
     written: Any
@@ -261,9 +262,9 @@ def _checked_schemas(schema: str, wanted: bytes, size: int, path: str) -> _Schem
 
 @lru_cache(maxsize=32)
 def _schemas_of(schema: str, wanted: bytes) -> _Schemas | str:
-    """The schemas of files with this schema; or what is wrong with it, as `_misfit` says. Results
-    are cached: the files of a table have few different schemas, and checking one takes longer than
-    reading a small file.
+    """The `_Schemas` of files whose header has this schema, or a text that says what is wrong with
+    the schema (`_misfit`). Results are cached, because the files of a table have few different
+    schemas, and to check a schema takes longer than to read a small file.
     """
     written_record = _without_logical_types(parse_json(schema))
     wanted_record = json.loads(wanted)
@@ -271,7 +272,7 @@ def _schemas_of(schema: str, wanted: bytes) -> _Schemas | str:
     problem = _misfit(wanted_record, written["items"])
     if problem:
         return problem
-    # No memory is spent on fields that are not wanted.
+    # Without this, memory would be spent on fields that are not wanted.
     projected = _projected(written_record, wanted_record)
     read = None if projected == written_record else _record_of_array(projected)
     finder = Finder(written["items"], wanted_record)
@@ -289,9 +290,10 @@ def _schemas_of(schema: str, wanted: bytes) -> _Schemas | str:
 
 
 def _record_of_array(record: Any) -> Any:
-    """The parsed schema of a record whose only field is an array of such records. Such a record has
-    the same bytes as the array. fastavro parses the schema of an array again in each call, which
-    takes as long as reading a small manifest list. It parses that of a record only once.
+    """The parsed schema of a record whose only field is an array of the given records. This record
+    has the same bytes as the array. fastavro parses the schema of an array again in each call,
+    which takes as long as reading a small manifest list. It parses the schema of a record only
+    once.
     """
     parsed_array(record, _MOST_EMPTY)  # raises for a schema that must not be used
     field = {"name": _RECORDS, "type": {"type": "array", "items": record}}
@@ -333,8 +335,8 @@ def _records(
 
 
 def _read_at_once(value: Any, budget: _Budget) -> int:
-    """Counts the bytes of a value that are read in one step: those of texts and of bytes. Spends
-    records in arrays inside the value from the budget.
+    """Counts the bytes of a value that are read in one step: its texts and bytes. Records in arrays
+    inside the value are spent from the budget.
     """
     if isinstance(value, (bytes, str)):
         return len(value)
@@ -407,7 +409,7 @@ def _branches(type_: Any) -> list[Any]:
 
 
 def _family(type_: Any) -> Any:
-    """One name for all types that read as the same Python values."""
+    """One name for all types whose values are read as the same Python values."""
     if isinstance(type_, dict):
         if type_["type"] == "array":
             item_types = [branch for branch in _branches(type_["items"]) if branch != "null"]
@@ -434,26 +436,29 @@ _NAMED: Final = ("record", "error", "fixed", "enum")
 
 
 def parsed_array(items: Any, most_empty: int = _MOST_EMPTY_IN_DATA) -> Any:
-    """The parsed schema of an array of such records.
+    """The parsed schema of an array of records.
 
     Args:
-        items: the schema of a record, as JSON values.
+        items: the schema of one of the records, as JSON values.
         most_empty: how many values without bytes a record may have.
 
     Raises:
-        ValueError: a type holds itself, so that its values could nest without end. Or an array has
-            values without bytes, or a record has many members without bytes, so that the size of
-            the file does not limit their number.
+        ValueError: a type contains itself, so that its values could nest without end. The error is
+            also raised if an array has values without bytes, or a record has many members without
+            bytes, because the size of the file does not limit their number.
         Exception: one of `SCHEMA_ERRORS`, or an error of Python, for an invalid schema.
     """
     parsed = fastavro.parse_schema({"type": "array", "items": items})
-    # Raises for a type of which a few bytes may stand for too much.
+    # The call raises an error for a type whose values can be very many although they have few
+    # bytes.
     _weigh(parsed["items"], {"null": _Weight(is_empty=True, empty_values=1)}, most_empty)
     return parsed
 
 
 def _without_logical_types(node: Any) -> Any:
-    """The schema with logical types under another key: values are wanted as they are stored."""
+    """The schema, with logical types under another key. So fastavro returns values as they are
+    stored.
+    """
     if isinstance(node, dict):
         return {
             LOGICAL if key == "logicalType" else key: _without_logical_types(value)
@@ -465,11 +470,11 @@ def _without_logical_types(node: Any) -> Any:
 
 
 class _Weight(NamedTuple):
-    """What a type costs in bytes.
+    """The weight of a type in bytes.
 
     Attributes:
-        is_empty: whether none of its values has bytes.
-        empty_values: how many values without bytes a value of it holds, itself included.
+        is_empty: whether no value of the type has bytes.
+        empty_values: how many values without bytes are in one value of the type, itself included.
     """
 
     is_empty: bool
@@ -477,8 +482,9 @@ class _Weight(NamedTuple):
 
 
 def _weigh(node: Any, known: dict[str, _Weight | None], most_empty: int) -> _Weight:
-    """The weight of a type. `known` has the weights of the named types that were met, and gets
-    those inside this type. Its value is None while a named type is being weighed.
+    """The weight of a type. `known` has the weights of the named types that were met so far, and
+    gets the weights of types inside this one. The value is None while a named type is being
+    weighed.
     """
     if isinstance(node, str):
         weight = known.get(node, _Weight(is_empty=False, empty_values=0))

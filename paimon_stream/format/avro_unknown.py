@@ -1,13 +1,13 @@
-"""Fields of Avro records that this release does not know. They are found in the bytes of a block
-when it is read, and put back when the records are written (format.md §1.5).
+"""Keeps the fields of Avro records that this release does not know. They are found in the bytes of
+a block when it is read, and are put back when the records are written (format.md §1.5).
 
 Such a field is not decoded. Its bytes are cut out of the block and put at the end of the record
 that had it. So a crafted file costs no more memory than its bytes, and every type is kept exactly.
 Only arrays of numbers are decoded, because commit messages have them in another form (format.md
 §8.2).
 
-What a file holds besides the wanted schema is decided once, by the writer's schema. Files without
-such fields cost nothing.
+The writer's schema shows which unknown fields a file has. This is determined once for each schema.
+Files without such fields take no more time.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ _OF_NAMES: Final = ("name", "namespace", "aliases", "doc")
 
 # -- where values end -----------------------------------------------------------------------------
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a position, and where it ends."""
+    """The number at the position `at`, and the position where it ends."""
     start = at
     at = _after_number(data, at)
     if at - start > _MOST_BYTES:
@@ -72,8 +72,9 @@ def _after_bytes(data: bytes, at: int) -> int:
 
 
 def _block_head(data: bytes, at: int) -> tuple[int, int]:
-    """The number of items in the block of an array or a map that begins at a position, and where
-    its first item begins. The last block has no items. Every item has bytes (`parsed_array`).
+    """The number of items in a block of an array or a map, and the position of its first item. The
+    block begins at the position `at`. The last block has no items. Every item has bytes
+    (`parsed_array`).
     """
     items, at = _number(data, at)
     if items < 0:
@@ -85,11 +86,11 @@ def _block_head(data: bytes, at: int) -> tuple[int, int]:
 
 
 class Behind(NamedTuple):
-    """Fields of a record behind its known ones.
+    """Unknown fields of a record, which follow its known fields.
 
     Attributes:
-        path: the names of the fields from the whole record down to the record.
-        fields: the fields, as parsed.
+        path: the names of the fields from the whole record down to this one.
+        fields: the unknown fields, as parsed.
     """
 
     path: tuple[str, ...]
@@ -97,11 +98,11 @@ class Behind(NamedTuple):
 
 
 class Schema:
-    """A parsed schema of records, of which values are skipped."""
+    """A parsed schema of records. It makes functions that skip values of its types."""
 
     def __init__(self, record: Any) -> None:
-        """`record` is what `fastavro.parse_schema` has made, without types that hold
-        themselves.
+        """`record` is the schema of a record as `fastavro.parse_schema` returns it. No type in it
+        may contain itself.
         """
         self.record = record
         self.named: dict[str, Any] = {}
@@ -133,15 +134,15 @@ class Schema:
                 return node
 
     def _only_names(self, node: Mapping[str, Any]) -> bool:
-        """Whether an object is only around another type."""
+        """Whether an object only wraps another type."""
         inner = node["type"]
         return "name" not in node and (isinstance(inner, dict | list) or inner in self.named)
 
     def behind(self, wanted: Any, last: str) -> list["Behind"] | None:
-        """The fields that come behind the known ones, innermost record first. `last` is the name of
-        a known field that is a record; if it is the last known field, its own fields are searched,
-        too. None if the records do not begin with the bytes that records of the `wanted` schema
-        have.
+        """The unknown fields that follow the known ones, innermost record first. `last` is the name
+        of a known field that is a record. If it is the last known field, the fields of that record
+        are searched, too. None if the records do not begin with the bytes that records of the
+        `wanted` schema have.
         """
         known = Schema(wanted)
         behind: list[Behind] = []
@@ -167,11 +168,11 @@ class Schema:
         return None
 
     def _layouts(self, fields: Iterable[Mapping[str, Any]]) -> list[Any]:
-        """The names of fields, with the layouts of their types."""
+        """The name of each field, with the layout of its type."""
         return [(field["name"], self._layout(field["type"])) for field in fields]
 
     def _layout(self, node: Any) -> Any:
-        """The part of a type that decides how values are encoded: not the names of types, and no
+        """The part of a type that decides how values are encoded. It has no names of types, and no
         further attributes.
         """
         node = self.resolved(node)
@@ -261,13 +262,13 @@ def _skip_items(skips: Sequence[Skip]) -> Skip:
 
 # -- reading --------------------------------------------------------------------------------------
 class _Step(NamedTuple):
-    """A field of a record that is searched.
+    """How a field of a record is searched for unknown fields.
 
     Attributes:
-        name: its name.
-        skip: skips its value.
-        unknown: how its value is kept if the field is unknown; else None.
-        search: searches its value if unknown fields can be inside; else None.
+        name: the name of the field.
+        skip: skips the value of the field.
+        unknown: how the value is kept if the field is unknown; otherwise None.
+        search: searches the value if unknown fields can be inside; otherwise None.
     """
 
     name: str
@@ -280,7 +281,7 @@ class _Kept(NamedTuple):
     """How the values of an unknown field are kept.
 
     Attributes:
-        type: see `UnknownField`.
+        type: the Avro type in which the value is kept, as in `UnknownField`.
         branches: for each branch of the writer's union, the encoded number of that branch in
             `type`, or None for null. None if the writer's type is no union.
     """
@@ -289,7 +290,9 @@ class _Kept(NamedTuple):
     branches: Sequence[bytes | None] | None
 
     def value(self, data: bytes) -> bytes | None:
-        """The value in `type`, from its bytes in the writer's type. None for null."""
+        """The value, encoded as `type`. `data` has its bytes in the writer's type. None for
+        null.
+        """
         if self.branches is None:
             return zigzag(1) + data
         branch, end = _number(data, 0)
@@ -313,10 +316,10 @@ class Finder:
     """
 
     def __init__(self, written: Any, wanted: Any) -> None:
-        """Compares two schemas of a record.
+        """Compares the writer's schema of a record with the known fields.
 
         Args:
-            written: the writer's, as `fastavro.parse_schema` has made it.
+            written: the writer's schema, as `fastavro.parse_schema` returns it.
             wanted: the known fields, in JSON.
 
         Raises:
@@ -342,7 +345,7 @@ class Finder:
         return of_records
 
     def rest(self, behind: Iterable["Behind"]) -> "Rest":
-        """Finds the unknown fields at the ends of records, which come one after the other."""
+        """The unknown fields at the ends of records, which follow one another."""
         searches = []
         skips: list[Skip] = []
         for path, fields in behind:
@@ -373,7 +376,9 @@ class Finder:
         return _search_fields(steps)
 
     def _step(self, field: Mapping[str, Any], wanted: Any, place: tuple[str, ...]) -> _Step:
-        """How a field is searched. `wanted` is its known type, None for an unknown field."""
+        """How a field is searched. `wanted` is the known type of the field; None for an unknown
+        field.
+        """
         name = field["name"]
         inside = (*place, name)
         unknown = None
@@ -385,7 +390,7 @@ class Finder:
         return _Step(name, self.schema.skip(field["type"]), unknown, search)
 
     def _kept(self, type_: Any, place: tuple[str, ...]) -> _Kept | None:
-        """How values of an unknown field are kept; None if it can only be null."""
+        """How values of an unknown field are kept; None if the field can only be null."""
         own = _OwnType(self.schema, place)
         node = self.schema.resolved(type_)
         if not isinstance(node, list):
@@ -405,7 +410,7 @@ def _is_null(node: Any) -> bool:
 
 
 def _value_type(wanted: Any) -> Any:
-    """The known type of values that are not null."""
+    """The type of a known field's values that are not null."""
     return wanted[1] if isinstance(wanted, list) else wanted
 
 
@@ -436,7 +441,7 @@ def _search_items(search_item: _Search) -> _Search:
 
 
 def _search_fields(steps: Sequence[_Step]) -> _Search:
-    """A function that searches these fields, which come one after the other."""
+    """A function that searches the fields of `steps`, which follow one another."""
 
     def search(data: bytes, at: int, path: _Path, unknown_fields: list[UnknownField]) -> int:
         for name, skip, unknown, search_inside in steps:
@@ -455,11 +460,11 @@ def _search_fields(steps: Sequence[_Step]) -> _Search:
 
 
 class Rest(NamedTuple):
-    """The unknown fields at the ends of a record and of the last record in it.
+    """The unknown fields at the end of a record, and at the end of the last record inside it.
 
     Attributes:
-        skip: skips all of them.
-        searches: the path of each record, and what searches its unknown fields.
+        skip: skips all of these fields.
+        searches: the path of each record, with the function that searches its unknown fields.
     """
 
     skip: Skip
@@ -475,9 +480,9 @@ class Rest(NamedTuple):
 
 
 class _OwnType:
-    """The type of an unknown field in a form that means the same in any schema. No type is given by
-    its name, and named types get names that no other field's types have. Readers find fields by
-    their names, not by those of types (format.md §4.1).
+    """The type of an unknown field in a form that means the same in any schema. No type is replaced
+    by its name, and named types get names that the types of other fields do not have. Readers find
+    fields by the names of fields, and not by the names of types (format.md §4.1).
     """
 
     def __init__(self, schema: Schema, place: Iterable[str]) -> None:
@@ -487,7 +492,7 @@ class _OwnType:
         self._nodes = count(1)
 
     def of(self, node: Any) -> Any:
-        """The type. Raises `ValueError` if it has too many parts."""
+        """The type `node` in that form. Raises `ValueError` if it has too many parts."""
         if next(self._nodes) > _MOST_NODES:
             raise ValueError(f"a type in it has more than {_MOST_NODES:,} parts")
         node = self._schema.resolved(node)
@@ -516,13 +521,13 @@ LONGS: Final = json.dumps(["null", {"type": "array", "items": "long"}], sort_key
 
 
 def field_of_longs(path: _Path, numbers: Sequence[int]) -> UnknownField:
-    """The unknown field at a path that has these numbers of 64 bits."""
+    """An unknown field at a path, whose value is an array of numbers of 64 bits."""
     items = (zigzag(len(numbers)), *map(zigzag, numbers)) if numbers else ()
     return UnknownField(path, LONGS, b"".join((zigzag(1), *items, zigzag(0))))
 
 
 def longs_of(field: UnknownField) -> tuple[int, ...]:
-    """The numbers of an unknown field whose type is `LONGS`, and whose bytes a file had."""
+    """The numbers of an unknown field that came from a file and whose type is `LONGS`."""
     numbers: list[int] = []
     _, at = _number(field.data, 0)
     items, at = _block_head(field.data, at)
@@ -536,13 +541,15 @@ def longs_of(field: UnknownField) -> tuple[int, ...]:
 
 # -- writing --------------------------------------------------------------------------------------
 def types_of(unknown: UnknownFields) -> Types:
-    """The place and the type of each unknown field of a record. Its schema must have room for them."""
+    """The place and the type of each unknown field of a record. The schema of a file with this
+    record must have room for these fields.
+    """
     return tuple(sorted({(field.place, field.type) for field in unknown}))
 
 
 def joined(schemas: Iterable[Types]) -> Types | None:
-    """The unknown fields of several schemas. None if a field has different types in them, so that
-    no schema has room for it.
+    """The unknown fields of several schemas. None if a field has different types in these schemas,
+    so that no schema has room for all.
     """
     type_at: dict[tuple[str, ...], str] = {}
     for fields in schemas:
@@ -553,8 +560,9 @@ def joined(schemas: Iterable[Types]) -> Types | None:
 
 
 def types_in_file(unknown: Iterable[UnknownFields], what: str) -> Types:
-    """The unknown fields of all these records, which must fit into one file. `what` says which
-    file, such as "the manifest list". Raises `UnsupportedFeature` if no schema has room for them.
+    """The places and types of the unknown fields of some records, which must fit into one file.
+    `what` says which file, such as "the manifest list". Raises `UnsupportedFeature` if no schema
+    has room for all of the fields.
     """
     of_records = [fields for fields in unknown if fields]
     types = joined(map(types_of, of_records))
@@ -583,7 +591,7 @@ def extended(schema: bytes, types: Types) -> bytes:
 
 
 def _record_in(node: Any) -> Any:
-    """The record that a type is, or has as its items."""
+    """The record that a type is, or that it has as its items."""
     node = _value_type(node)
     return _record_in(node["items"]) if "items" in node else node
 
@@ -591,11 +599,11 @@ def _record_in(node: Any) -> Any:
 def with_unknown(
     data: bytes, unknown: Sequence[UnknownFields], schema: bytes, types: Types
 ) -> bytes:
-    """Records with their unknown fields.
+    """Encodes records together with their unknown fields.
 
     Args:
         data: the records, encoded by `schema`.
-        unknown: the unknown fields of each.
+        unknown: the unknown fields of each record.
         schema: the known fields, in JSON.
         types: all unknown fields of the extended schema.
 
@@ -622,13 +630,15 @@ class _Weaver:
         self._names: dict[tuple[str, ...], list[str]] = {}
         for (*place, name), _ in types:
             self._names.setdefault(tuple(place), []).append(name)
-        # The records that get unknown fields, and all places on the way to them.
+        # The places of records that get unknown fields, and all places on the way to them.
         self._ways = {place[:depth] for place in self._names for depth in range(len(place) + 1)}
         self._skips: dict[tuple[str, ...], Skip] = {}
         """A function that skips a value, for each place without unknown fields that was met."""
 
     def record(self, data: bytes, at: int, values: Mapping[_Path, bytes]) -> int:
-        """Adds a record with these values, by their paths. Returns where its known fields end."""
+        """Adds a record, with values of unknown fields by their paths. Returns the position where
+        the known fields of the record end.
+        """
         return self._add(self._schema.record, data, at, (), (), values)
 
     def _add(

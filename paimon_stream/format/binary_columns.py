@@ -1,7 +1,7 @@
-"""BinaryRow for whole Arrow columns: many rows at once with numpy, without Python code per row. The
-bytes are those of `binary_row.encode_row`. A row is treated as 64-bit little-endian words: header,
-one slot per column, then the variable part. Only columns of text and bytes give rows different
-sizes. Layout and rules: format.md §5.
+"""Encodes whole Arrow columns as BinaryRows: many rows at once with numpy, without Python code per
+row. The bytes are the same as those of `binary_row.encode_row`. A row is treated as 64-bit
+little-endian words: header, one slot per column, then the variable part. Only columns of text and
+bytes give rows different sizes. Layout and rules: format.md §5.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,8 +54,8 @@ _VIEWED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRows:
-    """Rows back to back, without arity. Row i is `data[offsets[i]:offsets[i + 1]]`, a multiple of 8
-    bytes.
+    """Encoded rows, one directly after the other, without arity. Row i is
+    `data[offsets[i]:offsets[i + 1]]`, a multiple of 8 bytes.
     """
 
     data: npt.NDArray[np.uint8]
@@ -70,8 +70,8 @@ class EncodedRows:
 
 
 def header_size(columns: int) -> int:
-    """Bytes of the row kind and the null bits, a multiple of 8 (format.md §5.1). The row kind has 8
-    bits, each column one.
+    """The number of bytes for the row kind and the null bits, a multiple of 8 (format.md §5.1). The
+    row kind has 8 bits, and each column has one bit.
     """
     return (columns + 71) // 64 * 8
 
@@ -89,10 +89,10 @@ class _Texts(NamedTuple):
     """The texts of a column.
 
     Attributes:
-        raw: the bytes of all texts, then 8 zeros.
+        raw: the bytes of all texts, followed by 8 zeros.
         near: for each position in `raw`, the 8 bytes that begin there, as one word.
         starts: where the text of each row begins in `raw`.
-        lengths: the bytes of each row's text; 0 for NULL.
+        lengths: the number of bytes of each row's text; 0 for NULL.
     """
 
     raw: npt.NDArray[np.uint8]
@@ -102,11 +102,11 @@ class _Texts(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """One column in words.
+    """One column, encoded as words of 64 bits.
 
     Attributes:
         slot: the slot of each row. Offsets into the variable part are still missing.
-        null: which rows are NULL; None if none is.
+        null: which rows are NULL; None if no row is.
         tail: the words that every row has in the variable part.
         texts: what rows have in the variable part if the column is text or bytes.
     """
@@ -118,15 +118,15 @@ class _Part(NamedTuple):
 
 
 def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> EncodedRows:
-    """The rows of these columns. A column is cast to the in-memory type of its Paimon type if
-    needed.
+    """Encodes columns as rows. If necessary, a column is cast to the Arrow type that its Paimon
+    type has in memory.
 
     Args:
         columns: the columns, of equal lengths.
-        types: their types, which are atomic.
+        types: the types of the columns, which are atomic.
 
     Raises:
-        InvalidData: a cast loses something.
+        InvalidData: a cast would change a value.
         UnsupportedFeature: a type is nested.
     """
     parts = [_part(column, type_) for column, type_ in zip(columns, types, strict=True)]
@@ -136,7 +136,7 @@ def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> En
     for i, word in enumerate(header):
         rows.put(i, word)
     for i, (part, offset) in enumerate(zip(parts, offsets_in_row, strict=True), start=len(header)):
-        # The upper half of a slot that points into the variable part is the offset there.
+        # The upper half of a slot that points into the variable part has the offset in that part.
         pointer = np.asarray(offset, np.uint64) << np.uint64(32)
         if part.texts is not None:
             rows.put(i, np.where(part.texts.lengths > INLINE, part.slot | pointer, part.slot))
@@ -151,9 +151,9 @@ def encode_columns(columns: Sequence[pa.Array], types: Sequence[DataType]) -> En
 
 
 def _offsets_in_row(parts: Sequence[_Part], start: int) -> tuple[list[int | Ints], int | Ints]:
-    """Where the variable part of each column begins in a row, and the size of a row, in bytes. Each
-    result is one number if it is the same for all rows, else an array with one number per row. The
-    first variable part begins at `start`.
+    """The position in a row where the variable part of each column begins, and the size of a row,
+    in bytes. Each result is one number if all rows have the same; otherwise it is an array with one
+    number per row. The first variable part begins at `start`.
     """
     offsets: list[int | Ints] = []
     end: int | Ints = start
@@ -168,7 +168,8 @@ def _offsets_in_row(parts: Sequence[_Part], start: int) -> tuple[list[int | Ints
 
 
 class _RowWords:
-    """Rows back to back, filled word by word, for all rows at once.
+    """Rows that lie one directly after the other. They are filled word by word, for all rows at
+    once.
 
     Attributes:
         words: the words of all rows.
@@ -176,7 +177,9 @@ class _RowWords:
     """
 
     def __init__(self, rows: int, size: int | Ints) -> None:
-        """`size` is the bytes of a row: a number for all rows, or one per row, as with text."""
+        """Allocates the rows. `size` is the number of bytes of a row: one number for all rows, or
+        one per row if there are texts.
+        """
         self._size = size
         if isinstance(size, int):
             self.offsets = np.arange(rows + 1, dtype=np.int64) * size
@@ -188,15 +191,15 @@ class _RowWords:
             self._starts = self.offsets[:-1] // 8
 
     def put(self, position: int | Ints, column: _WordColumn) -> None:
-        """Writes the word at this position, counted in words, of every row."""
+        """Writes a word of every row. `position` is its place in the row, counted in words."""
         if isinstance(self._size, int):
             self.words[slice(position, None, self._size // 8)] = column
         else:
             self.words[self._starts + position] = column
 
     def put_texts(self, position: int | Ints, texts: _Texts) -> None:
-        """Writes the texts that do not fit into a slot. `position` is the word of its row where a
-        text begins. It differs between rows.
+        """Writes the texts that do not fit into a slot. `position` is the word of the row where its
+        text begins, which may differ between rows.
         """
         _scatter(self.words, self._starts + position, texts)
 
@@ -214,7 +217,8 @@ def _header(parts: Sequence[_Part]) -> list[_WordColumn]:
 
 def _scatter(words: Words, targets: Ints, texts: _Texts) -> None:
     """Writes the texts that do not fit into a slot into `words`. `targets` says at which word the
-    text of each row begins. Each step of the loop writes one word of all texts that have it.
+    text of each row begins. Each step of the loop writes the next word of all texts that are long
+    enough.
     """
     rows = np.flatnonzero(texts.lengths > INLINE)
     sources = texts.starts[rows]
@@ -240,7 +244,7 @@ def _scatter(words: Words, targets: Ints, texts: _Texts) -> None:
 # -- columns to words
 # ---------------------------------------------------------------------------------
 def _cast(column: pa.Array, type_: DataType) -> pa.Array:
-    """The column, cast to the Arrow type that its Paimon type has in memory."""
+    """The column, cast to the Arrow type that the Paimon type has in memory."""
     wanted = arrow_type(type_)
     if column.type in (wanted, _LARGE.get(wanted, wanted)):
         return column
@@ -253,7 +257,9 @@ def _cast(column: pa.Array, type_: DataType) -> pa.Array:
 
 
 def _part(column: pa.Array, type_: DataType) -> _Part:
-    """A column in words. Raises `InvalidData`, and `UnsupportedFeature` for a nested type."""
+    """Encodes a column as words. Raises `InvalidData`, and `UnsupportedFeature` for a nested
+    type.
+    """
     if type_.is_nested:
         raise UnsupportedFeature(f"{type_} cannot be part of a key.", type=str(type_))
     column = _cast(column, type_)
@@ -275,8 +281,8 @@ def _part(column: pa.Array, type_: DataType) -> _Part:
 
 
 def _raw(column: pa.Array, dtype: Any, per_row: int = 1) -> npt.NDArray[Any]:
-    """The values as they lie in memory; those of NULLs are undefined. Each row has `per_row` of
-    them.
+    """The values of a column as they lie in memory. The values of NULLs are undefined. Each row has
+    `per_row` values.
     """
     if not len(column):
         return np.empty(0, dtype)
@@ -291,8 +297,8 @@ def _zeroed(values: Words, null: Flags | None) -> Words:
 
 
 def _timestamp_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Part:
-    """A column of timestamps. The slot has milliseconds. If the type is finer, the milliseconds are
-    in the variable part, and the slot has the nanoseconds within the millisecond.
+    """Encodes a column of timestamps. The slot has milliseconds. If the type is finer, the
+    milliseconds are in the variable part, and the slot has the nanoseconds within the millisecond.
     """
     values = _raw(column, np.int64)
     nanos_per = _NANOS_PER[column.type.unit]
@@ -310,21 +316,22 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
     low = pairs[:, 0]
     high = pairs[:, 1]
     if not is_reserved(type_):
-        # A short DECIMAL has no tail: its low word is all of the number.
+        # A short DECIMAL has no tail, because its low word has the whole number.
         return _Part(slot=_zeroed(low, null), null=null)
-    # All bits are 1 for a negative number, else 0. XOR with them turns a negative number into a
-    # non-negative one that needs as many bytes.
+    # All bits are 1 for a negative number, and 0 for other numbers. XOR with them turns a negative
+    # number into a non-negative one that needs as many bytes.
     sign = (high.view(np.int64) >> 63).view(np.uint64)
     size = _byte_length(low ^ sign, high ^ sign)
-    # The digits are moved to the front, big endian. They are shifted up as one number of 128 bits:
-    # first by a whole word where needed, then within the words. Then the bytes are swapped.
+    # The digits are moved to the front, big endian. They are shifted up as one number of 128 bits,
+    # first by a whole word if necessary, and then within the words. After that, the bytes are
+    # swapped.
     shift = (16 - size) * 8
     by_a_word = shift >= 64
     bits = (shift % 64).astype(np.uint64)
     upper = np.where(by_a_word, low, high)
     lower = np.where(by_a_word, np.uint64(0), low)
-    # These bits move from the lower word into the upper one. Where nothing is shifted, there are
-    # none; `maximum` only keeps numpy from shifting by 64, which is undefined.
+    # These bits move from the lower word into the upper word. If nothing is shifted, there are no
+    # such bits. `maximum` only keeps numpy from shifting by 64, which is undefined.
     carried = np.where(bits > 0, lower >> (np.uint64(64) - np.maximum(bits, 1)), np.uint64(0))
     first_word = ((upper << bits) | carried).byteswap()
     second_word = (lower << bits).byteswap()
@@ -336,7 +343,9 @@ def _decimal_part(column: pa.Array, type_: DataType, null: Flags | None) -> _Par
 
 
 def _byte_length(low: Words, high: Words) -> Ints:
-    """The number of bytes in the shortest two's complement form of these non-negative numbers."""
+    """The number of bytes in the shortest two's complement form of non-negative numbers, each given
+    by its low and its high word.
+    """
     size = np.ones(len(low), np.int64)
     for bits in range(7, 64, 8):
         size += (low >= np.uint64(1 << bits)) | (high > 0)
@@ -360,7 +369,7 @@ def _texts(column: pa.Array, null: Flags | None) -> _Texts:
     raw = np.zeros(end - start + 8, np.uint8)
     if end > start:
         raw[:-8] = np.frombuffer(column.buffers()[2], np.uint8, end)[start:]
-    # A view with a stride of one byte, so that a word begins at each position.
+    # This is a view with a stride of one byte, so that a word begins at each position.
     near = np.ndarray((end - start + 1,), np.uint64, raw, 0, (1,))
     lengths = np.diff(bounds).astype(np.int64)
     if null is not None:
@@ -369,7 +378,9 @@ def _texts(column: pa.Array, null: Flags | None) -> _Texts:
 
 
 def _text_bounds(column: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
-    """Where each row's text begins in the buffer of the column, and where the last one ends."""
+    """The position in the column's buffer where each row's text begins, and where the last text
+    ends.
+    """
     if not len(column):
         return np.zeros(1, np.int64)
     is_large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
@@ -379,8 +390,8 @@ def _text_bounds(column: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
 
 
 def column_values(column: pa.Array, type_: DataType) -> list[Any]:
-    """The column as values in the internal form (see `binary_row`), for any type. It runs Python
-    code per value, so it is for partitions, keys and statistics, not for data. Raises
+    """The column as values in the internal form (see `binary_row`), for any type. This runs Python
+    code for each value. So it is used for partitions, keys and statistics, and not for data. Raises
     `InvalidData`.
     """
     column = _cast(column, type_)

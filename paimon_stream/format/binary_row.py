@@ -1,11 +1,11 @@
 """BinaryRow, the row format of partitions, keys, statistics, bucket hashes and commit messages
 (format.md §5).
 
-Values are passed in and out in one *internal* form per type: BOOLEAN bool; integers int; FLOAT and
-DOUBLE float; DECIMAL `decimal.Decimal`; CHAR and VARCHAR str; BINARY and VARBINARY bytes; DATE int
-days since 1970-01-01; TIME int milliseconds of the day; both TIMESTAMPs int nanoseconds since
-1970-01-01T00:00 (an unbounded Python int); ARRAY list; MAP and MULTISET list of pairs; ROW tuple;
-NULL None. `encode_columns` encodes whole columns to the same bytes.
+Values have one *internal* form for each type: BOOLEAN bool; integers int; FLOAT and DOUBLE float;
+DECIMAL `decimal.Decimal`; CHAR and VARCHAR str; BINARY and VARBINARY bytes; DATE int days since
+1970-01-01; TIME int milliseconds of the day; both TIMESTAMPs int nanoseconds since 1970-01-01T00:00
+(an unbounded Python int); ARRAY list; MAP and MULTISET list of pairs; ROW tuple; NULL None.
+`encode_columns` encodes whole columns to the same bytes.
 """
 
 import struct
@@ -54,7 +54,7 @@ def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) 
 
     Args:
         types: the types of the columns.
-        values: their values.
+        values: the values of the columns.
         kind: 0 for +I, 1 for -U, 2 for +U, 3 for -D.
 
     Raises:
@@ -68,7 +68,7 @@ def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) 
     for i, (type_, value) in enumerate(zip(types, values, strict=True)):
         slot = first_slot + 8 * i
         if value is None:
-            # The null bits follow the 8 bits of the row kind.
+            # The null bits follow the 8 bits of the row kind in the row's header.
             row[(i + 8) >> 3] |= 1 << ((i + 8) & 7)
             if is_reserved(type_):
                 size = _DECIMAL_BYTES if type_.root is TypeRoot.DECIMAL else 8
@@ -80,14 +80,16 @@ def encode_row(types: Sequence[DataType], values: Sequence[Any], kind: int = 0) 
 
 
 def serialize(types: Sequence[DataType], values: Sequence[Any]) -> bytes:
-    """The row preceded by its arity, as manifests hold it (format.md §5.6). Raises
+    """The bytes of a row after its arity, as manifests have them (format.md §5.6). Raises
     `InvalidData`.
     """
     return _ARITY.pack(len(types)) + encode_row(types, values)
 
 
 def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
-    """The values of a row without arity. Raises `FormatError` for bytes that are not such a row."""
+    """The values of a row without arity. Raises `FormatError` if the bytes are not a row of these
+    types.
+    """
     try:
         return _row(types, memoryview(data))
     except UnicodeDecodeError:
@@ -102,7 +104,7 @@ def decode_row(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
 
 def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
     """The values of a row preceded by its arity. Raises `FormatError` if the arity is not that of
-    `types`, or for bytes that are not such a row.
+    `types`, or if the bytes are not a row of these types.
     """
     if len(data) < _ARITY.size:
         raise FormatError(
@@ -118,7 +120,7 @@ def deserialize(types: Sequence[DataType], data: bytes) -> tuple[Any, ...]:
 
 def deserialize_partition(types: Sequence[DataType], partition: bytes) -> tuple[Any, ...]:
     """The values of the partition of a manifest entry or commit message. Raises `FormatError`,
-    which says what to do.
+    whose message says what to do.
     """
     try:
         return deserialize(types, partition)
@@ -132,8 +134,8 @@ def deserialize_partition(types: Sequence[DataType], partition: bytes) -> tuple[
 
 
 def _put(out: bytearray, slot: int, type_: DataType, value: Any) -> None:
-    """Puts a value other than None into its slot of 8 bytes. A value that does not fit there goes
-    to the end of the row.
+    """Puts a value other than None into its slot of 8 bytes. A value that does not fit into the
+    slot goes to the end of the row.
     """
     try:
         _PUT[type_.root](out, slot, type_, value)
@@ -164,7 +166,7 @@ def _put_decimal(out: bytearray, slot: int, type_: DataType, value: Any) -> None
     if type_.precision <= COMPACT_DECIMAL:
         _LONG.pack_into(out, slot, unscaled)
         return
-    # In two's complement, a negative number needs as many bytes as its inverse.
+    # In two's complement, a negative number needs as many bytes as its bitwise inverse.
     magnitude = ~unscaled if unscaled < 0 else unscaled
     digits = unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
     _SLOT.pack_into(out, slot, len(digits), len(out))
@@ -206,7 +208,9 @@ def _append(out: bytearray, slot: int, piece: bytes) -> None:
 
 
 def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
-    """A BinaryArray (format.md §5.4). Unlike a row, it reserves no space for NULL."""
+    """The bytes of a BinaryArray (format.md §5.4). Unlike a row, an array reserves no space for
+    NULL.
+    """
     head, width = _array_form(element, len(values))
     size = head + width * len(values)
     out = bytearray(size + -size % 8)
@@ -220,8 +224,8 @@ def _array_bytes(element: DataType, values: Sequence[Any]) -> bytes:
 
 
 def _array_form(element: DataType, count: int) -> tuple[int, int]:
-    """Where the elements of an array begin, and the size of an element, both in bytes. Before the
-    elements come the count in 4 bytes, and the null bits in words of 4 bytes.
+    """Where the elements of an array begin, and the size of an element, both in bytes. The elements
+    follow the count in 4 bytes, and the null bits in words of 4 bytes.
     """
     width = FIXED[element.root].size if element.root in FIXED else 8
     head = 4 + (count + 31) // 32 * 4
@@ -278,7 +282,9 @@ def _get_map(data: memoryview, slot: int, type_: DataType) -> list[tuple[Any, An
 
 
 def _inline_or_piece(data: memoryview, slot: int) -> memoryview:
-    """A value that is stored in its slot if it is short."""
+    """The bytes of a value that is in its slot if it is short, and at the end of the row
+    otherwise.
+    """
     mark = data[slot + 7]
     if not mark & _MARK:
         return _piece(data, slot)
@@ -289,7 +295,7 @@ def _inline_or_piece(data: memoryview, slot: int) -> memoryview:
 
 
 def _piece(data: memoryview, slot: int) -> memoryview:
-    """A value whose slot holds its size and offset."""
+    """The bytes of a value whose slot has its size and offset."""
     length, offset = _SLOT.unpack_from(data, slot)
     if length < 0 or offset < 0 or offset + length > len(data):
         raise FormatError(

@@ -1,7 +1,7 @@
-"""Commit messages: what a writer reports to the committer about one bucket of one partition. The
+"""A commit message is what a writer reports to the committer about one bucket of one partition. The
 bytes are those of Java Paimon and pypaimon, so each side can commit what another wrote (format.md
-§8). Versions 11 to 14 are read and written. What this package keeps for itself has version 11. The
-version is not part of the bytes; it travels beside them.
+§8). Versions 11 to 14 are read and written. Messages that this package keeps for itself have
+version 11. The bytes do not contain the version, so it is stored and sent together with them.
 """
 
 import struct
@@ -28,15 +28,15 @@ _VERSIONS: Final = (11, 12, 13, 14)
 _WITH_CHECK: Final = 14
 """The first version that can hold `check_from_snapshot`."""
 _SMALLEST_PARTITION: Final = 12
-# The length, then the header and the slots of the row.
+# Each has the length in 4 bytes, the header and the slots of the row.
 _SMALLEST_FILE: Final = 4 + 8 + 20 * 8
 _SMALLEST_INDEX: Final = 4 + 8 + 7 * 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMessage:
-    """The changes of one bucket. A message that was read keeps its bytes, and they are written
-    again unchanged in the version that they were read in.
+    """The changes of one bucket. A message that was read keeps its bytes. If it is written again in
+    the same version, the bytes are the same.
 
     Attributes:
         partition: the partition as a serialized row.
@@ -54,8 +54,8 @@ class CommitMessage:
         compact_new_index_files: index files that a compaction adds.
         compact_deleted_index_files: index files that a compaction removes.
         check_from_snapshot: the id of the newest snapshot that the writer has seen, if the changes
-            hold only as long as no later one touches the same rows; from version 14 on. This
-            package does not commit such a message.
+            hold only as long as no later snapshot touches the same rows. Messages have it from
+            version 14 on. This package does not commit such a message.
     """
 
     VERSION: ClassVar[int] = 11
@@ -93,7 +93,9 @@ class CommitMessage:
             object.__setattr__(self, name, files)
 
     def is_more_than_new_files(self) -> bool:
-        """Whether the message has files that are not among `new_files`. Most have none."""
+        """Whether the message has files in lists other than `new_files`. Most messages have
+        none.
+        """
         return _BESIDE_NEW_FILES(self) != _NO_FILES
 
     def file_names(self) -> Iterator[str]:
@@ -109,8 +111,8 @@ class CommitMessage:
                 yield from file.extra_files
 
     def serialize(self, version: int = VERSION) -> bytes:
-        """The message in this version, 11 to 14. Raises `InvalidData` for what that version cannot
-        hold, and `UnknownVersion`.
+        """The bytes of the message in a version from 11 to 14. Raises `InvalidData` if that version
+        has no room for a value, and `UnknownVersion`.
         """
         _require_known(version)
         if self._as_read is not None and self._as_read.version == version:
@@ -147,7 +149,7 @@ class CommitMessage:
         return b"".join(pieces)
 
     def _check(self, version: int) -> bytes:
-        """The end of the message, which holds `check_from_snapshot`."""
+        """The bytes at the end of the message, which have `check_from_snapshot`."""
         if version < _WITH_CHECK:
             return b""
         if self.check_from_snapshot is None:
@@ -159,8 +161,8 @@ class CommitMessage:
         data: bytes,
         version: int = VERSION,
     ) -> "CommitMessage":
-        """The message in these bytes, which must be of this version, 11 to 14, and hold nothing
-        else. Raises `FormatError` and `UnknownVersion`.
+        """The message in some bytes. The bytes must have the given version, 11 to 14, and contain
+        nothing else. Raises `FormatError` and `UnknownVersion`.
         """
         source = _Input(data, version)
         message = _read(source)
@@ -169,8 +171,8 @@ class CommitMessage:
 
     @staticmethod
     def serialize_all(messages: "Iterable[CommitMessage]", version: int = VERSION) -> bytes:
-        """The number of messages, then the messages one after the other. Raises the errors of
-        `serialize`.
+        """The bytes of several messages: their number, followed by the messages. Raises the errors
+        of `serialize`.
         """
         _require_known(version)
         serialized = [message.serialize(version) for message in messages]
@@ -181,7 +183,7 @@ class CommitMessage:
         data: bytes,
         version: int = VERSION,
     ) -> "tuple[CommitMessage, ...]":
-        """The messages in the bytes that `serialize_all` made. Raises the errors of
+        """The messages in bytes that `serialize_all` returned. Raises the errors of
         `deserialize`.
         """
         source = _Input(data, version)
@@ -191,7 +193,7 @@ class CommitMessage:
 
 
 class _AsRead(NamedTuple):
-    """The bytes that a message was read from.
+    """The bytes from which a message was read.
 
     Attributes:
         version: the version of the bytes.
@@ -202,7 +204,8 @@ class _AsRead(NamedTuple):
     data: bytes
 
 
-# The lists of files in the order of the bytes: those of the write, then those of the compaction.
+# The lists of files in the order of the bytes: the lists of the write, followed by those of the
+# compaction.
 _FILE_FIELDS: Final = tuple(
     attribute.name for attribute in fields(CommitMessage) if attribute.default == ()
 )
@@ -212,9 +215,8 @@ _NO_FILES: Final = ((),) * (len(_FILE_FIELDS) - 1)
 
 
 class _Input(ByteCursor):
-    """Bytes that hold messages of one version, and the current position. Every method checks that
-    enough bytes are left before it creates anything from them, and raises `FormatError` if there
-    are too few.
+    """Bytes that hold messages of one version, and the current position. Before a method creates a
+    value, it checks that enough bytes are left. It raises `FormatError` if there are too few.
     """
 
     cut_off = "A commit message is cut off: {size} bytes at {at} of {length}."
@@ -239,7 +241,7 @@ class _Input(ByteCursor):
         return value
 
     def count(self, smallest: int) -> int:
-        """The number of entries that follow, each of at least `smallest` bytes. If they need
+        """The number of entries that follow, each of at least `smallest` bytes. If the entries need
         more bytes than are left, the number is refused before any entry is read.
         """
         count = self.number()
@@ -254,7 +256,7 @@ class _Input(ByteCursor):
         return [self.take(self.number()) for _ in range(self.count(smallest))]
 
     def finish(self) -> None:
-        """Raises `FormatError` if bytes are left."""
+        """Raises `FormatError` if bytes are left after the message."""
         if self.at != len(self.raw):
             raise FormatError(
                 f"{len(self.raw) - self.at} bytes follow the end of a commit message."
@@ -286,7 +288,7 @@ _NO_INCREMENT: Final[_Increment] = ((),) * len(_ENCODERS)
 
 
 def _read(source: _Input) -> "CommitMessage":
-    """The next message."""
+    """Reads the next message."""
     start = source.at
     partition = source.take(source.number())
     if len(partition) < _SMALLEST_PARTITION:
@@ -311,7 +313,7 @@ def _read(source: _Input) -> "CommitMessage":
 
 
 def _increment(source: _Input) -> _Increment:
-    """The five lists of files of a write or of a compaction."""
+    """The five lists of files of a write, or of a compaction."""
     if source.raw.startswith(_EMPTY_INCREMENT, source.at):
         source.at += len(_EMPTY_INCREMENT)
         return _NO_INCREMENT

@@ -1,6 +1,6 @@
-"""Deletion vectors: which rows of a data file are deleted (table-kinds.md §1.1). Everything in a
-vector is checked. A vector that cannot be read is an error, because without it deleted rows would
-come back.
+"""Reads and writes deletion vectors. A deletion vector says which rows of a data file are deleted
+(table-kinds.md §1.1). All bytes of a vector are checked. A vector that cannot be read is an error,
+because without it deleted rows would come back.
 """
 
 import struct
@@ -36,11 +36,11 @@ _MOST_IN_ARRAY: Final = 4096
 
 
 def deleted_positions(data: bytes, place: DeletionRange, rows: int, path: str) -> Positions:
-    """The deleted rows of a data file.
+    """The positions of the deleted rows of a data file.
 
     Args:
         data: the whole index file.
-        place: where the vector of the data file is in it.
+        place: the place of the data file's vector in the index file.
         rows: how many rows the data file has.
         path: the index file, for messages.
 
@@ -93,7 +93,7 @@ def _record(content: bytes) -> bytes:
 
 
 def _encode_bitmap(values: Positions) -> bytes:
-    """A 32-bit roaring bitmap in its portable form, without runs."""
+    """The bytes of a 32-bit roaring bitmap in its portable form, without runs."""
     containers = _split(values, 16)
     header: list[bytes] = []
     offsets: list[bytes] = []
@@ -115,7 +115,9 @@ def _encode_bitmap(values: Positions) -> bytes:
 
 
 def _split(values: Positions, bits: int) -> list[tuple[int, Positions]]:
-    """The values by their upper bits, each group with the lower `bits`."""
+    """The values in groups with the same upper bits. Each group has these upper bits, and the lower
+    `bits` of its values.
+    """
     if not len(values):
         return []
     highs, starts = np.unique(values >> bits, return_index=True)
@@ -124,11 +126,11 @@ def _split(values: Positions, bits: int) -> list[tuple[int, Positions]]:
 
 
 def record_of(data: bytes, place: DeletionRange, path: str) -> bytes:
-    """The whole record of a vector.
+    """The whole record of a deletion vector in an index file.
 
     Args:
         data: the whole index file.
-        place: where the vector is in it.
+        place: the place of the vector in the index file.
         path: the index file, for messages.
 
     Raises:
@@ -144,7 +146,9 @@ def record_of(data: bytes, place: DeletionRange, path: str) -> bytes:
 
 
 def _positions(data: bytes, place: DeletionRange, rows: int) -> Positions:
-    """The deleted rows. Raises `ValueError` or `struct.error` for what is not a vector."""
+    """The positions of the deleted rows. Raises `ValueError` or `struct.error` if the bytes are not
+    a vector.
+    """
     content = _checked_content(data, place)
     magic = content[:4]
     source = _Source(content[4:])
@@ -163,14 +167,14 @@ def _positions(data: bytes, place: DeletionRange, rows: int) -> Positions:
 
 
 def _checked_content(data: bytes, place: DeletionRange) -> bytes:
-    """The magic number and the bitmap of a record, whose size and checksum are right."""
+    """The magic number and the bitmap in a record, after a check of its size and checksum."""
     if data[:1] != VERSION:
         raise ValueError(f"the version of the file is {data[:1].hex() or 'missing'}, not 01")
     (size,) = struct.unpack_from(">i", data, place.offset)
     start = place.offset + _SIZE_BYTES
     content = data[start : start + max(0, size)]
     is_whole = size >= 8 and len(content) == size
-    # The entry of a vector with 64 bits counts the whole record.
+    # For a vector with 64 bits, the entry counts the bytes of the whole record.
     fits_entry = place.length in (size, size + _SIZE_BYTES + _CHECKSUM_BYTES)
     if not is_whole or not fits_entry:
         raise ValueError(f"{size} bytes do not fit the {place.length} of its entry, or the file")
@@ -180,8 +184,8 @@ def _checked_content(data: bytes, place: DeletionRange) -> bytes:
 
 
 def _bitmaps(source: "_Source", rows: int) -> Positions:
-    """The values of a 64-bit bitmap. It consists of 32-bit bitmaps, before each of which come the
-    upper 32 bits of its values.
+    """The values of a 64-bit bitmap. It consists of 32-bit bitmaps. Each follows the upper 32 bits
+    of its values.
     """
     pieces = [np.empty(0, np.int64)]
     previous_high = -1
@@ -235,19 +239,20 @@ def _bitmap(source: "_Source", rows: int) -> Positions:
 
 
 def _of_runs(runs: Positions, size: int) -> Positions:
-    """The values of runs. Each run is given as its first value and the number of values that follow
-    it.
+    """The values of runs. A run is given as its first value and the number of values after the
+    first.
     """
     lengths = runs[:, 1] + 1
     if lengths.sum() != size:
         raise ValueError("its runs have another length than they say")
-    # Each value is the first of its run, plus its place among all values less that of the first.
+    # Each value is the first of its run plus its place in the run. That place is computed from the
+    # places among all values.
     offsets = np.cumsum(lengths) - lengths
     return np.repeat(runs[:, 0] - offsets, lengths) + np.arange(size)
 
 
 class _Source(ByteCursor):
-    """The bytes of a bitmap."""
+    """The bytes of a bitmap, and the current position."""
 
     cut_off = "it is cut off"
 
@@ -257,7 +262,7 @@ class _Source(ByteCursor):
         return len(self.raw) - self.at
 
     def number(self, form: str) -> int:
-        """The next number, of this form of `struct`."""
+        """The next number, in the format `form` of the module `struct`."""
         return int(struct.unpack(form, self.take(struct.calcsize(form)))[0])
 
     def shorts(self, count: int) -> Positions:

@@ -1,4 +1,4 @@
-"""The content of manifests and commit messages, as values (format.md §4.2–§4.4, §8.2). Partitions,
+"""The values that manifests and commit messages contain (format.md §4.2–§4.4, §8.2). Partitions,
 keys and the rows of statistics are *serialized* BinaryRows as on disk: four bytes of arity, big
 endian, then the row (format.md §5.6).
 """
@@ -17,7 +17,7 @@ files.
 
 
 class FileKind(IntEnum):
-    """What a manifest entry does to the file."""
+    """What a manifest entry does to a file."""
 
     ADD = 0
     DELETE = 1
@@ -31,8 +31,8 @@ class FileSource(IntEnum):
 
 
 class SimpleStats(NamedTuple):
-    """Bounds and null counts of columns: two serialized rows, and one count per column; a count is
-    None if it is unknown.
+    """Bounds and null counts of columns. The bounds are two serialized rows. There is one count per
+    column, which is None if it is not known.
     """
 
     min_values: bytes
@@ -49,11 +49,11 @@ class DataFileMeta:
 
     Attributes:
         file_name: the name, without folders.
-        file_size: bytes.
-        row_count: all rows, delete rows included.
+        file_size: the size in bytes.
+        row_count: the number of all rows, including rows that delete.
         min_key: the key of the first row without the partition columns, as a serialized row; the
             empty row if the table has no key.
-        max_key: the same of the last row.
+        max_key: the key of the last row, in the same form.
         key_stats: the statistics of the key columns.
         value_stats: the statistics of the columns of `value_stats_cols`.
         min_sequence_number: the smallest sequence number of the rows.
@@ -61,15 +61,15 @@ class DataFileMeta:
         schema_id: the schema that the file was written with.
         level: the level in the merge tree; 0 for new files.
         extra_files: the names of files that belong to this one.
-        creation_time: milliseconds of the local wall clock since 1970.
-        delete_row_count: how many rows are deletes; None if unknown.
+        creation_time: the time of the local wall clock, in milliseconds since 1970.
+        delete_row_count: the number of rows that delete; None if it is not known.
         embedded_file_index: the content of a small file index.
-        file_source: a `FileSource`; None if unknown.
+        file_source: a `FileSource`; None if it is not known.
         value_stats_cols: the columns that the statistics cover; None for all.
         external_path: the path of a file outside of the table.
         first_row_id: the id of the first row, of tables with row tracking.
         write_cols: the columns that the file has; None for all.
-        unknown: what its manifest entry has beside these fields and those of `ManifestEntry`.
+        unknown: the fields of its manifest entry that this release does not know.
     """
 
     file_name: str
@@ -96,11 +96,11 @@ class DataFileMeta:
 
     @property
     def known(self) -> "DataFileMeta":
-        """The file without unknown fields, for messages that are read and not committed."""
+        """This file without unknown fields, for messages that are read and not committed."""
         return replace(self, unknown=()) if self.unknown else self
 
     def numbered(self, first: int, last: int) -> "DataFileMeta":
-        """The same file with other sequence numbers, from `first` to `last`. Faster than
+        """This file with other sequence numbers, from `first` to `last`. The method is faster than
         `dataclasses.replace`.
         """
         file = object.__new__(DataFileMeta)
@@ -120,8 +120,8 @@ class DeletionRange(NamedTuple):
     Attributes:
         data_file: the name of the data file.
         offset: where the vector begins, in bytes.
-        length: its bytes, as the entry of the index file counts them.
-        cardinality: how many rows it deletes; None if unknown.
+        length: the bytes of the vector, as the entry of the index file counts them.
+        cardinality: how many rows the vector deletes; None if that is not known.
     """
 
     data_file: str
@@ -160,10 +160,10 @@ class IndexFileMeta:
     """An index file: bucket hashes, deletion vectors, or a global index.
 
     Attributes:
-        index_type: which of them, such as `HASH`.
+        index_type: the type of the index, such as `HASH`.
         file_name: the name, without folders.
-        file_size: bytes.
-        row_count: how many hashes or vectors it has.
+        file_size: the size in bytes.
+        row_count: how many hashes or vectors the file has.
         deletions: the places of its deletion vectors; None for another type.
         external_path: the path of a file outside of the table.
         global_index: what a global index covers; None for another type.
@@ -179,8 +179,8 @@ class IndexFileMeta:
 
 
 class FileIdentity(NamedTuple):
-    """Two manifest entries with equal identities mean the same file (format.md §1.2). The level is
-    part of the identity.
+    """The identity of a file in manifest entries. Two entries with equal identities mean the same
+    file (format.md §1.2). The level of the file is part of its identity.
     """
 
     partition: bytes
@@ -199,8 +199,9 @@ _OF_FILE: Final = attrgetter(*FileIdentity._fields[2:])
 class ManifestEntry:
     """One change of one file, as a manifest records it.
 
-    It has an `__init__` of its own, because commits and scans make an entry for each file. That of
-    a frozen dataclass looks up each slot again, which takes half as long again.
+    The class has an `__init__` of its own, because commits and scans make an entry for each file.
+    The `__init__` of a frozen dataclass looks up each slot again, and takes one and a half times as
+    long.
 
     Attributes:
         kind: whether the file is added or deleted.
@@ -245,7 +246,7 @@ _SET_KIND, _SET_PARTITION, _SET_BUCKET, _SET_TOTAL_BUCKETS, _SET_FILE = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexManifestEntry:
     """One live index file, as an index manifest records it. `partition` is a serialized row.
-    `unknown` is what the entry has beside these fields and those of the file.
+    `unknown` has the fields of the entry that this release does not know.
     """
 
     partition: bytes
@@ -257,8 +258,8 @@ class IndexManifestEntry:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestFileMeta:
     """A manifest, as a manifest list records it. `file_size` is exact. The ranges of buckets,
-    levels and row ids are None if the writer did not record them. `unknown` is what the list has
-    beside these fields.
+    levels and row ids are None if the writer did not record them. `unknown` has the fields of the
+    list's entry that this release does not know.
     """
 
     file_name: str

@@ -1,6 +1,6 @@
-"""The formats of data files: their compressions, and what each format cannot hold. Rules: format.md
-§7.1, §7.5, §7.6. What Java accepts but reads back as other values is refused here
-(docs/format-notes.md).
+"""The formats of data files: their compressions, and the columns that each format cannot hold. The
+rules are in format.md §7.1, §7.5 and §7.6. Columns that Java writes but reads back as other values
+are refused (docs/format-notes.md).
 """
 
 import re
@@ -15,7 +15,7 @@ from paimon_stream.options import FILE_COMPRESSION, FILE_FORMAT, ORC_LTZ_LEGACY,
 
 
 class FileFormat(Enum):
-    """A format of data files; the value is the word in the option and the extension of file
+    """A format of data files. Its value is the word in the option, and the extension of file
     names.
     """
 
@@ -29,14 +29,14 @@ _COMPRESSIONS: Final = {
     FileFormat.ORC: ("zstd", "snappy", "zlib", "lz4", "none"),
     FileFormat.AVRO: ("zstd", "snappy", "deflate", "null"),
 }
-# Java needs native libraries for these compressions, and without them it cannot read the files
-# either. They are rarely installed.
+# Java needs native libraries to write and read files with these compressions. These libraries are
+# rarely installed.
 _NATIVE: Final = {
     FileFormat.PARQUET: ("lzo", "brotli"),
     FileFormat.ORC: ("lzo",),
     FileFormat.AVRO: (),
 }
-# Options of the format's own library that have an effect here, without their prefix.
+# Options of the format's own library that have an effect in this package, without their prefix.
 _HONOURED: Final = {
     FileFormat.PARQUET: (
         "page.size",
@@ -83,7 +83,8 @@ def file_format(options: Options) -> FileFormat:
 
 def compression(options: Options, format_: FileFormat) -> str:
     """`file.compression` in lower case. Raises `InvalidOption` for a compression that Java refuses
-    in this format, `UnsupportedFeature` for one that needs native libraries (format.md §7.1).
+    in this format, and `UnsupportedFeature` for a compression that needs native libraries
+    (format.md §7.1).
     """
     word = options.value(FILE_COMPRESSION).strip().lower()
     compressions = _COMPRESSIONS[format_]
@@ -107,17 +108,17 @@ def compression(options: Options, format_: FileFormat) -> str:
 def check_columns(
     format_: FileFormat, fields: Sequence[DataField], options: Options, table: str = ""
 ) -> None:
-    """Checks that Java reads back from files of this format what was written.
+    """Checks that Java reads back the written values from files of this format.
 
     Args:
         format_: the format of the files.
         fields: the columns.
         options: the options of the table.
-        table: the table, for the message.
+        table: the location of the table, for the message.
 
     Raises:
-        UnsupportedFeature: for the first column of which files of this format may give back other
-            values.
+        UnsupportedFeature: files of this format may return other values of a column. The first such
+            column is named.
     """
     for column in fields:
         for name, type_ in _types_inside(column.name, column.type):
@@ -137,7 +138,7 @@ def check_columns(
 
 
 def waiting_format(fields: Sequence[DataField], options: Options) -> FileFormat:
-    """The format of files in bucket -2: Avro, or that of the table if Avro cannot hold these
+    """The format of files in bucket -2. It is Avro, or the table's format if Avro cannot hold these
     columns.
     """
     if all(_fits_avro(column) for column in fields):
@@ -151,7 +152,9 @@ def _fits_avro(column: DataField) -> bool:
 
 
 def _types_inside(name: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
-    """The type and all types in it; members of ROWs come with their names."""
+    """The type itself, and all types inside it. The types of members of ROWs come with the names of
+    the members.
+    """
     yield name, type_
     for inner in (type_.key, type_.element):
         if inner is not None:
@@ -161,7 +164,7 @@ def _types_inside(name: str, type_: DataType) -> Iterator[tuple[str, DataType]]:
 
 
 def _avro_problem(name: str, type_: DataType) -> str | None:
-    """Why Avro files cannot hold a type, and what to do; None if they can."""
+    """The reason why Avro files cannot hold a type, with what to do; None if they can."""
     if not _AVRO_NAME.fullmatch(name):
         return (
             f"Avro allows only letters, digits and _ in names, not {name!r}. "
@@ -184,12 +187,12 @@ def _avro_problem(name: str, type_: DataType) -> str | None:
 
 
 def warn_of_ignored(options: Mapping[str, str], format_: FileFormat) -> None:
-    """Gives one warning for all options of the format's own library (`parquet.*`, `orc.*`) that
-    have no effect here; none if there are no such options.
+    """Warns once of all options of the format's own library (`parquet.*`, `orc.*`) that have no
+    effect in this package. If there are no such options, nothing is logged.
     """
     prefix = f"{format_.value}."
     honoured = {prefix + name for name in _HONOURED[format_]}
-    # A `#` precedes the name of the column that an option is for.
+    # In an option's key, a `#` precedes the name of the column to which the option applies.
     of_format = (key for key in options if key.startswith(prefix))
     ignored = sorted(key for key in of_format if key.partition("#")[0] not in honoured)
     if format_ is FileFormat.ORC and ZSTD_LEVEL.key in options:

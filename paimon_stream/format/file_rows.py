@@ -1,7 +1,7 @@
-"""Data files and index files as BinaryRows, the form they have in commit messages (format.md §4.4,
-§8.2). A commit carries thousands of data files, so one call of `struct` encodes or decodes all
-slots of a row. The bytes are those of the general `format/binary_row.py`. Index files are few, so
-they use that module.
+"""Encodes data files and index files as BinaryRows, the form that they have in commit messages
+(format.md §4.4, §8.2). A commit carries thousands of data files, so one call of `struct` encodes or
+decodes all slots of a row. The bytes are the same as those of the general `format/binary_row.py`.
+Index files are few, so they are encoded by that general module.
 """
 
 import struct
@@ -39,13 +39,13 @@ _LOW_WORD: Final = 0xFFFFFFFF
 
 
 class _Row:
-    """A row being built.
+    """A row that is being built.
 
     Attributes:
         slots: the slots, as numbers of 64 bits.
         bits: the null bits, with the row kind in the lowest byte.
         pieces: the variable part, in field order.
-        end: where the variable part ends, in bytes.
+        end: the position where the variable part ends, in bytes.
     """
 
     __slots__ = ("bits", "end", "pieces", "slots")
@@ -57,7 +57,7 @@ class _Row:
         self.end = 8 + 8 * fields
 
     def data(self, value: bytes) -> None:
-        """Bytes, stored in the slot itself if they fit."""
+        """Adds bytes to the row. They are stored in the slot itself if they fit."""
         if len(value) > _INLINE:
             self.piece(value)
         else:
@@ -65,7 +65,7 @@ class _Row:
             self.slots.append(marked - (1 << 64))
 
     def piece(self, value: bytes) -> None:
-        """A value that is always in the variable part."""
+        """Adds a value that is always stored in the variable part."""
         size = len(value)
         padding = -size & 7
         self.slots.append(self.end << 32 | size)
@@ -75,13 +75,13 @@ class _Row:
         self.end += size + padding
 
     def done(self, slots: struct.Struct) -> bytes:
-        """The bytes of the row. `slots` is the form of its null bits and slots."""
+        """The bytes of the finished row. `slots` is the format of its null bits and slots."""
         return slots.pack(self.bits, *self.slots) + b"".join(self.pieces)
 
 
 def encode_data_file(file: entries.DataFileMeta, version: int = 11) -> bytes:
-    """The row of a data file in a message of this version. Raises `InvalidData` for numbers that
-    are too large for their columns, and for unknown fields, for which the message has no room.
+    """The row that describes a data file in a message of the given version. Raises `InvalidData` if
+    a number is too large for its column, or if the message has no room for an unknown field.
     """
     sequences = _sequences_of(file, version)
     has_sequences = version >= _WITH_SEQUENCES
@@ -108,8 +108,8 @@ def encode_data_file(file: entries.DataFileMeta, version: int = 11) -> bytes:
 
 
 def _sequences_of(file: entries.DataFileMeta, version: int) -> tuple[int, ...] | None:
-    """The `_WRITE_COLS_SEQUENCES` of a data file; None if it has none. Raises `InvalidData` for
-    unknown fields for which a message of this version has no room.
+    """The `_WRITE_COLS_SEQUENCES` of a data file; None if the file has none. Raises `InvalidData`
+    if a message of this version has no room for an unknown field.
     """
     if not file.unknown:
         return None
@@ -124,8 +124,8 @@ def _sequences_of(file: entries.DataFileMeta, version: int) -> tuple[int, ...] |
 
 
 def _put_names(row: _Row, names: tuple[str, ...]) -> None:
-    """Puts an array of texts. Its bytes are the variable part of a row with one such column, whose
-    header and slot take 16 bytes.
+    """Adds an array of texts to the row. Its bytes are the variable part of a row with one such
+    column, whose header and slot take 16 bytes.
     """
     if names:
         row.piece(encode_row((_ARRAY_OF_NAMES,), (names,))[16:])
@@ -134,8 +134,8 @@ def _put_names(row: _Row, names: tuple[str, ...]) -> None:
 
 
 def _narrow(value: int, bits: int) -> int:
-    """A number for a slot without sign extension. Raises `OverflowError` if it needs more than
-    `bits` bits.
+    """A number without sign extension, for a slot. Raises `OverflowError` if the number needs more
+    than `bits` bits.
     """
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise OverflowError(f"{value} does not fit into {bits} bits")
@@ -155,11 +155,11 @@ def _built_stats_row(stats: entries.SimpleStats) -> bytes:
 
 
 def _array_of_longs(values: Sequence[int | None]) -> bytes:
-    """The array of these numbers, of which those that are None are NULL."""
+    """The bytes of an array of numbers. None stands for NULL."""
     numbers = [0 if value is None else value for value in values]
     null_bits = sum(1 << i for i, value in enumerate(values) if value is None)
     head = _COUNT.pack(len(values)) + null_bits.to_bytes((len(values) + 31) // 32 * 4, "little")
-    # The numbers may begin at any multiple of 4 bytes. The array is padded at its end, and its size
+    # The numbers may begin at any multiple of 4 bytes. The array is padded at the end, and its size
     # includes the padding.
     return head + struct.pack(f"<{len(values)}q", *numbers) + bytes(-len(head) & 7)
 
@@ -168,8 +168,8 @@ _NO_STATS: Final = _built_stats_row(entries.EMPTY_STATS)
 
 
 def decode_data_file(data: bytes, version: int = 11) -> entries.DataFileMeta:
-    """The data file that a row describes, in a message of this version. Raises `FormatError` for
-    bytes that are not such a row.
+    """The data file that a row in a message of the given version describes. Raises `FormatError` if
+    the bytes are not such a row.
     """
     sequences_slot = 0
     try:
@@ -200,7 +200,7 @@ def _signed(slot: int, bits: int) -> int:
 
 
 def _piece(data: bytes, slot: int) -> bytes:
-    """A value whose slot holds its size and offset."""
+    """The bytes of a value whose slot has its size and offset."""
     length = slot & _LOW_WORD
     offset = slot >> 32
     if offset < 0 or offset + length > len(data):
@@ -211,7 +211,9 @@ def _piece(data: bytes, slot: int) -> bytes:
 
 
 def _bytes(data: bytes, slot: int) -> bytes:
-    """A value that is stored in its slot if it is short."""
+    """The bytes of a value that is in its slot if it is short, and at the end of the row
+    otherwise.
+    """
     if slot >= 0:
         return _piece(data, slot)
     length = slot >> _MARK_SHIFT & 0x7F
@@ -236,7 +238,9 @@ def _stats(data: bytes, slot: int) -> entries.SimpleStats:
 
 
 def _array_head(array: bytes, what: str) -> tuple[int, int]:
-    """The number of elements of an array, and where they begin. `what` names them in messages."""
+    """The number of elements of an array, and the position where they begin. `what` names the
+    elements in messages.
+    """
     (count,) = _COUNT.unpack_from(array)
     head = 4 + (count + 31) // 32 * 4
     if count < 0 or head + 8 * count > len(array):
@@ -254,7 +258,7 @@ def _sequence_numbers(data: bytes, slot: int) -> list[int]:
 
 
 def _optional_longs(array: bytes, what: str) -> tuple[int | None, ...]:
-    """The numbers in an array, of which those that are NULL are None."""
+    """The numbers in an array. None stands for NULL."""
     count, head = _array_head(array, what)
     values: tuple[int, ...] = struct.unpack_from(f"<{count}q", array, head)
     nulls = int.from_bytes(array[4:head], "little")
@@ -339,8 +343,8 @@ _INDEX_TYPES: Final = {
 
 
 def encode_index_file(file: entries.IndexFileMeta, version: int = 11) -> bytes:
-    """The row of an index file in a message of this version. Raises `InvalidData` for what that
-    version cannot hold.
+    """The row that describes an index file in a message of the given version. Raises `InvalidData`
+    if that version has no room for a value.
     """
     if version >= _SOURCE_META_VERSION:
         *values, _ = index_values(file)
@@ -354,7 +358,9 @@ def encode_index_file(file: entries.IndexFileMeta, version: int = 11) -> bytes:
 
 
 def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
-    """The arguments of `index_file_of`, without the source metadata of a global index."""
+    """The values of an index file, as arguments of `index_file_of`. The source metadata of a global
+    index is left out.
+    """
     global_index = None if file.global_index is None else file.global_index[:-1]
     return (
         file.index_type,
@@ -368,7 +374,9 @@ def index_values(file: entries.IndexFileMeta) -> tuple[Any, ...]:
 
 
 def decode_index_file(data: bytes, version: int) -> entries.IndexFileMeta:
-    """The index file that a row describes, in a message of this version. Raises `FormatError`."""
+    """The index file that a row in a message of the given version describes. Raises
+    `FormatError`.
+    """
     values = decode_row(_INDEX_TYPES[min(version, _SOURCE_META_VERSION)], data)
     try:
         return index_file_of(*values)
@@ -385,13 +393,13 @@ def index_file_of(
     path: str | None,
     global_index: Sequence[Any] | None,
 ) -> entries.IndexFileMeta:
-    """The index file with these values, of which none has been checked.
+    """Makes an index file from values that were not checked yet.
 
     Args:
         index_type: the type of the index, text.
         name: the name of the file, text.
-        size: its size in bytes.
-        rows: its row count (format.md §4.6).
+        size: the size of the file in bytes.
+        rows: the row count of the file (format.md §4.6).
         deletions: the values of each deletion range; None if the file has no such ranges.
         path: the path of a file outside of the table.
         global_index: the values of a global index, in message version 12 with the source metadata.
@@ -429,8 +437,8 @@ def _global_index(values: Sequence[Any]) -> entries.GlobalIndexMeta:
 
 
 def _require(what: str, *values: Any) -> None:
-    """Raises `ValueError` if one of the values is None. `what` says what they belong to, for the
-    message.
+    """Raises `ValueError` if one of the values is None. `what` says to what the values belong, for
+    the message.
     """
     if None in values:
         raise _null_in(what)

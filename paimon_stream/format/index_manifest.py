@@ -1,4 +1,6 @@
-"""Index manifests: the index files of a snapshot, all listed in one file (format.md §4.6)."""
+"""Encodes and decodes index manifests. An index manifest lists all index files of a snapshot
+(format.md §4.6).
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -58,7 +60,8 @@ _GLOBAL_INDEX_FIELDS: Final = (
 def encode_index_manifest(
     entries: Sequence[IndexManifestEntry], *, compression: str, level: int
 ) -> bytes:
-    """A whole index manifest. If there are no entries, it is an Avro file without blocks.
+    """The bytes of an index manifest. If there are no entries, the manifest is an Avro file without
+    blocks.
 
     Args:
         entries: the live index files.
@@ -67,7 +70,7 @@ def encode_index_manifest(
 
     Raises:
         InvalidOption: Java cannot read this compression.
-        UnsupportedFeature: an index manifest has no room for their unknown fields.
+        UnsupportedFeature: an index manifest has no room for the unknown fields of the entries.
     """
     codec = compressor(compression, level)
     types = types_in_file(map(_newer, entries), "its index manifests")
@@ -93,8 +96,8 @@ def encode_index_manifest(
 
 
 def _newer(entry: IndexManifestEntry) -> UnknownFields:
-    """What the entry has besides the fields of 1.4.2: its unknown fields, and the source of a
-    global index.
+    """The fields of an entry that Paimon 1.4.2 does not have: its unknown fields, and the source
+    metadata of a global index.
     """
     index = entry.file.global_index
     if index is None or index.source_meta is None:
@@ -123,7 +126,7 @@ def _record(entry: IndexManifestEntry) -> dict[str, Any]:
 
 
 def _as_avro(value: Any) -> Any:
-    """The value in the form that fastavro expects: arrays must be lists."""
+    """The value in the form that fastavro expects, in which arrays are lists."""
     return list(value) if isinstance(value, tuple) else value
 
 
@@ -157,5 +160,5 @@ def _entry(record: Mapping[str, Any], unknown: UnknownFields) -> IndexManifestEn
 
 
 def _values_of_range(record: Mapping[str, Any] | None) -> list[Any] | None:
-    """The values of a `DeletionRange`; None for NULL, which the caller judges."""
+    """The values of a `DeletionRange`. None for NULL, which the caller accepts or refuses."""
     return None if record is None else [*map(record.get, _RANGE_FIELDS)]

@@ -1,7 +1,7 @@
-"""JSON of any origin. The memory and the time to parse a text are limited by its size. `parse_json`
-reads snapshots, schemas, tags, consumers, journals, Avro schemas and Spark's checkpoints. It raises
-`ValueError` for a text that is wrong. `understanding` puts such errors into words, and also errors
-in other content.
+"""Parses and writes JSON of any origin. The size of a text limits the memory and the time that
+parsing takes. `parse_json` reads snapshots, schemas, tags, consumers, journals, Avro schemas and
+Spark's checkpoints. It raises `ValueError` for a text that is wrong. `understanding` turns such
+errors, and errors in other content, into messages for users.
 """
 
 import hashlib
@@ -37,11 +37,12 @@ def parse_json(data: bytes | str, *, parse_float: Callable[[str], float | Decima
 
     Args:
         data: the text, or its bytes in UTF-8.
-        parse_float: makes the value of a number with a fraction or an exponent.
+        parse_float: converts the text of a number with a fraction or an exponent.
 
     Raises:
-        ValueError: the text is not JSON, or beyond a limit of this module. `Infinity` and `NaN` are
-            not JSON, nor is text with half of a surrogate pair, which no file could hold.
+        ValueError: the text is not JSON, or exceeds a limit of this module. `Infinity` and `NaN`
+            are not JSON. A text with half of a surrogate pair is not JSON either, because no file
+            could hold it.
     """
     text = data if isinstance(data, str) else data.decode()
     brackets = text.count("[") + text.count("{")
@@ -123,14 +124,14 @@ def _values_inside(node: Any) -> Iterable[Any]:
 
 
 def indented(node: Any, spaces: int, colon: str, *, sorts_keys: bool = False) -> str:
-    """The text that `json.dumps` gives for a value if it indents and leaves characters as they are.
+    """The text that `json.dumps` returns for a value if it indents and does not escape characters.
     Python's own encoder is several times slower when it indents, and each commit writes a few such
     files.
 
     Args:
         node: the value; the keys of its objects are text.
-        spaces: by how many spaces each level is indented.
-        colon: what stands between a key and its value.
+        spaces: the number of spaces by which each level is indented.
+        colon: the text between a key and its value.
         sorts_keys: whether the keys of objects are sorted.
 
     Raises:
@@ -140,7 +141,9 @@ def indented(node: Any, spaces: int, colon: str, *, sorts_keys: bool = False) ->
 
 
 def _indented(node: Any, line: str, step: str, colon: str, sorts_keys: bool) -> str:
-    """The text of a value. `line` is the line break with the spaces of the level around it."""
+    """The text of a value. `line` is the line break, followed by the spaces of the surrounding
+    level.
+    """
     if isinstance(node, str):
         return encode_basestring(node)
     if isinstance(node, int) and not isinstance(node, bool):
@@ -179,12 +182,12 @@ BROKEN: Final = (
 
 @contextmanager
 def understanding(path: str, size: int, what: str, advice: str) -> Iterator[None]:
-    """A context for decoding a file: turns each error inside into a `CorruptMetadata` that names
-    the file. An `UnknownVersion` stays as it is.
+    """A context for decoding a file. It turns each error inside the context into a
+    `CorruptMetadata` that names the file. An `UnknownVersion` stays as it is.
 
     Args:
         path: the file, for messages.
-        size: its bytes.
+        size: the size of the file in bytes.
         what: what the file should be, such as "a snapshot".
         advice: a sentence that says what to do about a file that cannot be read.
     """
@@ -203,7 +206,7 @@ def understanding(path: str, size: int, what: str, advice: str) -> Iterator[None
 
 
 def in_words(error: Exception) -> str:
-    """The reason given by one of Python's own errors, as the end of a sentence.
+    """The reason that one of Python's own errors gives, as the end of a sentence.
 
     >>> in_words(KeyError("nextSnapshot"))
     "it has no 'nextSnapshot'"
@@ -227,9 +230,9 @@ def in_words(error: Exception) -> str:
 # -- small private files
 # ------------------------------------------------------------------------------
 #
-# They hold what the sink keeps beside a table (`_paimon_stream/`). A single wrong byte makes the
-# whole file invalid, and an invalid file is refused. They are versioned text that a person can
-# read, never pickles.
+# Checksummed files hold what the sink keeps beside a table (`_paimon_stream/`). A single wrong byte
+# makes the whole file invalid, and an invalid file is refused. The files are versioned text that a
+# person can read, and never pickles.
 
 
 _VERSIONS: Final[Mapping[str, int]] = {
@@ -279,8 +282,8 @@ _ADVICE_FOR_OTHERS: Final = (
 
 
 def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
-    """The file's content: `paimon-stream <kind> <version> sha256:<digest>`, a line break, then the
-    JSON. The version is the newest version of the kind.
+    """The content of a checksummed file: `paimon-stream <kind> <version> sha256:<digest>`, a line
+    break, and the JSON. The version is the newest version of the kind.
     """
     content = indented(body, 1, ": ", sorts_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()
@@ -288,7 +291,7 @@ def encode_checksummed(kind: str, body: dict[str, Any]) -> bytes:
 
 
 def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
-    """The JSON of a checksummed file of any version up to the newest of its kind.
+    """The JSON in a checksummed file. The file may have any version up to the newest of its kind.
 
     Args:
         kind: what the file should be, a key of `_VERSIONS`.
@@ -297,7 +300,7 @@ def decode_checksummed(kind: str, data: bytes, path: str) -> dict[str, Any]:
 
     Raises:
         CorruptMetadata: the file is incomplete, damaged or of another kind.
-        UnknownVersion: a newer release wrote it.
+        UnknownVersion: a newer release wrote the file.
     """
     first_line, _, after_first_line = data.partition(b"\n")
     words = first_line.decode("utf-8", "replace").split(" ")

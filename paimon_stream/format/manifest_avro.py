@@ -1,6 +1,7 @@
-"""Manifests and manifest lists as Avro (format.md §4.1–§4.4). They are written with exactly Java's
-schemas. When read, fields are found by name in the file's schema, and missing nullable fields are
-None. Unknown fields are kept, and written again behind Java's (`format/avro_unknown.py`).
+"""Encodes and decodes manifests and manifest lists as Avro (format.md §4.1–§4.4). They are written
+with exactly Java's schemas. When read, fields are found by name in the file's schema, and missing
+nullable fields are None. Unknown fields are kept, and are written again after Java's fields
+(`format/avro_unknown.py`).
 """
 
 import json
@@ -59,7 +60,7 @@ def _record(name: str, fields: str, **records: dict[str, Any]) -> dict[str, Any]
     """The schema of a record.
 
     Args:
-        name: the name of the record; `record` for that of a whole file.
+        name: the name of the record. The record of a whole file is named `record`.
         fields: names and types, such as `_BUCKET int, _LEVEL int?`. A type with `?` is nullable.
             Types are those of Avro, of `_TYPES` and of `records`.
         records: the types of fields that are records.
@@ -146,8 +147,9 @@ _MANIFEST_LIST_JSON: Final = json.dumps(MANIFEST_LIST_SCHEMA, separators=(",", "
 
 # -- writing --------------------------------------------------------------------------------------
 def divided(entries: Sequence[ManifestEntry]) -> Iterator[tuple[Sequence[ManifestEntry], Types]]:
-    """The entries in as few parts as their unknown fields allow, because a manifest has one schema.
-    Each part comes with its unknown fields. Nearly always there are none.
+    """Divides entries into parts, one for each manifest. There are as few parts as the unknown
+    fields of the entries allow, because a manifest has one schema. Each part comes with the places
+    and types of its unknown fields. Nearly always there are none.
     """
     if not any(entry.file.unknown for entry in entries):
         yield entries, ()
@@ -167,7 +169,7 @@ def divided(entries: Sequence[ManifestEntry]) -> Iterator[tuple[Sequence[Manifes
 def encode_entries(
     entries: Sequence[ManifestEntry], codec: Compressor, types: Types = ()
 ) -> list[AvroBlock]:
-    """Compressed blocks of these entries, as `manifest_of_blocks` takes them: one block, or several
+    """Encodes entries as compressed blocks for `manifest_of_blocks`. There is one block, or several
     if one would be larger than `FULL_BLOCK`. `types` has all unknown fields of the entries. Raises
     `InvalidData` for an entry that no reader would accept.
     """
@@ -190,8 +192,8 @@ def encode_entries(
 
 
 def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor, types: Types = ()) -> bytes:
-    """A whole manifest from blocks that `encode_entries` made with the same compressor and the same
-    unknown fields.
+    """The bytes of a manifest. `encode_entries` made its blocks, with the same compressor and the
+    same unknown fields.
     """
     return encode_file(extended(_MANIFEST_JSON, types), codec.codec, blocks)
 
@@ -199,7 +201,8 @@ def manifest_of_blocks(blocks: Sequence[AvroBlock], codec: Compressor, types: Ty
 def encode_manifest_list(
     metas: Sequence[ManifestFileMeta], *, compression: str, level: int
 ) -> bytes:
-    """A whole manifest list. If there are no manifests, it is an Avro file without blocks.
+    """The bytes of a manifest list. If there are no manifests, the list is an Avro file without
+    blocks.
 
     Args:
         metas: the manifests.
@@ -208,7 +211,7 @@ def encode_manifest_list(
 
     Raises:
         InvalidOption: Java cannot read this compression.
-        UnsupportedFeature: a manifest list has no room for their unknown fields.
+        UnsupportedFeature: a manifest list has no room for the unknown fields of the manifests.
     """
     codec = compressor(compression, level)
     types = types_in_file((meta.unknown for meta in metas), "its manifest lists")
@@ -226,9 +229,9 @@ def encode_manifest_list(
     return encode_file(extended(_MANIFEST_LIST_JSON, types), codec.codec, blocks)
 
 
-# The schemas never change, so a record is joined from ready-made pieces. That is several times
-# faster than a generic writer, which searches for the branch of every union. Parts that many
-# entries share are encoded once.
+# The schemas never change, so a record is joined from ready-made pieces. A generic writer is
+# several times slower, because it searches for the branch of every union. Parts that many entries
+# share are encoded once.
 
 RECORD_VERSION: Final = 2
 """The `_VERSION` of every record."""
@@ -243,7 +246,7 @@ _Value = TypeVar("_Value")
 
 
 class _Encoded(dict[_Value, bytes]):
-    """Values, and how they are written. A value is encoded when it is first asked for."""
+    """The encoded forms of values. A value is encoded when it is first asked for."""
 
     def __init__(self, encode: Callable[[_Value], bytes]) -> None:
         super().__init__()
@@ -255,7 +258,7 @@ class _Encoded(dict[_Value, bytes]):
 
 
 def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
-    """The records of these entries, in order, without unknown fields."""
+    """The bytes of some entries' records, in order, without unknown fields."""
     heads = _Encoded(_head_bytes)
     keys = _Encoded(_key_bytes)
     nulls = _Encoded(_null_counts)
@@ -299,7 +302,9 @@ def entries_bytes(entries: Iterable[ManifestEntry]) -> bytes:
 
 
 def _head_bytes(head: tuple[int, bytes, int, int]) -> bytes:
-    """The fields before the file: the kind, the partition, the bucket, and the bucket count."""
+    """The bytes of the fields before the file: the kind, the partition, the bucket, and the bucket
+    count.
+    """
     kind, partition, bucket, total_buckets = head
     return b"".join(
         (_VERSION, zigzag(kind), _bytes(partition), zigzag(bucket), zigzag(total_buckets))
@@ -307,19 +312,19 @@ def _head_bytes(head: tuple[int, bytes, int, int]) -> bytes:
 
 
 def _key_bytes(keys: tuple[bytes, bytes, SimpleStats]) -> bytes:
-    """The smallest and the largest key, and the statistics of the key columns."""
+    """The bytes of the smallest and the largest key, and of the statistics of the key columns."""
     low, high, stats = keys
     return _bytes(low) + _bytes(high) + _stats_bytes(stats)
 
 
 def _tail_bytes(tail: tuple[Any, ...]) -> bytes:
-    """The fields after the creation time."""
+    """The bytes of the fields after the creation time."""
     return b"".join(map(_optional, _TAIL_ENCODERS, tail))
 
 
 @lru_cache(maxsize=1024)  # a commit repeats most of what the previous commit wrote
 def meta_bytes(meta: ManifestFileMeta) -> bytes:
-    """The record of a manifest in a manifest list, without unknown fields."""
+    """The bytes of a manifest's record in a manifest list, without unknown fields."""
     counts = map(zigzag, (meta.file_size, meta.num_added_files, meta.num_deleted_files))
     head = (
         _VERSION,
@@ -404,14 +409,14 @@ _META: Final = {
 def decode_manifest(
     data: bytes, path: str, holds: Holds = None, of_interest: Blocks = None
 ) -> list[ManifestEntry]:
-    """The entries of a manifest, in order. Entries that are not wanted are read only as far as is
-    needed to find the next one.
+    """The wanted entries of a manifest, in order. Other entries are read only as far as necessary
+    to find the next one.
 
     Args:
         data: the bytes of the manifest.
         path: the manifest, for messages.
-        holds: says of a partition whether its entries are wanted. None if all are.
-        of_interest: says of a block whether it is decoded. None if all are.
+        holds: says of a partition whether its entries are wanted. None: all are wanted.
+        of_interest: says of a block whether it is decoded. None: all blocks are decoded.
 
     Raises:
         CorruptMetadata: the manifest cannot be read.
@@ -436,8 +441,8 @@ def read_manifest(
     Args:
         data: the bytes of the manifest.
         path: the manifest, for messages.
-        paths: which values: two or more of `PATHS`, such as `_FILE._LEVEL`.
-        of_interest: as in `decode_manifest`.
+        paths: the paths of the values: two or more of `PATHS`, such as `_FILE._LEVEL`.
+        of_interest: says of a block whether it is decoded. None: all blocks are decoded.
 
     Raises what `decode_manifest` raises, while the rows are iterated.
     """
@@ -470,17 +475,17 @@ def decode_manifest_list(data: bytes, path: str) -> list[ManifestFileMeta]:
 
 
 class _Shared(dict[Any, Any]):
-    """Values that several entries have, each held once. The bytes of different values are limited,
+    """Holds each value once that several entries have. The bytes of different values are limited,
     because values that compress well take many times more memory than the file has bytes. `size` is
-    the bytes of the file.
+    the number of bytes of the file.
     """
 
     def __init__(self, size: int) -> None:
         self._remaining = _MOST_DIFFERENT + _DIFFERENT_PER_BYTE * size
 
     def once(self, value: Any, size: int) -> Any:
-        """The value, or an equal one that was met before. `size` is its bytes. Raises `ValueError`
-        if there are too many different values.
+        """The value, or an equal value that was met before. `size` is the number of its bytes.
+        Raises `ValueError` if there are too many different values.
         """
         earlier = self.get(value)
         if earlier is not None:
@@ -499,7 +504,7 @@ def _tuple(items: Sequence[Any], shared: _Shared) -> tuple[Any, ...]:
 
 
 def _text(value: Any, shared: _Shared) -> Any:
-    """The text or bytes. Equal long values are one object."""
+    """A text or bytes. If an equal long value was met before, that one is returned."""
     return shared.once(value, len(value)) if len(value) > _LONG else value
 
 
@@ -513,7 +518,9 @@ def _stats(
 
 
 def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
-    """The entry made from the values at `PATHS`, with unknown fields behind them or without."""
+    """The entry made from the values at `PATHS`. The row may have unknown fields after these
+    values.
+    """
     unknown: UnknownFields = ()
     if len(row) > _KNOWN:
         unknown = row[-1]
@@ -530,7 +537,7 @@ def _entry(row: tuple[Any, ...], shared: _Shared) -> ManifestEntry:
 
 
 def _file(values: Sequence[Any], unknown: UnknownFields, shared: _Shared) -> DataFileMeta:
-    """The file made from the values at `PATHS` that are not those of its entry."""
+    """The file made from the values at `PATHS`, without the values that belong to its entry."""
     (
         name,
         size,

@@ -1,13 +1,14 @@
-"""The entries of a manifest as rows of values, decoded from a block of Avro bytes whose schema is
+"""Decodes the entries of a manifest as rows of values, from a block of Avro bytes whose schema is
 Java's (format.md §4.4, https://avro.apache.org/docs/1.11.1/specification/#binary-encoding).
 
 A generic reader makes a dictionary of every record. The schema that Java writes is fixed, so one
 function reads its fields in order. Fields that rarely change are compared with the bytes of the
-previous entry. Fields that newer writers have added to the end are skipped, and kept as bytes.
+previous entry. Fields that newer writers have added at the end are skipped, and are kept as bytes.
 
 Invariant: `read_entries` returns what a generic reader returns, or raises `ValueError` or
-`IndexError` (the bytes do not fit the schema, use an allowed but unusual encoding, or have another
-version). The caller then reads the block with the generic reader, which judges it.
+`IndexError`. It raises these if the bytes do not fit the schema, have an allowed but unusual
+encoding, or have another version. After such an error, the caller reads the block with the generic
+reader.
 """
 
 from collections.abc import Callable
@@ -62,8 +63,8 @@ def read_entries(
 ) -> list[tuple[Any, ...]]:
     """The values at `PATHS` of the entries of a block.
 
-    This is one function, because all its parts move the same position. As a class that has the
-    position, with the parts as its methods, decoding took 1.08 times as long.
+    This is one function, because all its parts move the same position. With a class that has the
+    position, and the parts as its methods, decoding took 1.08 times as long.
 
     Args:
         data: the plain bytes of the block.
@@ -71,8 +72,8 @@ def read_entries(
         version: the value that `_VERSION` must have.
         wants: says of a partition whether its entries are wanted; None for all.
         spend: counts the bytes of arrays and of unknown fields, and raises if there are too many.
-        rest: skips the unknown fields behind an entry, whose bytes are then the last value of its
-            row. None if the entries have no such fields.
+        rest: skips the unknown fields at the end of an entry. Their bytes become the last value of
+            the entry's row. None if the entries have no such fields.
 
     Raises:
         ValueError: the bytes are not such entries in their usual encoding.
@@ -119,8 +120,8 @@ def read_entries(
 
     def size_of_array() -> int:
         size = number()
-        # After a negative count comes the size of the block in bytes. Java never writes that, so it
-        # is left to the generic reader.
+        # The size of the block in bytes follows a negative count. Java never writes a negative
+        # count, so the generic reader handles it.
         if size < 0:
             raise ValueError
         return size
@@ -169,8 +170,8 @@ def read_entries(
         return counts
 
     rows = []
-    # The fields that rarely change, as values and as bytes. The first entry matches none of them,
-    # because these bytes are longer than the whole block.
+    # These are the fields that rarely change, as values and as bytes. The first entry matches none
+    # of them, because these bytes are longer than the whole block.
     unmatched = bytes(len(data) + 1)
     place: tuple[Any, ...] = ()
     place_bytes = unmatched

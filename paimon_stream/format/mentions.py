@@ -13,29 +13,29 @@ MAX_PREFIXES: Final = 16
 
 
 class Mentions:
-    """Finds the names in the bytes of a manifest that begin like a wanted name. It does not decode
+    """Finds the names in the bytes of a manifest that begin like a wanted name, without decoding
     the records.
 
-    Avro stores a string as its length and its plain bytes, so a manifest's blocks have every name
-    in full. Looking for the beginnings of the wanted names is many times faster than decoding 25
-    fields of every record. Invariant: every name with one of these beginnings is found, in any
-    field. Bytes that merely look like a name may be found, too. Callers ask which files are still
-    in use, so that does no harm.
+    Avro stores a string as its length and its plain bytes, so the blocks of a manifest have every
+    name in full. It is many times faster to search for the beginnings of the wanted names than to
+    decode 25 fields of every record. Invariant: every name with one of these beginnings is found,
+    in any field. Bytes that merely look like a name may be found, too. That does no harm, because
+    callers ask which files are still in use.
 
     >>> Mentions([b"data-1.avro"]).hashes(bytes([0, 22]) + b"data-2.avro") == [hash(b"data-2.avro")]
     True
     """
 
     def __init__(self, names: Iterable[bytes]) -> None:
-        """`names` are the wanted names."""
+        """Prepares the search. `names` are the wanted names."""
         prefixes = {name[:PREFIX_BYTES] for name in names}
         if len(prefixes) > MAX_PREFIXES:
             prefixes = {prefix[:1] for prefix in prefixes}
         self._prefixes = sorted(prefixes)
 
     def hashes(self, block: bytes) -> list[int]:
-        """The hashes of the names in a decompressed block, and perhaps of bytes that are not
-        names.
+        """The hashes of the names in a decompressed block. There may also be hashes of bytes that
+        are not names.
         """
         hashes: list[int] = []
         for prefix in self._prefixes:
@@ -62,6 +62,7 @@ def _add_hashes(block: bytes, start: int, hashes: list[int]) -> None:
     first_byte = block[start - 2]
     if first_byte > 0x7F:
         size = ((last_byte << 7) | (first_byte & 0x7F)) >> 1
-        # In crafted bytes, longer strings could overlap at every byte. Hashing would take minutes.
+        # In crafted bytes, longer strings could overlap at every byte, and hashing them would take
+        # minutes.
         if size <= LONGEST_NAME:
             hashes.append(hash(block[start : start + size]))

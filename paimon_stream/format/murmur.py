@@ -1,5 +1,6 @@
-"""The hash of rows: Murmur3 x86 32-bit with seed 42, over words of 32 bits (format.md §5.3). The
-length of a row is a multiple of 8 bytes, so its hash has no tail. Results are signed, as in Java.
+"""Computes the hash of rows: Murmur3 x86 32-bit with seed 42, over words of 32 bits (format.md
+§5.3). The length of a row is a multiple of 8 bytes, so its hash has no tail. Results are signed, as
+in Java.
 """
 
 import struct
@@ -45,7 +46,7 @@ def hash_rows(rows: EncodedRows) -> npt.NDArray[np.int32]:
 
 
 def _hash_equal_rows(words: _Words, rows: int, count: int) -> npt.NDArray[np.int32]:
-    """The hashes of rows of `count` words each, which lie back to back."""
+    """The hashes of rows of `count` words each, which lie one directly after the other."""
     hashes = np.full(rows, _SEED, np.uint32)
     for column in words.reshape(rows, -1).T:
         _rounds(hashes, column.copy())
@@ -61,7 +62,7 @@ def _hash_unequal_rows(words: _Words, starts: Ints, counts: Ints) -> npt.NDArray
         starts: the position of each row's first word.
         counts: how many words each row has.
     """
-    # Longest first: for every k, the rows that have a k-th word then come first.
+    # The longest rows come first. So for every k, the rows that have a k-th word come first.
     sortable = counts.astype(np.uint16) if len(counts) and counts.max() < 1 << 16 else counts
     order = np.argsort(sortable, kind="stable")[::-1]
     counts = counts[order]
@@ -86,7 +87,7 @@ def _hash_unequal_rows(words: _Words, starts: Ints, counts: Ints) -> npt.NDArray
 
 
 def _more_than(ascending: Ints, k: int) -> int:
-    """How many of these ascending numbers are greater than `k`."""
+    """The number of values in `ascending` that are greater than `k`."""
     return len(ascending) - int(np.searchsorted(ascending, k, "right"))
 
 
@@ -101,7 +102,7 @@ def _mixed(word: int) -> int:
 
 
 def _rounds(hashes: Hashes, words: _Words) -> None:
-    """One round for many rows. Both arrays are overwritten."""
+    """Runs one round of the hash for many rows. Both arrays are overwritten."""
     words *= np.uint32(_C1)
     shifted = words >> np.uint32(17)
     words <<= np.uint32(15)
@@ -116,7 +117,9 @@ def _rounds(hashes: Hashes, words: _Words) -> None:
 
 
 def _finished(hashes: Hashes) -> Hashes:
-    """The last steps for many rows, after the size was mixed in. The array is overwritten."""
+    """Runs the last steps of the hash for many rows, after the size was mixed in. The array is
+    overwritten.
+    """
     for shift, factor in ((16, _FINAL_1), (13, _FINAL_2)):
         hashes ^= hashes >> np.uint32(shift)
         hashes *= np.uint32(factor)

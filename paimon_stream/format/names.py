@@ -1,7 +1,8 @@
-"""The only rule for the names of files and folders in a table (format.md §1). Others may have
-written metadata, messages and journals. So all code that turns a name into a path to read or delete
-checks the name here. Names of buckets and partitions are fixed (format.md §1.1, §1.4). Names of
-data files are not: options give prefixes, and tables from Hive keep their names.
+"""Checks the names of files and folders in a table (format.md §1). Another program may have written
+the metadata, messages and journals that have these names. So all code that turns a name into a path
+to read or delete checks the name with this module. Names of buckets and partitions are fixed
+(format.md §1.1, §1.4). Names of data files are not fixed: options set prefixes, and tables from
+Hive keep their names.
 """
 
 import re
@@ -23,8 +24,8 @@ _MOST_SHOWN: Final = 80
 
 
 def wrong_with(name: str) -> str | None:
-    """Why no file or folder of a table can have this name, as the end of a sentence. None if the
-    name is allowed.
+    """The reason why no file or folder of a table can have this name, as the end of a sentence.
+    None if the name is allowed.
     """
     if _PLAIN.fullmatch(name):
         return None
@@ -49,7 +50,7 @@ def checked_name(name: str, path: str, source: str | None = None) -> str:
     Args:
         name: the name.
         path: the file or folder that names it.
-        source: the beginning of the message, which says in words where the name stands. None:
+        source: the beginning of the message, which says in words where the name was found. None:
             `path` is used.
 
     Raises:
@@ -70,18 +71,18 @@ def checked_name(name: str, path: str, source: str | None = None) -> str:
 
 
 def shown_name(name: str) -> str:
-    """The name in quotes, with special characters escaped; the end of a long name is left out."""
+    """The name in quotes, with special characters escaped. The end of a long name is left out."""
     if len(name) <= _MOST_SHOWN:
         return repr(name)
     return f"{name[:_MOST_SHOWN]!r}…"
 
 
 def is_bucket(bucket: int, total_buckets: int | None = None) -> bool:
-    """Whether a table can have this bucket.
+    """Whether a table can have a bucket with this number.
 
     Args:
         bucket: the number of the bucket.
-        total_buckets: how many buckets there are. None or a number below 1 if that is not fixed.
+        total_buckets: the number of buckets. None, or a number below 1, if the number is not fixed.
     """
     if bucket == POSTPONE_BUCKET:
         return True

@@ -1,7 +1,7 @@
 """Reads, changes and writes the footer of a Parquet file without knowing all of its fields. Arrow
-writes and reads Parquet. It cannot declare columns of twelve bytes as INT96, or INT96 as twelve
-bytes, so this module does that (format.md §7.4). A footer is encoded in Thrift's compact protocol
-and is kept as numbered fields.
+writes and reads Parquet. Arrow cannot declare columns of twelve bytes as INT96, or INT96 columns as
+twelve bytes, so this module does that (format.md §7.4). A footer is encoded in Thrift's compact
+protocol and is kept as numbered fields.
 """
 
 from collections.abc import Callable
@@ -52,8 +52,8 @@ Struct = dict[int, tuple[int, Any]]
 
 
 def footer_start(size: int, tail: bytes) -> int:
-    """Where the footer begins in a file of `size` bytes with `tail` as its last `TAIL` bytes.
-    Raises `FormatError`.
+    """The position where the footer begins in a file of `size` bytes. `tail` has the last `TAIL`
+    bytes of the file. Raises `FormatError`.
     """
     footer_size = int.from_bytes(tail[:4], "little")
     start = size - TAIL - footer_size
@@ -63,21 +63,22 @@ def footer_start(size: int, tail: bytes) -> int:
 
 
 def declare_twelve_bytes(footer: bytes) -> bytes:
-    """The end of a file, from its footer on, with INT96 columns declared as twelve bytes. Raises
-    `FormatError`.
+    """The end of a file, from its footer on, in which INT96 columns are declared as twelve bytes.
+    Raises `FormatError`.
     """
     return _retyped(footer, lambda _, struct: struct.get(_TYPE) == (_I32, _INT96), _FIXED_LENGTH)
 
 
 def declare_int96(footer: bytes, columns: frozenset[int]) -> bytes:
-    """The end of a file, from its footer on, with these columns of twelve bytes declared as INT96.
-    `columns` are numbers of leaves, in file order. Raises `FormatError`.
+    """The end of a file, from its footer on, in which the columns `columns` of twelve bytes are
+    declared as INT96. They are given by their numbers among the leaves of the schema, in file
+    order. Raises `FormatError`.
     """
     return _retyped(footer, lambda leaf, _: leaf in columns, _INT96)
 
 
 def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -> bytes:
-    """The end of a file, from its footer on, in which some columns have another type.
+    """The end of a file, from its footer on, in which some columns are declared with another type.
 
     Args:
         footer: the end of the file.
@@ -100,7 +101,7 @@ def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -
                 raise FormatError("its footer is damaged")
             if chunk_metadata and chosen(i, chunk_metadata):
                 chunk_metadata[_TYPE] = (_I32, type_)
-                # Bounds of the old type would have another order.
+                # Bounds of the old type are in another order, so they are removed.
                 chunk_metadata.pop(_STATISTICS, None)
     changed = bytearray()
     _write(changed, metadata)
@@ -108,7 +109,7 @@ def _retyped(footer: bytes, chosen: Callable[[int, Struct], bool], type_: int) -
 
 
 def _structs(struct: Struct, field: int) -> list[Struct]:
-    """The structs of a field that is a list of them; none if the field is missing."""
+    """The structs in a field that is a list of structs. There are none if the field is missing."""
     if field not in struct:
         return []
     _, value = struct[field]
@@ -125,7 +126,7 @@ class _ThriftReader(ByteCursor):
     """Reads Thrift's compact protocol without knowing what the structs mean."""
 
     def struct(self, depth: int = 0) -> Struct:
-        """The next struct, which is inside `depth` others."""
+        """Reads the next struct, which is inside `depth` other structs."""
         fields: Struct = {}
         field = 0
         while (head := self.take(1)[0]) != _STOP:
@@ -150,7 +151,7 @@ class _ThriftReader(ByteCursor):
         if kind in (_LIST, _SET):
             head = self.take(1)[0]
             item_kind = head & 15
-            # 15 says that the count follows.
+            # 15 means that the count follows.
             count = self.varint() if head >> 4 == 15 else head >> 4
             return item_kind, [self._value(item_kind, depth + 1) for _ in range(count)]
         if kind == _STRUCT:
@@ -193,7 +194,7 @@ def _write_value(out: bytearray, kind: int, value: Any) -> None:
 
 
 def _zigzag(number: int) -> int:
-    """The reverse of `unzigzag`, for a number of 64 bits."""
+    """A number of 64 bits in zig-zag form. This is the reverse of `unzigzag`."""
     return (number << 1) ^ (number >> 63)
 
 

@@ -1,5 +1,6 @@
-"""The folder of a partition, `dt=19782/region=x` (format.md §1.4). Other engines find the files of
-a partition by this text alone. So the text must equal theirs, even Java's text for a float.
+"""Computes the folder of a partition, such as `dt=19782/region=x` (format.md §1.4). Other engines
+find the files of a partition by this text alone. So the text must equal that of other engines,
+including Java's text for a float.
 """
 
 import math
@@ -57,19 +58,19 @@ def partition_path(
     *,
     legacy: bool = True,
 ) -> str:
-    """The folder of a partition, relative to the table, without a slash at its end. It is empty if
-    there are no keys.
+    """The folder of a partition, relative to the table, without a slash at the end. It is empty if
+    there are no partition columns.
 
     Args:
         keys: the names of the partition columns.
         types: the type of each column.
         values: the value of each column, in the internal form of `format/binary_row.py`.
-        default: stands for values that are NULL, empty or blank: `partition.default-name`.
-        legacy: `partition.legacy-name`.
+        default: the text for values that are NULL, empty or blank (`partition.default-name`).
+        legacy: the value of `partition.legacy-name`.
 
     Raises:
-        UnsupportedFeature: a type is nested or BINARY. Without `legacy`, it may not be TIMESTAMP
-            WITH LOCAL TIME ZONE either, which Java writes in the zone of its machine.
+        UnsupportedFeature: a type is nested or BINARY. Without `legacy`, a type is TIMESTAMP WITH
+            LOCAL TIME ZONE, which Java writes in the zone of its machine.
     """
     parts = []
     for key, type_, value in zip(keys, types, values, strict=True):
@@ -84,23 +85,24 @@ def partition_path(
 
 
 def is_blank(text: str) -> bool:
-    """Whether the text is empty or only white space by Java's rules. Such text shares the folder of
-    NULL.
+    """Whether the text is empty or only white space by Java's rules. Such a text has the same
+    folder as NULL.
     """
     return all(char in _JAVA_WHITESPACE for char in text)
 
 
 def check_partition_key(key: str, type_: DataType, *, legacy: bool, table: str = "") -> None:
-    """Refuses a type whose folder other engines would not find.
+    """Raises `UnsupportedFeature` for a partition column of a type whose folders other engines
+    would not find.
 
     Args:
         key: the name of the partition column.
-        type_: its type.
-        legacy: `partition.legacy-name`.
+        type_: the type of the column.
+        legacy: the value of `partition.legacy-name`.
         table: the location of the table; empty if it is not known.
 
     Raises:
-        UnsupportedFeature: see `partition_path`.
+        UnsupportedFeature: the type is one of those that `partition_path` refuses.
     """
     table_name = table or "the table"
     if type_.is_nested or type_.is_binary:
@@ -127,8 +129,9 @@ def value_text(type_: DataType, value: Any, *, legacy: bool = True) -> str:
 
     Args:
         type_: the type of the column.
-        value: in the internal form of `format/binary_row.py`, not NULL.
-        legacy: `partition.legacy-name`. If True, the text is that of Java's `toString`.
+        value: the value, in the internal form of `format/binary_row.py`; not NULL.
+        legacy: the value of `partition.legacy-name`. If True, the text is that of Java's
+            `toString`.
     """
     match type_.root:
         case TypeRoot.BOOLEAN:
@@ -156,7 +159,7 @@ def value_text(type_: DataType, value: Any, *, legacy: bool = True) -> str:
 def _java_float(value: float, *, single: bool) -> str:
     """The text of `Float.toString` and `Double.toString`: the shortest digits that read back as the
     same number, with at least one digit after the point. Below 0.001 and from ten million on, the
-    text has an exponent. `single` says that the number is a FLOAT.
+    text has an exponent. `single` says whether the number is a FLOAT.
     """
     if math.isnan(value):
         return "NaN"
@@ -170,7 +173,8 @@ def _java_float(value: float, *, single: bool) -> str:
         abs(number), unique=True, trim="-"
     ).partition("e")
     if len(digits) == 1:
-        # Java takes the closest number with two digits; among the smallest numbers that differs.
+        # Java takes the closest number with two digits. Among the smallest numbers, that number
+        # differs.
         digits, _, exponent_text = f"{abs(float(number)):.1e}".partition("e")
     digits = digits.replace(".", "").rstrip("0") or "0"
     exponent = int(exponent_text)
@@ -184,8 +188,8 @@ def _java_float(value: float, *, single: bool) -> str:
 
 
 def _date(days: int) -> str:
-    """The text of `LocalDate.toString`: the year has four digits or more, and a sign from 10000
-    on.
+    """The text of `LocalDate.toString`: the year has at least four digits, and has a sign from
+    10000 on.
     """
     year_text, month, day = str(np.datetime64(days, "D")).rsplit("-", 2)
     year = int(year_text)
@@ -198,12 +202,12 @@ def _date(days: int) -> str:
 
 
 def _clock(seconds: int) -> str:
-    """The time of the day at this second since 1970."""
+    """The time of day of a moment, which is given in seconds since 1970."""
     return str(np.datetime64(seconds, "s"))[-8:]
 
 
 def _split_timestamp(nanos: int) -> tuple[str, str, str]:
-    """The date, the time of day, and nine digits of fraction."""
+    """The date, the time of day, and the nine digits of the fraction of a timestamp."""
     seconds, fraction = divmod(nanos, 10**9)
     return _date(seconds // 86_400), _clock(seconds), f"{fraction:09d}"
 
@@ -221,7 +225,9 @@ def _local_date_time(nanos: int) -> str:
 
 
 def _sql_timestamp(nanos: int, precision: int) -> str:
-    """The date and the time as SQL writes them, with at least `precision` digits of fraction."""
+    """A timestamp as SQL writes it: the date and the time, with at least `precision` digits of
+    fraction.
+    """
     date, clock, fraction = _split_timestamp(nanos)
     digits = fraction.rstrip("0").ljust(precision, "0")
     if digits:

@@ -1,5 +1,6 @@
-"""Bytes of any origin. Blocks are decompressed up to a limit, whatever size they claim to have. A
-cursor, which the readers of Avro, Thrift and ORC share, never goes beyond the bytes that exist.
+"""Reads bytes of any origin safely. Blocks are decompressed up to a limit, even if they claim to be
+larger. The readers of Avro, Thrift and ORC use one class of cursors, which never goes beyond the
+bytes that exist.
 """
 
 import bz2
@@ -26,12 +27,12 @@ _ZSTD_DICTIONARY: Final = (0, 1, 2, 4)
 
 
 def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
-    """The plain bytes of a block. Not many more than `limit` bytes are in memory at a time.
+    """The plain bytes of a block. Little more than `limit` bytes is in memory at a time.
 
     Args:
         codec: one of `CODECS`; `snappy` is Snappy's own format, without Avro's checksum.
         packed: the compressed bytes.
-        limit: how many plain bytes a block may have.
+        limit: the largest number of plain bytes that a block may have.
 
     Raises:
         ValueError: the block has more plain bytes, or is damaged.
@@ -42,7 +43,7 @@ def decompressed(codec: str, packed: bytes, limit: int) -> bytes:
             case "null":
                 plain = packed
             case "deflate":
-                # Some writers leave a part of a checksum after the end.
+                # Some writers leave a part of a checksum after the end of the block.
                 plain, _ = _streamed(zlib.decompressobj(wbits=RAW_DEFLATE), packed, limit)
             case "zstandard":
                 plain = _zstd(packed, limit)
@@ -68,7 +69,7 @@ def _check(size: int, limit: int) -> None:
 
 
 class _Stream(Protocol):
-    """A decompressor of the standard library."""
+    """The interface of the decompressors in the standard library."""
 
     @property
     def eof(self) -> bool: ...
@@ -80,8 +81,8 @@ class _Stream(Protocol):
 
 
 def _streamed(stream: _Stream, packed: bytes, limit: int) -> tuple[bytes, bytes]:
-    """The plain bytes, and the bytes that follow the compressed ones. If there are more than
-    `limit` plain bytes, `limit` + 1 of them are returned, and the caller refuses them. Raises
+    """The plain bytes, and the bytes that follow the compressed bytes. If there are more than
+    `limit` plain bytes, only `limit` + 1 bytes are returned, and the caller refuses these. Raises
     `EOFError` if the compressed bytes do not end.
     """
     plain = stream.decompress(packed, limit + 1)
@@ -91,7 +92,9 @@ def _streamed(stream: _Stream, packed: bytes, limit: int) -> tuple[bytes, bytes]
 
 
 def _streamed_alone(stream: _Stream, packed: bytes, limit: int) -> bytes:
-    """The plain bytes of `_streamed`. Also raises `EOFError` if bytes follow the compressed ones."""
+    """The plain bytes of a block, as `_streamed` returns them. Also raises `EOFError` if bytes
+    follow the compressed bytes.
+    """
     plain, unused = _streamed(stream, packed, limit)
     if unused:
         raise EOFError
@@ -117,10 +120,11 @@ def _zstd(packed: bytes, limit: int) -> bytes:
 
 
 def _zstd_size(packed: bytes) -> int | None:
-    """The size that the header of the first frame gives for its content; None if it gives none (RFC
-    8878, chapter 3.1).
+    """The size of the content according to the header of the first frame; None if the header has no
+    size (RFC 8878, chapter 3.1).
     """
-    # A header has at most 18 bytes. A frame that is shorter is streamed, even if it gives a size.
+    # A header has at most 18 bytes. A frame that is shorter is streamed, even if its header has a
+    # size.
     if len(packed) < 18 or packed[:4] != _ZSTD_MAGIC:
         return None
     descriptor = packed[4]
@@ -135,12 +139,11 @@ def _zstd_size(packed: bytes) -> int | None:
 
 
 class ByteCursor:
-    """Reads bytes from the beginning. The messages here are those of a footer; subclasses may have
-    their own.
+    """Reads bytes from the beginning. The messages of this class are about a footer. Subclasses may
+    have other messages.
 
     Attributes:
-        cut_off: the message for too few bytes. It may say where: `{size}` bytes at `{at}` of
-            `{length}`.
+        cut_off: the message for too few bytes. It may contain `{size}`, `{at}` and `{length}`.
         damaged: the message for a number without an end.
         raw: the bytes.
         at: the position of the next byte.
@@ -178,7 +181,7 @@ class ByteCursor:
                 raise self._error(self.damaged)
 
     def varints(self) -> Iterator[int]:
-        """All numbers up to the end. Raises `FormatError`."""
+        """All numbers up to the end of the bytes. Raises `FormatError`."""
         while self.at < len(self.raw):
             yield self.varint()
 

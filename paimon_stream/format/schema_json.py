@@ -1,4 +1,4 @@
-"""The schema file: its value, and the conversion to and from JSON (format.md §2)."""
+"""The value of a schema file, and the conversion to and from JSON (format.md §2)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -39,16 +39,16 @@ class TableSchema:
     """One version of a table's schema.
 
     Attributes:
-        id: the number of the version.
+        id: the id of the version.
         fields: the columns.
         highest_field_id: the highest id that a column has or had.
         partition_keys: the names of the partition columns.
         primary_keys: the names of the columns of the primary key.
         options: the table's options, as stored.
-        comment: what the table is, for people.
+        comment: a text about the table, for people.
         time_millis: when the version was made (milliseconds since 1970).
         version: the version of the file's format.
-        unknown: what the file has beside these fields.
+        unknown: the fields of the file that this release does not know.
     """
 
     id: int
@@ -69,7 +69,8 @@ class TableSchema:
         object.__setattr__(self, "by_name", MappingProxyType(by_name))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The options are a read-only view, which cannot be pickled.
+        # The options are a read-only view, which cannot be pickled. So the schema is pickled as
+        # JSON.
         return decode_schema, (encode_schema(self), "a pickled schema")
 
     def __repr__(self) -> str:
@@ -97,20 +98,22 @@ class TableSchema:
 
     @property
     def trimmed_primary_keys(self) -> tuple[str, ...]:
-        """The primary key without the partition columns, in primary key order (format.md §2.2)."""
+        """The columns of the primary key that are not partition columns, in primary key order
+        (format.md §2.2).
+        """
         return tuple(name for name in self.primary_keys if name not in self.partition_keys)
 
     @property
     def bucket_keys(self) -> tuple[str, ...]:
-        """The columns of the bucket hash (format.md §6.2): `bucket-key`, *not* trimmed, or the
-        trimmed primary key.
+        """The columns of the bucket hash (format.md §6.2): those of `bucket-key`, *not* trimmed, or
+        else those of the trimmed primary key.
         """
         bucket_key = self.options.get("bucket-key")
         return tuple(bucket_key.split(",")) if bucket_key else self.trimmed_primary_keys
 
 
 def encode_schema(schema: TableSchema) -> bytes:
-    """The file's content, UTF-8 JSON. Unknown fields come last."""
+    """The content of a schema file, in UTF-8 JSON. Unknown fields come last."""
     node: dict[str, Any] = {
         "version": schema.version,
         "id": schema.id,
@@ -128,8 +131,8 @@ def encode_schema(schema: TableSchema) -> bytes:
 
 
 def decode_schema(data: bytes, path: str) -> TableSchema:
-    """Reads a schema file. Unknown keys are kept. In old versions, a missing `bucket` means 1
-    (version 1 and below), a missing `file.format` means orc (version 2 and below).
+    """Reads a schema file. Unknown keys are kept. In version 1 and below, a missing `bucket` means
+    1. In version 2 and below, a missing `file.format` means orc.
 
     Args:
         data: the file's content.
@@ -137,7 +140,7 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
 
     Raises:
         CorruptMetadata: the content is not a schema.
-        UnknownVersion: a newer release wrote it.
+        UnknownVersion: a newer release wrote the file.
         UnsupportedFeature: a type cannot be read. The message does not name the file.
     """
     with understanding(path, len(data), "a schema file", "Restore it from a backup."):
@@ -176,9 +179,9 @@ def decode_schema(data: bytes, path: str) -> TableSchema:
 def reassign_ids(
     fields: tuple[DataField, ...], first: int = 0
 ) -> tuple[tuple[DataField, ...], int]:
-    """The same columns with ids as Java numbers them, and the highest id. A column's id comes
-    first, then those inside its type, depth first; in a ROW, a member's type comes before the
-    member itself (format.md §2.3).
+    """The columns with ids as Java numbers them, and the highest id. A column gets its id before
+    the fields inside its type, which are numbered depth first. In a ROW, the fields inside a
+    member's type are numbered before the member itself (format.md §2.3).
 
     Args:
         fields: the columns.
@@ -188,7 +191,8 @@ def reassign_ids(
 
     def renumber(type_: DataType) -> DataType:
         if type_.root is TypeRoot.ROW:
-            # Arguments are evaluated from left to right: first the member's type takes its ids.
+            # Arguments are evaluated from left to right, so the fields inside the member's type
+            # take their ids first.
             members = [
                 replace(member, type=renumber(member.type), id=next(ids)) for member in type_.fields
             ]

@@ -1,4 +1,4 @@
-"""The snapshot file: its value, and the conversion to and from JSON (format.md §3)."""
+"""The value of a snapshot file, and the conversion to and from JSON (format.md §3)."""
 
 import re
 from collections.abc import Mapping
@@ -36,31 +36,33 @@ class Snapshot:
 
     Attributes:
         version: the version of the format.
-        uuid: a random id of the snapshot, of newer engines.
+        uuid: a random id of the snapshot, which newer engines write.
         id: the number in the name of its file.
         schema_id: the newest schema at the time of the commit.
         base_manifest_list: the list of the manifests of the previous snapshot, a name in
             `manifest/`.
         base_manifest_list_size: bytes of that file; None if the writer left them out.
-        delta_manifest_list: the list of the manifests of what the snapshot changed, likewise.
+        delta_manifest_list: the list of the manifests with the snapshot's own changes, a name in
+            `manifest/`.
         delta_manifest_list_size: bytes of that file; None if the writer left them out.
-        changelog_manifest_list: the list of the manifests of changelog files, likewise; None if the
-            snapshot has none.
+        changelog_manifest_list: the list of the manifests of changelog files, a name in
+            `manifest/`; None if the snapshot has none.
         changelog_manifest_list_size: bytes of that file; None if the writer left them out.
-        index_manifest: the file in `manifest/` with all live index files; None without any.
-        commit_user: who committed: for a stream, the same in all its snapshots.
+        index_manifest: the file in `manifest/` with all live index files; None if there are none.
+        commit_user: the commit user. All snapshots of a stream have the same one.
         commit_identifier: the id of the batch, or `BATCH_IDENTIFIER`.
         commit_kind: what the snapshot did.
         time_millis: when it was committed, in epoch milliseconds.
         total_record_count: the rows of all live files. Rows of one key are not merged.
         delta_record_count: the added rows without the removed ones. It may be negative.
-        changelog_record_count: the rows of the changelog files; None without any.
-        watermark: the watermark in epoch milliseconds; None without any.
-        statistics: the name of the file of table statistics in `statistics/`; None without any.
-        properties: what the writer noted.
-        next_row_id: the first free row id, of tables with row tracking.
-        operation: the statement that made the snapshot, of newer engines.
-        unknown: what the file has beside these fields.
+        changelog_record_count: the rows of the changelog files; None if there are none.
+        watermark: the watermark in epoch milliseconds; None if there is none.
+        statistics: the name of the file of table statistics in `statistics/`; None if there is
+            none.
+        properties: the properties that the writer has set.
+        next_row_id: the first free row id, in tables with row tracking.
+        operation: the statement that made the snapshot, which newer engines write.
+        unknown: the fields of the file that this release does not know.
     """
 
     version: int = VERSION
@@ -98,7 +100,7 @@ class Snapshot:
 
     @property
     def manifest_lists(self) -> "tuple[ManifestListRef, ...]":
-        """Its manifest lists: base, delta and, if there is one, changelog."""
+        """The manifest lists of the snapshot: base, delta and, if there is one, changelog."""
         base = ManifestListRef(self.base_manifest_list, self.base_manifest_list_size)
         delta = ManifestListRef(self.delta_manifest_list, self.delta_manifest_list_size)
         if self.changelog_manifest_list is None:
@@ -112,7 +114,7 @@ class ManifestListRef(NamedTuple):
 
     Attributes:
         name: the name of the file in `manifest/`.
-        size: its bytes; None if the writer left them out.
+        size: the size of the file in bytes; None if the writer left it out.
     """
 
     name: str
@@ -121,11 +123,12 @@ class ManifestListRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRef:
-    """A snapshot by id and nonce. Ids are used again after a rollback, nonces never.
+    """A reference to a snapshot, by its id and nonce. Ids are used again after a rollback. Nonces
+    are never used again.
 
     Attributes:
         id: the number in the name of its file.
-        nonce: see `Snapshot.nonce`.
+        nonce: the name of the snapshot's delta manifest list (`Snapshot.nonce`).
     """
 
     id: int
@@ -138,11 +141,11 @@ class SnapshotRef:
 
     @classmethod
     def of_optional(cls, snapshot: Snapshot | None) -> "SnapshotRef | None":
-        """The reference to this snapshot. None if there is none."""
+        """The reference to a snapshot; None if there is no snapshot."""
         return None if snapshot is None else cls.of(snapshot)
 
     def node(self) -> dict[str, Any]:
-        """The reference in JSON, as our private files have it."""
+        """The reference as a JSON object, in the form of our private files."""
         return {"id": self.id, "nonce": self.nonce}
 
     @classmethod
@@ -214,8 +217,8 @@ _OPTIONAL_ON_READ: Final = {"totalRecordCount": 0, "deltaRecordCount": 0, "versi
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:
-    """The file's content: UTF-8 JSON in Java's layout, without unset fields. Unknown fields come
-    last.
+    """The content of a snapshot's file: UTF-8 JSON in Java's layout, without unset fields. Unknown
+    fields come last.
     """
     node: dict[str, Any] = {}
     for attribute, key, json_type, is_required in _FIELDS:
@@ -252,7 +255,7 @@ def decode_snapshot(data: bytes, path: str, advice: str = _ADVICE) -> Snapshot:
 
     Raises:
         CorruptMetadata: the bytes are not a complete snapshot, or they name an impossible file.
-        UnknownVersion: the version is above `VERSION`.
+        UnknownVersion: the version of the file is above `VERSION`.
     """
     values: dict[str, Any] = {}
     with understanding(path, len(data), "a snapshot", advice):
@@ -278,7 +281,7 @@ def decode_snapshot(data: bytes, path: str, advice: str = _ADVICE) -> Snapshot:
     values["commit_kind"] = CommitKind(values["commit_kind"])
     for attribute, key, *_ in _FIELDS:
         if attribute in _FILE_NAMES and attribute in values:
-            # Raises for a wrong name.
+            # The call raises an error for a name that no file can have.
             checked_name(values[attribute], path, f"{path}, in {key!r},")
     values["properties"] = MappingProxyType(
         {str(name): str(value) for name, value in values.get("properties", {}).items()}

@@ -1,5 +1,6 @@
-"""The marks of a stream: snapshot properties by which a later run tells its own snapshots from
-those of another query with the same commit user (semantics.md R1.1, R1.5; exactly-once.md §1).
+"""The marks of a stream are snapshot properties. By them, a later run tells the stream's own
+snapshots from those of another query with the same commit user (semantics.md R1.1, R1.5;
+exactly-once.md §1).
 """
 
 from collections.abc import Mapping
@@ -58,12 +59,12 @@ def names_as_base(snapshot: Snapshot, below: Snapshot) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marks:
-    """The marks on a snapshot. All are None if another engine made it.
+    """The marks of a snapshot. All are None if another engine made the snapshot.
 
     Attributes:
         query_id: the id of the streaming query, which its checkpoint keeps.
         run_id: the id of the run of that query.
-        checkpoint: where the checkpoint of the query is.
+        checkpoint: the location of the query's checkpoint.
         query_name: the name of the query.
         offsets_hash: a hash of the offsets of the batch.
     """
@@ -76,7 +77,9 @@ class Marks:
 
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> "Marks":
-        """The marks among the properties that a snapshot's own commit wrote (`own_properties`)."""
+        """The marks in the properties of a snapshot. The properties are those that the snapshot's
+        own commit wrote (`own_properties`).
+        """
         marks = {
             field.name: properties.get(MARK_PREFIX + field.name.replace("_", "-"))
             for field in fields(cls)
@@ -98,7 +101,7 @@ def own_properties(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def is_ours(snapshot: Snapshot) -> bool:
-    """Whether a property shows that this package made the snapshot, not another engine. This
+    """Whether a property shows that this package, and not another engine, made the snapshot. This
     package does not copy the marks of a stream when it merges manifests.
     """
     nonce = snapshot.properties.get(NONCE_MARK)
@@ -110,7 +113,9 @@ def is_ours(snapshot: Snapshot) -> bool:
 
 
 def _is_merge(snapshot: Snapshot) -> bool:
-    """Whether the snapshot is a COMPACT by a batch job, as Java's merge of all manifests is."""
+    """Whether the snapshot is a COMPACT of a batch job. Java's merge of all manifests is such a
+    snapshot.
+    """
     return (
         snapshot.commit_kind is CommitKind.COMPACT
         and snapshot.commit_identifier == BATCH_IDENTIFIER

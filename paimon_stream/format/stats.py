@@ -1,6 +1,6 @@
-"""Statistics of columns: how bounds (in the internal form of `format/binary_row.py`) are truncated,
-and the rows that hold them (format.md §4.5). Readers skip files and manifests by these statistics,
-so a bound that could be wrong is left out.
+"""Truncates the bounds of columns, which are in the internal form of `format/binary_row.py`, and
+encodes them as rows (format.md §4.5). Readers skip files and manifests by these statistics, so a
+bound that could be wrong is left out.
 """
 
 import math
@@ -33,8 +33,9 @@ _INTEGERS: Final = (
 
 
 def row_order(types: Sequence[DataType]) -> RowOrder:
-    """The order of serialized rows of these types. Raises `UnsupportedFeature` for types without an
-    order. The returned function raises `FormatError` for bytes that are not such a row.
+    """A function that returns a key by which serialized rows of these types are sorted. The
+    function raises `FormatError` if the bytes are not such a row. For types without an order,
+    `row_order` raises `UnsupportedFeature`.
     """
     for type_ in types:
         if type_.is_nested:
@@ -51,11 +52,13 @@ def row_order(types: Sequence[DataType]) -> RowOrder:
 
 
 def _order_of_integer(number: struct.Struct, general_order: RowOrder) -> RowOrder:
-    """The order of rows of one integer: the same as `general_order`, and several times faster."""
+    """A function that returns the sort key of a row of one integer. The key is that of
+    `general_order`, but is computed several times faster.
+    """
 
     def order(row: bytes) -> Any:
         has_shape = row[:4] == _ROW_OF_ONE and len(row) == _NUMBER_AT + 8
-        # The header's second byte has the null bit of the first column.
+        # The second byte of the header has the null bit of the first column.
         if has_shape and not row[5] & 1:
             (value,) = number.unpack_from(row, _NUMBER_AT)
             return ((True, value),)
@@ -65,7 +68,7 @@ def _order_of_integer(number: struct.Struct, general_order: RowOrder) -> RowOrde
 
 
 def value_order(type_: DataType, value: Any) -> Any:
-    """A key that sorts as values of the type do."""
+    """A key that sorts like the values of the type."""
     if value is None:
         return (False,)
     if type_.is_string:
@@ -85,7 +88,7 @@ _TRUNCATE: Final = re.compile(r"truncate\(([0-9]{1,9})\)")
 
 
 class ColumnStats(NamedTuple):
-    """What is known of one column's values. Each part is None if it is unknown.
+    """Statistics of one column's values. A part that is not known is None.
 
     Attributes:
         min: the smallest value.
@@ -106,8 +109,8 @@ class StatsMode:
     """A mode of `metadata.stats-mode`.
 
     Attributes:
-        kind: none, counts, truncate or full.
-        length: of truncate: how many code points of a bound stay.
+        kind: `none`, `counts`, `truncate` or `full`.
+        length: for truncate, the number of code points of a bound that are kept.
     """
 
     kind: str
@@ -148,9 +151,9 @@ def parse_mode(mode: str) -> StatsMode:
 
 
 def _truncate_upper(value: str, length: int) -> str | None:
-    """An upper bound of at most `length` code points; None if there is none. Of the first `length`
-    code points, the last one that can be increased is increased, and those after it are cut.
-    Surrogates are skipped. Java does not skip them, so its bound is too small.
+    """An upper bound of at most `length` code points; None if there is no such bound. Of the first
+    `length` code points, the last one that can be increased is increased, and the code points after
+    it are cut. Surrogates are skipped. Java does not skip them, so its bound is too small.
     """
     if len(value) <= length:
         return value
@@ -166,7 +169,7 @@ def _truncate_upper(value: str, length: int) -> str | None:
 def encode_stats(
     fields: Sequence[DataField], column_stats: Sequence[ColumnStats], *, dense: bool
 ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-    """Columns' statistics in the form in which they are stored.
+    """Encodes the statistics of columns in the form in which they are stored.
 
     Args:
         fields: the columns.
@@ -196,13 +199,13 @@ def _simple_stats(types: Sequence[DataType], column_stats: Sequence[ColumnStats]
 def decode_stats(
     fields: Sequence[DataField], stats: SimpleStats, columns: Sequence[str] | None = None
 ) -> dict[str, ColumnStats]:
-    """The statistics of each column, by name. Columns that are not covered are absent.
+    """The statistics of each column, by name. Columns without statistics are left out.
 
     Args:
-        fields: the columns of the schema that the file was written with.
+        fields: the columns of the schema with which the file was written.
         stats: the statistics of the file.
-        columns: the names of the columns that they cover, the file's `value_stats_cols`; None for
-            all.
+        columns: the names of the columns that the statistics cover (`value_stats_cols` of the
+            file); None for all.
 
     Raises:
         FormatError: the statistics do not fit the columns.
@@ -216,7 +219,7 @@ def decode_stats(
                 f"Statistics name columns that the schema lacks: {', '.join(unknown)}."
             )
         covered = [by_name[name] for name in columns]
-    # Rows without columns stand for no statistics.
+    # Rows without columns mean that there are no statistics.
     if stats.min_values[:4] == bytes(4) and not stats.null_counts:
         return {}
     column_stats = _column_stats([column.type for column in covered], stats)
@@ -236,8 +239,8 @@ def _column_stats(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnS
 
 
 def schema_of_statistics(data: bytes, path: str) -> int:
-    """The id of the schema of a file of table statistics (`statistics` of a snapshot). Raises
-    `CorruptMetadata`.
+    """The id of the schema of a file of table statistics , to which the attribute `statistics` of a
+    snapshot refers. Raises `CorruptMetadata`.
     """
     with understanding(path, len(data), "a file of table statistics", "Run ANALYZE again."):
         return integer(parse_json(data)["schemaId"])
@@ -264,7 +267,7 @@ def partition_stats(types: Sequence[DataType], partitions: Iterable[bytes]) -> S
 
 
 def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnStats] | None:
-    """The statistics of each partition column in a manifest; None if it has none. Raises
+    """The statistics of each partition column in a manifest; None if the manifest has none. Raises
     `FormatError`.
     """
     if not types or stats.min_values[:4] == bytes(4):
@@ -273,8 +276,8 @@ def partition_bounds(types: Sequence[DataType], stats: SimpleStats) -> list[Colu
 
 
 def may_hold(type_: DataType, stats: ColumnStats, value: Any) -> bool:
-    """Whether a column with these statistics can have this value; True if the statistics do not
-    decide that.
+    """Whether a column with these statistics can have the value. Also True if the statistics do not
+    show that.
     """
     if value is None:
         return stats.null_count is None or stats.null_count > 0

@@ -1,5 +1,5 @@
 """Paimon's data types: their text and JSON forms, and their Arrow types (format.md §2.4, §2.5).
-Every type of the format can be read here. The writer decides which types can be *written*
+This module can parse every type of the format. The writer decides which types can be *written*
 (`write/conform.py`).
 """
 
@@ -53,19 +53,19 @@ _NESTED_KEYWORDS: Final = {root.name for root in _NESTED}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataType:
-    """One type.
+    """A data type of Paimon.
 
     Attributes:
         root: the kind of type.
         nullable: whether values may be NULL.
-        precision: of DECIMAL, TIME and timestamps; the length of CHAR, VARCHAR, BINARY and
-            VARBINARY.
-        scale: of DECIMAL.
+        precision: the precision of DECIMAL, TIME and timestamps; the length of CHAR, VARCHAR,
+            BINARY and VARBINARY.
+        scale: the scale of DECIMAL.
         key: the type of the keys of a MAP.
         element: the type of the elements of an ARRAY or a MULTISET, and of the values of a MAP.
         fields: the members of a ROW.
-        unknown: the other members of a nested type's JSON object. Types that differ only in them
-            are equal.
+        unknown: the other members of a nested type's JSON object. Types that differ only in these
+            members are equal.
     """
 
     root: TypeRoot
@@ -117,11 +117,13 @@ class DataType:
         return self.element
 
     def with_nullable(self, nullable: bool) -> "DataType":
-        """The same type, nullable or not."""
+        """This type, nullable or not."""
         return self if self.nullable == nullable else replace(self, nullable=nullable)
 
     def to_json(self) -> Any:
-        """The form in a schema file: a string for an atomic type, an object for a nested one."""
+        """The form of the type in a schema file: a string for an atomic type, an object for a
+        nested one.
+        """
         suffix = "" if self.nullable else " NOT NULL"
         if not self.is_nested:
             return self._text() + suffix
@@ -133,7 +135,7 @@ class DataType:
             node[name] = self.element.to_json()
         if self.root is TypeRoot.ROW:
             node["fields"] = [member.to_json() for member in self.fields]
-        # `unknown` has what a later release wrote here, not the fields of a ROW.
+        # `unknown` has what a later release wrote under this key, and not the fields of a ROW.
         return node | members(self.unknown)
 
     def _text(self) -> str:
@@ -149,7 +151,7 @@ class DataType:
         return name
 
     def __str__(self) -> str:
-        """The SQL text, as users write it."""
+        """The type as SQL text, in the form in which users write it."""
         suffix = "" if self.nullable else " NOT NULL"
         match self.root:
             case TypeRoot.ARRAY | TypeRoot.MULTISET:
@@ -171,12 +173,13 @@ class DataField:
     """A column, or a member of a ROW.
 
     Attributes:
-        id: its number, which stays the same through renames.
-        name: its name now.
-        type: its type.
-        description: what it holds, for people.
+        id: the id of the column, which a rename does not change.
+        name: the present name of the column.
+        type: the type of the column.
+        description: a text about the column, for people.
         default_value: the value, as text, that is written in place of NULL.
-        unknown: the other members of its JSON object. Columns that differ only in them are equal.
+        unknown: the other members of its JSON object. Columns that differ only in these members are
+            equal.
     """
 
     id: int
@@ -187,7 +190,7 @@ class DataField:
     unknown: UnknownMembers = field(default=(), compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The form in a schema file."""
+        """The form of the column in a schema file."""
         node: dict[str, Any] = {"id": self.id, "name": self.name, "type": self.type.to_json()}
         if self.description is not None:
             node["description"] = self.description
@@ -224,12 +227,11 @@ def parse_type(node: Any, depth: int = 0) -> "DataType":
 
     Args:
         node: a string, or the JSON object of a nested type.
-        depth: the number of types around it.
+        depth: the number of types around this type.
 
     Raises:
-        UnsupportedFeature: for VARIANT, BLOB and VECTOR.
-        CorruptMetadata: for anything else that is not a type, and for types that are nested more
-            than `DEEPEST` deep.
+        UnsupportedFeature: the type is VARIANT, BLOB or VECTOR.
+        CorruptMetadata: the value is not a type, or types are nested more than `DEEPEST` deep.
     """
     _check_depth(depth)
     if isinstance(node, str):
@@ -265,8 +267,8 @@ def parse_type(node: Any, depth: int = 0) -> "DataType":
 
 
 def parse_field(node: Any, depth: int = 0) -> "DataField":
-    """Reads a field from a schema file. `depth` is the number of types around it. Raises what
-    `parse_type` raises.
+    """Reads a field from a schema file. `depth` is the number of types around the field. Raises
+    what `parse_type` raises.
     """
     try:
         return DataField(
@@ -283,8 +285,8 @@ def parse_field(node: Any, depth: int = 0) -> "DataField":
 
 @lru_cache(maxsize=1024)
 def _of_short_text(sql: str) -> "DataType":
-    """The type of a text that is too short to nest deeply. Results are cached: nearly every column
-    has one of a few such types.
+    """The type that a text names. The text is too short for deep nesting. Results are cached,
+    because nearly every column has one of a few types.
     """
     return _SqlType(sql).parsed(depth=0)
 
@@ -307,14 +309,14 @@ _NAME: Final = re.compile(r"\s*(`[^`]*`|[^\s<>(),`]+)")
 
 
 class _SqlType:
-    """The text of a type, read part by part."""
+    """Parses the text of a type, part by part."""
 
     def __init__(self, sql: str) -> None:
         self._sql = sql
         self._at = 0
 
     def parsed(self, depth: int) -> "DataType":
-        """The type that the whole text says. `depth` is the number of types around it."""
+        """The type that the whole text names. `depth` is the number of types around this type."""
         type_ = self._type(depth)
         if self._sql[self._at :].strip():
             raise self._not_a_type()
@@ -329,7 +331,7 @@ class _SqlType:
         return self._atomic(self._expect(_ATOMIC))
 
     def _atomic(self, part: re.Match[str]) -> "DataType":
-        """The type that a match of `_ATOMIC` says."""
+        """The type that a match of `_ATOMIC` names."""
         words, precision_digits, scale_digits, zone, not_null = part.groups()
         keyword = " ".join(words.upper().split())
         numbers = [int(digits) for digits in (precision_digits, scale_digits) if digits]
@@ -355,7 +357,7 @@ class _SqlType:
         return type_
 
     def _atomic_root(self, keyword: str, zone: str | None) -> TypeRoot:
-        """The kind of an atomic type. `zone` is what stands before `TIME ZONE`."""
+        """The kind of an atomic type. `zone` is the text before `TIME ZONE`."""
         name = _ALIASES.get(keyword, keyword)
         if name == "TIMESTAMP" and zone is not None and zone.upper() != "WITHOUT":
             name = "TIMESTAMP_LTZ"
@@ -396,8 +398,8 @@ class _SqlType:
         return part
 
     def _expect(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        """The match of the pattern at the current position, which is then skipped. Raises if there
-        is no match.
+        """The match of the pattern at the current position, which is then skipped. Raises an error
+        if there is no match.
         """
         part = self._next(pattern)
         if part is None:
@@ -409,7 +411,7 @@ class _SqlType:
 
 
 def _precision(root: TypeRoot, keyword: str, numbers: list[int]) -> int:
-    """The precision of an atomic type with these numbers in parentheses."""
+    """The precision of an atomic type. `numbers` are the numbers in parentheses after its name."""
     if keyword in ("STRING", "BYTES"):
         return MAX_LENGTH
     return numbers[0] if numbers else _DEFAULT_PRECISION.get(root, 0)

@@ -1,9 +1,9 @@
-"""The fields of metadata files that this release does not know. Newer writers add fields to each
-kind of file. A decoded object keeps those that have a value, as `unknown`, and the code that
-encodes it again writes them as they were (format.md §1.5).
+"""Keeps the fields of metadata files that this release does not know. Newer writers add fields to
+each kind of file. A decoded object keeps the unknown fields that have a value, as `unknown`. The
+code that encodes the object again writes these fields unchanged (format.md §1.5).
 
 Invariant: an unknown field is written again with its value, or the action that would lose it is
-    refused by name. Fields that are null mean nothing, and may be lost.
+refused by name. Fields that are null mean nothing, and may be lost.
 """
 
 import json
@@ -16,8 +16,8 @@ UnknownMembers: TypeAlias = tuple[tuple[str, str], ...]
 
 def unknown_members(node: Mapping[str, Any], known: Collection[str]) -> UnknownMembers:
     """The members of a JSON object that have a value and are not `known`, in the order of the file.
-    Raises `ValueError` for a number that is too large for a double, because it could not be written
-    again.
+    Raises `ValueError` for a number that is too large for a double, because such a number could not
+    be written again.
     """
     return tuple(
         [
@@ -29,12 +29,14 @@ def unknown_members(node: Mapping[str, Any], known: Collection[str]) -> UnknownM
 
 
 def members(unknown: UnknownMembers) -> dict[str, Any]:
-    """The members of a JSON object, from what `unknown_members` has returned."""
+    """The members of a JSON object, as values. `unknown_members` has returned them."""
     return {name: json.loads(value) for name, value in unknown}
 
 
 def texts_in(unknown: UnknownMembers) -> Iterator[str]:
-    """All texts in these members, the keys of objects too. Each may be the name of a file."""
+    """All texts in some members of a JSON object, including the keys of objects. Each text may be
+    the name of a file.
+    """
     waiting = list(members(unknown).values())
     while waiting:
         value = waiting.pop()
@@ -47,13 +49,13 @@ def texts_in(unknown: UnknownMembers) -> Iterator[str]:
 
 
 class UnknownField(NamedTuple):
-    """A field with a value in a record of a metadata file that is Avro.
+    """An unknown field of a record in an Avro metadata file, with its value.
 
     Attributes:
         path: the names from the record down to the field. In an array, the position comes after the
             name of the array.
-        type: its Avro type in JSON: a union whose first branch is null.
-        data: its value, encoded as that type.
+        type: the Avro type of the field in JSON: a union whose first branch is null.
+        data: the value of the field, encoded as that type.
     """
 
     path: tuple[str | int, ...]
@@ -62,7 +64,9 @@ class UnknownField(NamedTuple):
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The path without positions: where the field is in the schema."""
+        """The path of the field without positions in arrays. It is the place of the field in the
+        schema.
+        """
         return tuple([name for name in self.path if isinstance(name, str)])
 
 
@@ -71,5 +75,7 @@ UnknownFields: TypeAlias = tuple[UnknownField, ...]
 
 
 def names_of(unknown: UnknownFields) -> str:
-    """The fields for people, such as `_FILE._WRITE_COLS_SEQUENCES`, each once and sorted."""
+    """The names of the fields for people, such as `_FILE._WRITE_COLS_SEQUENCES`, each once and
+    sorted.
+    """
     return ", ".join(sorted({".".join(field.place) for field in unknown}))

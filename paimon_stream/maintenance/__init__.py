@@ -1,1 +1,3 @@
-"""Maintenance of tables: expiry, tags, orphans, rollback, manifest compaction."""
+"""Maintenance of tables: expiry, tags, removal of orphans, rollback, branches, and the compaction
+of manifests.
+"""

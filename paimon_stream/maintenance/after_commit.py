@@ -45,7 +45,7 @@ _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 @dataclass(slots=True)
 class _AutomaticTags:
-    """When automatic tags are due, as far as is known without asking the storage."""
+    """When the automatic tags of a table are due, as far as is known without asking the storage."""
 
     names: TagNames | None = None
     """How the options named the tags at the last check; None before the first check."""
@@ -55,8 +55,8 @@ class _AutomaticTags:
     """
 
     def are_due(self, table: Table, last: Snapshot | None, *, batch: bool) -> bool:
-        """Whether automatic tags may be due after this snapshot. True at the first call, when
-        nothing is known. `batch` says whether the committer is a batch writer's.
+        """Whether automatic tags may be due after the snapshot `last`. True at the first call, when
+        nothing is known. `batch` says whether the snapshot was committed by a batch write.
         """
         mode = table.options.value(opt.TAG_AUTOMATIC_CREATION)
         if mode in ("none", "batch"):
@@ -83,7 +83,7 @@ class _OldestSnapshot:
 
     def may_expire(self, table: Table, latest: int | None, runtime: Runtime) -> bool:
         """Whether snapshots may expire now, as far as is known without asking the storage. `latest`
-        is the id of the newest snapshot, None if that is not known.
+        is the id of the newest snapshot; None if that is not known.
         """
         oldest = self._snapshot
         if oldest is None or latest is None or oldest.id > latest:
@@ -104,7 +104,7 @@ class _OldestSnapshot:
         return oldest is not None and expiry_is_due(table, snapshots, runtime, oldest, latest)
 
     def _snapshots(self, table: Table, runtime: Runtime) -> SnapshotStore:
-        """One store for all commits to one storage."""
+        """The snapshots of the table. One store is used for all commits to one storage."""
         if self._store is None or self._store.storage is not table.storage:
             self._store = SnapshotStore(table.storage, runtime)
         return self._store
@@ -140,13 +140,13 @@ class AfterCommit:
     """
 
     def __call__(self, table: Table, snapshot: Snapshot) -> None:
-        """Does what is due. Never raises an `Exception`."""
+        """Does the work that is due after a commit. Never raises an `Exception`."""
         self._last = snapshot
         self._tried(table, lambda: self._maintain(table, new_snapshot=snapshot))
 
     def after_nothing(self, table: Table) -> None:
-        """Does what is due after a batch that made no snapshot: others may have made some, and time
-        has passed.
+        """Does the work that is due after a batch that made no snapshot. Other writers may have
+        made snapshots, and time has passed.
         """
         self._tried(table, lambda: self._maintain(table, new_snapshot=None))
 
@@ -193,8 +193,8 @@ class AfterCommit:
             self._worker.join(WAIT_SECONDS)
 
     def _partitions_are_due(self, table: Table) -> bool:
-        """Whether partitions expire now. If the options are wrong, the other work is done all the
-        same.
+        """Whether partitions expire now. If the options are wrong, the error is logged, and the
+        other work is done.
         """
         try:
             is_due, self._dropped = is_time(
@@ -206,8 +206,8 @@ class AfterCommit:
         return is_due
 
     def _waits_for_rollback(self, table: Table) -> bool:
-        """Whether a rollback is under way. Each rollback is reported once; the next batch tries
-        again.
+        """Whether a rollback is under way. Each rollback is reported only once. The work is tried
+        again after the next batch.
         """
         pins = read_pins(table.storage)
         for pin in pins:
@@ -220,7 +220,7 @@ class AfterCommit:
         return bool(pins)
 
     def _work(self, table: Table, due: "_DueWork") -> None:
-        """Creates tags, and expires tags, partitions and snapshots."""
+        """Creates the tags that are due, and expires tags, partitions and snapshots."""
         snapshots = due.snapshots
         try:
             if self._waits_for_rollback(table):
@@ -241,9 +241,7 @@ class AfterCommit:
             self._tried(table, lambda: self._expire_snapshots(table, due.last))
 
     def _tried(self, table: Table, act: Callable[[], object]) -> None:
-        """Calls `act`. If that fails, the failure is logged and the other work is done all the
-        same.
-        """
+        """Calls `act`. A failure is logged, and the other work is done."""
         try:
             act()
         except Exception as error:  # noqa: BLE001  whatever fails here, the commit stands
@@ -279,7 +277,7 @@ class AfterCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DueWork:
-    """What is done after a commit.
+    """The maintenance that is done after one commit.
 
     Attributes:
         last: the committer's newest snapshot.
@@ -302,7 +300,7 @@ class _DueWork:
 @atexit.register
 def _wait() -> None:
     """Waits at most ten seconds for unfinished work. There is no wait in the child of a fork,
-    because the parent's threads count as dead there.
+    because the parent's threads do not exist in the child.
     """
     clock = system().clock
     until = clock.monotonic() + WAIT_SECONDS

@@ -1,7 +1,7 @@
 """Automatic tags: when a period such as a day has ended, a snapshot gets a tag with the period's
 name (table-kinds.md §10). The first snapshot whose time is at least `tag.creation-delay` after the
-end of a period gets the tag of that period. What is due follows from the tags and snapshots that
-exist, so kills do no harm, and other writers may create tags, too.
+end of a period gets the tag of that period. Which tags are due follows from the tags and snapshots
+that exist. So kills do no harm, and other writers may create tags, too.
 """
 
 import datetime as dt
@@ -27,15 +27,15 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutomaticTagsReport(Report):
-    """What was done, or would be in a dry run.
+    """What the creation of automatic tags has done, or would do in a dry run.
 
     Attributes:
         location: where the table is.
         dry_run: whether nothing was done.
         created: the tags that were created, each with the id of its snapshot.
         deleted: the tags that were deleted because of `tag.num-retained-max`.
-        next_time: from when on the next tag is due, a local time such as `2026-11-30T00:00:00`;
-            None if that is not known.
+        next_time: the time at which the next tag becomes due, a local time such as
+            `2026-11-30T00:00:00`; None if that is not known.
     """
 
     location: str
@@ -103,8 +103,9 @@ def _create_tags(
     created: dict[str, int],
     runtime: Runtime | None,
 ) -> bool:
-    """Creates the wanted tags. Returns False if another committer has created one meanwhile, or a
-    snapshot has expired. The caller must then find again what is due.
+    """Creates the wanted tags. Returns False if another committer has created one of them
+    meanwhile, or if a snapshot has expired. In that case, the caller must find again which tags are
+    due.
 
     Args:
         table: the table.
@@ -112,7 +113,7 @@ def _create_tags(
         wanted: the names of the tags, each with the snapshot to tag.
         tags: the tags that exist.
         created: gets the ids of the snapshots that were tagged, by the names of the tags.
-        runtime: as in `create_tag`.
+        runtime: the clock and the ids. None: those of the system.
     """
     for name, snapshot in wanted:
         if name in tags:  # a tag of a batch: the older one stays if the new one cannot be made
@@ -132,18 +133,18 @@ def _create_tags(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TagNames:
-    """How a table names its automatic tags, and from when on a tag is due. Times are local ones,
-    labelled UTC.
+    """The names of a table's automatic tags, and the times at which they become due. The times are
+    local times that are labelled as UTC.
 
     Attributes:
         mode: the value of `tag.automatic-creation`.
-        period: how long a period is.
-        delay: how long after its end the tag of a period is due.
+        period: the length of a period.
+        delay: the time between the end of a period and the moment at which its tag is due.
         names: how tags are named after periods.
         zone: the time zone in which periods begin; None for the machine's zone.
         complete: whether periods without a snapshot get tags, too.
         batch: the name of the tag of a batch job; None for a name with the date.
-        most: how many tags are kept at most; 0 for all.
+        most: the largest number of tags that are kept; 0 for all.
     """
 
     mode: str
@@ -157,7 +158,7 @@ class TagNames:
 
     @classmethod
     def of(cls, options: opt.Options) -> "TagNames":
-        """Raises `InvalidOption`."""
+        """The rules of automatic tags in a table's options. Raises `InvalidOption`."""
         mode = options.value(opt.TAG_AUTOMATIC_CREATION)
         zone_option = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
         zone = None
@@ -181,30 +182,32 @@ class TagNames:
         )
 
     def counts(self, name: str) -> bool:
-        """Whether `tag.num-retained-max` counts this tag."""
+        """Whether `tag.num-retained-max` counts the tag with this name."""
         return self.mode == "batch" or self.time_of(name) is not None
 
     def is_wanted(self, tagged: Snapshot | None, snapshot: Snapshot) -> bool:
-        """Whether this snapshot gets its tag, given the snapshot that has the tag now: a batch
-        takes over the tag of an earlier batch.
+        """Whether the snapshot gets the tag. `tagged` is the snapshot that has the tag now; None if
+        there is no such tag. A batch takes over the tag of an earlier batch.
         """
         return tagged is None or (self.mode == "batch" and tagged.nonce != snapshot.nonce)
 
     def time_of(self, name: str) -> dt.datetime | None:
-        """The beginning of the period that an automatic tag is named after; None for other tags."""
+        """The beginning of the period that an automatic tag is named after; None for a tag that is
+        not automatic.
+        """
         return self.names.time_of(name)
 
     def moment(self, snapshot: Snapshot) -> dt.datetime | None:
-        """The time of a snapshot that decides which tags are due. In the mode `watermark` it is the
-        snapshot's watermark, in the other modes the time of its commit. None for a snapshot without
-        a watermark, and for a time before 1970 or after the year 9999.
+        """The time of a snapshot that decides which tags are due. In the mode `watermark`, this is
+        the snapshot's watermark. In the other modes, it is the time of the commit. None if the
+        snapshot has no watermark, or if the time is before 1970 or after the year 9999.
         """
         millis = snapshot.watermark if self.mode == "watermark" else snapshot.time_millis
         try:
             if millis is None or millis < 0:
                 return None
-            # Periods are counted in local time (table-kinds.md §10). So this is the local time,
-            # labelled UTC as all times of this class are.
+            # Periods are counted in local time (table-kinds.md §10). So the result is the local
+            # time, labelled as UTC, as all times of this class are.
             return dt.datetime.fromtimestamp(millis / 1000, self.zone).replace(
                 tzinfo=dt.timezone.utc
             )
@@ -212,8 +215,8 @@ class TagNames:
             return None  # beyond the year 9999: the watermark of a source that has ended
 
     def due_at(self, tags: Mapping[str, Snapshot]) -> dt.datetime | None:
-        """The time from which on the next snapshot gets a tag. None in the mode `batch`. None also
-        if no tag is automatic: the next snapshot gets a tag then.
+        """The time from which on the next snapshot gets a tag. None in the mode `batch`. Also None
+        if the table has no automatic tag: in that case, the next snapshot gets one at any time.
         """
         last = self._last(tags)
         if last is None or self.mode == "batch":
@@ -221,7 +224,9 @@ class TagNames:
         return self._after(last[1])
 
     def _last(self, tags: Mapping[str, Snapshot]) -> tuple[int, dt.datetime] | None:
-        """The id and the time of the last automatic tag, which is that of the newest snapshot."""
+        """The last automatic tag, which is the one of the newest tagged snapshot. Returns the id of
+        that snapshot and the beginning of the tag's period.
+        """
         times = []
         for name, snapshot in tags.items():
             time = self.time_of(name)
@@ -230,8 +235,8 @@ class TagNames:
         return max(times, default=None)
 
     def _after(self, time: dt.datetime) -> dt.datetime:
-        """When the next tag is due, given that the last tag is named after the period that begins
-        at `time`. By then the next period has ended, and the delay is over.
+        """The time at which the next tag is due, if the last tag is named after the period that
+        begins at `time`. At that time the next period has ended, and the delay is over.
         """
         try:
             return time + 2 * self.period + self.delay
@@ -241,7 +246,7 @@ class TagNames:
     def due(
         self, snapshots: SnapshotStore, tags: Mapping[str, Snapshot]
     ) -> Iterator[tuple[str, Snapshot]]:
-        """The tags that are due, each with its snapshot, given those that exist."""
+        """The tags that are due, each with its snapshot. `tags` are the tags that exist."""
         if self.mode == "batch":
             yield from self._of_batch(snapshots)
         if self.mode not in ("process-time", "watermark"):

@@ -1,27 +1,29 @@
-"""Branches: histories of their own over the files of one table (table-kinds.md §6). Fast forward
-makes main what a branch is.
+"""Creates, deletes and fast-forwards branches. A branch is a history of its own over the files of
+one table (table-kinds.md §6). A fast forward replaces the history of main by that of a branch.
 
 Invariants:
 
 - While a branch is made or deleted, a note `_paimon_stream/branch.<name>` says so, and this release
-  does not open the branch. The note is written before the branch's first file is made or removed,
-  and is removed last. After a kill, the same call completes the work. Code that deletes files reads
+  does not open the branch. The note is written before the branch's first file is made or removed.
+  It is removed last. After a kill, the same call completes the work. Code that deletes files reads
   noted branches, too.
-- A branch made from a tag gets its first snapshot, and only after that is the tag read again.
-  Whoever deletes the tag deletes its file first, and reads the branches after that. So either the
-  deletion sees the branch, or the creation sees that the tag is gone and takes the branch back.
+- If a branch is made from a tag, the tag is read again after the branch has got its first snapshot.
+  A process that deletes the tag deletes the tag's file first, and reads the branches after that. So
+  either the deletion sees the branch, or the creation sees that the tag is gone and deletes the
+  branch again.
 - When a branch is deleted, LATEST is removed first, because a hint must never name a snapshot that
   is gone. Snapshots and then schemas are removed last, because a branch without a schema stops
   Java's removal of orphans.
 - Whenever a fast forward is killed, readers of main see a state that main or the branch had. The
-  fast forward first rolls main back to the newest snapshot that main and the branch share, or else
-  to the branch's oldest, under a pin (`rollback.py`). Then main gets the branch's snapshots, in
-  ascending order, then its tags, and LATEST at the end.
+  fast forward first rolls main back to the newest snapshot that main and the branch share, or, if
+  they share none, to the branch's oldest snapshot, under a pin (`rollback.py`). After that, main
+  gets the branch's snapshots, in ascending order, the branch's tags, and LATEST at the end.
 - Before main loses anything, its registers are told to ask the notes of removals, and main gets the
   schemas that the target needs. A run that is killed later may never be completed.
 - After main has got a snapshot or tag, the fast forward checks whether the branch still has it, and
   otherwise removes it from main again. An expiry in the branch deletes the snapshot's own file
-  first, and reads the other branches after that. So one of the two sees the other.
+  first, and reads the other branches after that. So either the fast forward sees the expiry, or the
+  expiry sees the fast forward.
 """
 
 import logging
@@ -97,7 +99,7 @@ class BranchReport(Report):
     Attributes:
         location: where the table is.
         branch: the name of the branch.
-        snapshot: the id of its newest snapshot, if it has one.
+        snapshot: the id of the branch's newest snapshot, if there is one.
         found: false if there was no branch to delete.
         dry_run: whether nothing was changed.
     """
@@ -127,7 +129,9 @@ def read_branches(storage: Storage) -> dict[str, Snapshot | None]:
 def create_branch(
     table: Table, name: str, tag: str | None = None, *, runtime: Runtime | None = None
 ) -> BranchReport:
-    """Creates a branch, as `PaimonTable.create_branch` says, and raises the same errors."""
+    """Creates a branch of a table, from the tag `tag` or empty. Raises the errors of
+    `PaimonTable.create_branch`.
+    """
     main = table.storage
     of_branch.check_is_main(main, WHERE)
     of_branch.check_branch(name, main.location)
@@ -141,7 +145,7 @@ def create_branch(
     write_identity(branch, point, runtime or system())
     if tagged is not None and tag is not None:
         branch.put_if_absent(snapshot_path(tagged.id), encode_snapshot(without_changelog(tagged)))
-        # Whoever deletes the tag after this look sees the branch.
+        # A process that deletes the tag after this second read sees the branch.
         if read_tag(main, tag_path(tag)) != tagged:
             delete_branch(table, name)
             raise _no_tag(main, tag)
@@ -152,7 +156,7 @@ def create_branch(
 
 
 def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchReport:
-    """Deletes a branch, as `PaimonTable.delete_branch` says, and raises the same errors."""
+    """Deletes a branch of a table. Raises the errors of `PaimonTable.delete_branch`."""
     main = table.storage
     of_branch.check_is_main(main, WHERE)
     of_branch.check_branch(name, main.location)
@@ -169,13 +173,13 @@ def delete_branch(table: Table, name: str, *, dry_run: bool = False) -> BranchRe
 
 
 def _remove_notes(storage: Storage, name: str) -> None:
-    """Removes the notes that the branch is being made or deleted."""
+    """Removes the notes of a branch that is being made or deleted."""
     for path in of_branch.notes_of_branch(storage, name):
         storage.delete(path)
 
 
 def _tagged(table: Table, tag: str, runtime: Runtime | None) -> Snapshot:
-    """The tag's snapshot. Raises `NotFound` if the tag or one of its files is missing."""
+    """The snapshot of a tag. Raises `NotFound` if the tag or one of its files is missing."""
     main = table.storage
     tagged = read_tags(main).get(tag)
     if tagged is None:
@@ -240,7 +244,7 @@ class ForwardReport(Report):
         added: the ids of the added snapshots.
         removed: the ids of the removed snapshots.
         tags: the names of the removed tags.
-        streams: as in the report of a rollback.
+        streams: the commit users that lost batches, each with the smallest identifier removed.
         dry_run: whether nothing was changed.
     """
 
@@ -263,8 +267,8 @@ def fast_forward(
     take_over: bool = False,
     runtime: Runtime | None = None,
 ) -> ForwardReport:
-    """Makes main what a branch is, as `PaimonTable.fast_forward` says, and raises the same
-    errors.
+    """Replaces the history of main by that of a branch. Raises the errors of
+    `PaimonTable.fast_forward`.
     """
     main = table.storage
     of_branch.check_is_main(main, WHERE)
@@ -313,8 +317,8 @@ class _Forward:
     Attributes:
         main: the storage of main.
         branch: the storage of the branch.
-        main_snapshots: main's snapshots.
-        branch_snapshots: the branch's snapshots.
+        main_snapshots: the snapshots of main.
+        branch_snapshots: the snapshots of the branch.
         ids: the ids of the branch's snapshots that have no gap above them, ascending.
     """
 
@@ -342,9 +346,10 @@ class _Forward:
             )
 
     def target(self) -> RollbackTarget:
-        """The newest snapshot that main and the branch share. If there is none, the branch's oldest
-        snapshot, which the rollback restores in main. A pin shows that an interrupted run has
-        already restored it.
+        """The target of the rollback with which the fast forward begins. It is the newest snapshot
+        that main and the branch share. If they share none, it is the branch's oldest snapshot,
+        which the rollback restores in main. A pin shows that an interrupted run has already
+        restored that snapshot.
         """
         for snapshot_id in reversed(self.ids):
             in_branch = self.branch_snapshots.find(snapshot_id)
@@ -360,8 +365,8 @@ class _Forward:
         )
 
     def refuse(self, target: RollbackTarget, *, take_over: bool) -> None:
-        """Refuses what cannot be forwarded. With `take_over`, a rollback of main that is under way
-        is no reason. Raises `CommitContended`, `IncompatibleSchema`.
+        """Raises `CommitContended` or `IncompatibleSchema` if main cannot be forwarded to the
+        branch. With `take_over`, a rollback of main that is under way does not prevent it.
         """
         refuse_while_pinned(self.branch, "nothing was forwarded")
         foreign = [pin for pin in read_pins(self.main) if not pin.keeps(target.snapshot)]
@@ -391,11 +396,12 @@ class _Forward:
             )
 
     def lost(self, target: RollbackTarget) -> list[Removed]:
-        """What main loses if it no longer has a snapshot of the branch. That is main's snapshots
-        above the branch point, also those below the branch's oldest snapshot, and the expired
-        batches in main's journals. The branch was not built on them, so nobody may conclude later
-        that they have expired. If the branch point is not known, the branch may have them. The
-        answer is empty if the target stands in main: the rollback to the target notes everything.
+        """The snapshots and batches that main loses if it shares no snapshot with the branch any
+        more. These are main's snapshots above the branch point, also those below the branch's
+        oldest snapshot, and the expired batches in main's journals. The branch was not built on any
+        of these, so nobody may conclude later that they have expired. If the branch point is not
+        known, the branch may have them. The result is empty if the target stands in main, because
+        the rollback to the target notes everything.
         """
         if not target.alone:
             return []
@@ -425,7 +431,7 @@ class _Forward:
         return lost
 
     def removes_expired(self, target: RollbackTarget) -> bool:
-        """Whether main also loses snapshots that have expired there, as far as is known."""
+        """Whether main also loses snapshots that have expired in main, as far as is known."""
         if not target.alone:
             return False
         restored = self.main_snapshots.stands(target.snapshot)  # by a run that was killed
@@ -438,8 +444,8 @@ class _Forward:
         return bool(ids) and ids[0] > shared_up_to + 1
 
     def _shared(self) -> tuple[int, float]:
-        """The id up to which the branch was surely built on what main has, and the id above which
-        it surely was not. If the branch has no identity, no id is proven.
+        """Two ids. Up to the first id, the branch was surely built on main's snapshots. Above the
+        second id, it surely was not. If the branch has no identity, no id is proven.
         """
         identity = read_identity(self.branch)
         if identity is None:
@@ -459,7 +465,9 @@ class _Forward:
         return cut.id, cut.id
 
     def _readable(self) -> list[Snapshot]:
-        """Main's snapshots that can be read. Those that cannot be read are removed all the same."""
+        """The snapshots of main that can be read. Snapshots that cannot be read are removed,
+        too.
+        """
 
         def readable(snapshot_id: int) -> Snapshot | None:
             try:
@@ -484,9 +492,9 @@ class _Forward:
         return [SnapshotRef.of(snapshot) for snapshot in snapshots if snapshot is not None]
 
     def note_what_is_back(self, present: Sequence[SnapshotRef]) -> None:
-        """Gives main the branch's notes of removed snapshots. Also notes which of main's lost
-        snapshots are part of main again: those of the branch that are `present`, and those that the
-        branch was made from.
+        """Copies the branch's notes of removed snapshots to main. Also notes which lost snapshots
+        are part of main again: the `present` snapshots of the branch, and the snapshots from which
+        the branch was made.
         """
         copy_removals(self.branch, self.main)
         identity = read_identity(self.branch)
@@ -496,10 +504,10 @@ class _Forward:
         note_restored(self.main, restored)
 
     def copy_streams(self, present: Collection[SnapshotRef]) -> None:
-        """Gives main what the branch's streams keep: their journals, claims and registers, which
-        vouch for the journals, and the receipts of writes with an identity. A stream of main with
-        the same commit user keeps its own files if it is of another query. Otherwise its register
-        unites what both registers say (`maintenance/forwarded.py`).
+        """Copies the files of the branch's streams to main: their journals, claims and registers,
+        and the receipts of writes with an identity. If main has a stream of another query with the
+        same commit user, that stream keeps its own files. If both streams are of one query, the new
+        register unites what both registers say (`maintenance/forwarded.py`).
         """
         losses = self._losses(present)
         for folder in user_folders(self.branch):
@@ -507,8 +515,8 @@ class _Forward:
         copy_receipts(self.branch, self.main)
 
     def _losses(self, present: Collection[SnapshotRef]) -> dict[str, set[tuple[str | None, str]]]:
-        """The folders of the commit users whose batches main loses. Each folder has pairs of a
-        query that wrote batches and the name of the note of their removal.
+        """The folders of the commit users whose batches main loses. For each folder, the result has
+        pairs: a query that wrote batches, and the name of the note of their removal.
         """
         losses: dict[str, set[tuple[str | None, str]]] = {}
         removals = read_removals(self.main)
@@ -528,10 +536,11 @@ class _Forward:
         return losses
 
     def _went_on_after(self, removed: Removed, removals: Removals) -> bool:
-        """Whether main's stream has run a batch again that a rollback removed, or a later one. If
-        so, its operator was asked about the loss. If not, the branch's batches must not hide the
-        loss. Either a snapshot with such a batch lies above the rollback's target and is shared
-        with the branch, or main's journal has a later attempt, which no note names.
+        """Whether main's stream has again run a batch that a rollback removed, or a later batch. If
+        so, an operator was asked about the loss. If not, the branch's batches must not hide the
+        loss. Two things prove it. A snapshot with such a batch may lie above the rollback's target
+        and be shared with the branch. Or main's journal may have a later attempt that no note
+        names.
         """
         identity = read_identity(self.branch)
         batch = removed.identifier
@@ -563,8 +572,8 @@ class _Forward:
         return False
 
     def add(self, kept: int) -> None:
-        """Gives main the branch's schemas, its snapshots above `kept`, and its tags. `kept` is the
-        id of main's newest snapshot.
+        """Copies to main the branch's schemas, its snapshots above the id `kept`, and its tags.
+        `kept` is the id of main's newest snapshot.
         """
         try:
             self.copy_schemas()
@@ -583,16 +592,17 @@ class _Forward:
         self.main.write_hint(LATEST_HINT, str(self.ids[-1]).encode())
 
     def _require_in_branch(self, path: str) -> None:
-        """Checks that the branch still has the file of a snapshot or tag that main has just got. If
-        the branch has lost the file, removes it from main and raises `CommitContended`.
+        """Checks that the branch still has the file of a snapshot or tag that was just copied to
+        main. If the branch has lost the file, removes the file from main and raises
+        `CommitContended`.
         """
         if not self.branch.exists(path):
             self.main.delete(path)
             raise self._contended(f"{path} was deleted from the branch meanwhile")
 
     def _schemas(self) -> tuple[int, list[int], list[int]]:
-        """How many schemas, from the first on, are the same in both; then the ids of main's schemas
-        and of the branch's.
+        """Returns the number of schemas, from the first on, that main and the branch share. Also
+        returns the ids of main's schemas, and the ids of the branch's schemas.
         """
         main_schemas = SchemaStore(self.main).ids()
         branch_schemas = SchemaStore(self.branch).ids()
@@ -603,18 +613,19 @@ class _Forward:
         return sum(1 for _ in takewhile(bool, alike)), main_schemas, branch_schemas
 
     def begin(self) -> None:
-        """Gives main what it must have before it loses anything. A run that is killed later may
-        never be completed, and the next run of a stream must notice the loss all the same.
+        """Gives main the registers and schemas that it must have before it loses anything. A run
+        that is killed later may never be completed, but the next run of a stream must notice the
+        loss.
         """
         for folder, losses in self._losses(self.present()).items():
             ask_notes(self.branch, self.main, folder, losses)
         self._add_schemas()
 
     def _add_schemas(self) -> None:
-        """Gives main the branch's schemas before the target is restored, which may need them. If
-        some schemas of main have to be removed first, this adds nothing. The target needs no
-        further schema then (`refuse`), and main's snapshots need theirs until they are removed,
-        because a killed run may be given up.
+        """Copies the branch's schemas to main before the target is restored, because the target may
+        need them. If some schemas of main have to be removed first, no schema is copied. In that
+        case the target needs no further schema (`refuse`). Main's snapshots need main's schemas
+        until the snapshots are removed, because a killed run may be given up.
         """
         same, main_schemas, branch_schemas = self._schemas()
         if not main_schemas[same:]:

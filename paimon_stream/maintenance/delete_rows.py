@@ -2,10 +2,10 @@
 
     plan on the newest snapshot ──► find the rows ──► publish, with the vectors of then ──► files gone: plan again
 
-Invariants: no data file changes. A row that others have deleted stays deleted: the new vector of a
-    file also has the positions of the vector that the table has at the time of publishing. If
-    others have replaced a file meanwhile, everything is planned again. So a row is never deleted by
-    a position that means another row.
+Invariants: no data file changes. A row that other writers have deleted stays deleted: the new
+vector of a file also has the positions of the vector that the table has at the time of publishing.
+If others have replaced a file meanwhile, everything is planned again. So a row is never deleted by
+a position that means another row.
 """
 
 import shlex
@@ -47,16 +47,16 @@ _THREADS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteReport(Report):
-    """What was deleted, or would be in a dry run.
+    """What a deletion has deleted, or would delete in a dry run.
 
     Attributes:
         table: the location of the table.
-        snapshot_id: the snapshot in which the rows are deleted; None if there was no such row, and
-            in a dry run.
+        snapshot_id: the snapshot in which the rows are deleted; None if there was no row to delete,
+            and in a dry run.
         dry_run: whether nothing was written.
         rows: how many rows are deleted.
-        files: how many data files have such rows.
-        files_read: how many data files were looked into.
+        files: how many data files have rows to delete.
+        files_read: how many data files were read.
     """
 
     table: str
@@ -75,8 +75,8 @@ def delete_rows(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> DeleteReport:
-    """Deletes the rows as `PaimonTable.delete` says. `load` gives the table as it is at the time of
-    the call. Raises the same errors.
+    """Deletes the rows that fulfil the condition `where`. `load` returns the table as it is at the
+    time of the call. Raises the errors of `PaimonTable.delete`.
     """
     running = runtime or system()
     plans = 0
@@ -127,13 +127,13 @@ def _refuse_other_tables(table: Table) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DeletionPlan:
-    """The rows to delete.
+    """The rows that a deletion deletes, found on one snapshot.
 
     Attributes:
-        table: the table when it was planned.
+        table: the table at the time of planning.
         snapshot: the newest snapshot at that time; None in an empty table.
         deletions: for each data file, the positions of matching rows that are not deleted yet.
-        files_read: how many data files were looked into.
+        files_read: how many data files were read.
     """
 
     table: Table
@@ -147,8 +147,8 @@ class _DeletionPlan:
 
     @classmethod
     def of(cls, table: Table, where: Any, progress: Progress) -> "_DeletionPlan":
-        """Finds the rows to delete. Reads the condition's columns of all files that may have such
-        rows.
+        """Finds the rows that fulfil the condition. Reads the condition's columns from all files
+        that may have such rows.
         """
         predicate = Predicate.of(where, table.schema, table.location)
         _refuse_other_tables(table)
@@ -177,7 +177,7 @@ def _matching_rows(
     scan: Scan, predicate: Predicate, rows_of: RowsOf, entry: ManifestEntry
 ) -> Positions:
     """The positions of the rows in a file that fulfil the condition and are not deleted, ascending.
-    Deleted rows are skipped, because their values may not fit today's types.
+    Deleted rows are skipped, because their values may not fit the present types of the columns.
     """
     matching = [np.empty(0, np.int64)]
     try:
@@ -201,10 +201,10 @@ class _DeleteSource:
         self._plan = plan
 
     def at(self, base: Base) -> Changes:
-        """New vectors for the files, which also mark what is already deleted at this base. A faulty
-        writer may have left vectors of files that are gone; these vectors are removed. Raises
-        `CorruptMetadata`, `StorageError`, and `DeletedFiles` if one of the files is not live any
-        more.
+        """The new vectors of the files. They also mark the rows that are already deleted at the
+        base. A faulty writer may have left vectors of files that are gone; these vectors are
+        removed. Raises `CorruptMetadata`, `StorageError`, and `DeletedFiles` if one of the files is
+        not live any more.
         """
         table = self._plan.table
         deletions = self._plan.deletions

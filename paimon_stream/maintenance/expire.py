@@ -1,7 +1,7 @@
-"""Expiry of snapshots: which ones may be removed, and the run over them (semantics.md §8). The
-range is Java's, with two exceptions. Each of our streams that has a journal keeps its last
-snapshots for a day after it prepared its newest batch (R1.7, R8.3). And consumers hold snapshots
-back (`table/consumers.py`).
+"""Expires snapshots: finds which of them may be removed, and removes them (semantics.md §8). The
+same snapshots expire as in Java, with two exceptions. Each of our streams that has a journal keeps
+its last snapshots for a day after it prepared its newest batch (R1.7, R8.3). Also, the snapshots
+that consumers still need are kept (`table/consumers.py`).
 """
 
 import logging
@@ -49,21 +49,21 @@ of the batch.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpireReport(Report):
-    """What expired, or would in a dry run.
+    """What has expired, or would expire in a dry run.
 
     Attributes:
         location: where the table is.
         snapshots: the ids of the snapshots that expired, ascending.
         changelogs: the ids of the changelogs that expired, which had outlived their snapshots.
         files: how many files were deleted, by kind.
-        left: how many files could not be deleted and stay as orphans.
+        left: the number of files that could not be deleted and stay as orphans.
         impossible: how many files to delete have a name, bucket or partition that the table cannot
-            have. Nothing was deleted for them, and `verify` lists them.
-        earliest: the id of the oldest remaining snapshot, None in an empty table.
+            have. No such file was deleted, and `verify` lists these names.
+        earliest: the id of the oldest remaining snapshot; None in an empty table.
         latest: the id of the newest snapshot.
         dry_run: whether nothing was deleted.
-        complete: false if a rollback began before the end.
-        millis: how long it took, in milliseconds.
+        complete: false if a rollback began before the run ended.
+        millis: how long the run took, in milliseconds.
     """
 
     location: str
@@ -81,13 +81,13 @@ class ExpireReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long snapshots are kept.
+    """The limits by which snapshots are kept or expire.
 
     Attributes:
         least: how many snapshots are kept at least.
         most: how many snapshots are kept at most.
-        cutoff_millis: within these two numbers, snapshots that were made at this time or later are
-            kept, in epoch milliseconds.
+        cutoff_millis: a time in epoch milliseconds. Between these two numbers, snapshots that were
+            made at this time or later are kept.
         limit: how many snapshots one run removes at most.
     """
 
@@ -107,9 +107,9 @@ class Retention:
         older_than: opt.Moment | None = None,
         max_deletes: int | None = None,
     ) -> "Retention":
-        """The given values, else the table's options. `now_millis` is the time from which
-        `snapshot.time-retained` counts back. `table` is the location, for messages. Raises
-        `InvalidOption`.
+        """The limits that the arguments set. For an argument that is None, the table's option
+        counts. `now_millis` is the time from which `snapshot.time-retained` counts back. `table` is
+        the table's location, for messages. Raises `InvalidOption`.
         """
         least = _limit(retain_min, "retain_min", options, opt.SNAPSHOT_NUM_RETAINED_MIN, table)
         most = _limit(retain_max, "retain_max", options, opt.SNAPSHOT_NUM_RETAINED_MAX, table)
@@ -135,7 +135,7 @@ class Retention:
 def _limit(
     value: int | None, name: str, options: opt.Options, option: opt.Option[int], table: str
 ) -> int:
-    """The value of the argument `name`; if it is None, that of the option."""
+    """The value of the argument `name`. If it is None, the value of the option."""
     if value is None:
         return options.value(option)
     return opt.Arguments(table).whole(name, value, least=1)
@@ -154,14 +154,14 @@ def expire_snapshots(
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> ExpireReport:
-    """Expires old snapshots, and deletes every file that only they need, as
-    `PaimonTable.expire_snapshots` says. `last_of_stream` is the last snapshot of the caller's own
-    stream. `progress` is called with the number of snapshots done.
+    """Expires old snapshots, and deletes every file that only these snapshots need.
+    `last_of_stream` is the last snapshot of the caller's own stream. `progress` is called with the
+    number of snapshots that have expired.
 
-    Expiry is safe beside writers, other expirers, rollbacks and creators of tags. The next run
-    finishes a run that was killed. A run stops when a rollback begins. Raises the same errors,
-    `CorruptMetadata` for a snapshot or tag that cannot be read, and `CommitContended` while a
-    rollback is under way.
+    Writers, other expirers, rollbacks and creators of tags may work at the same time. The next run
+    finishes a run that was killed. A run stops when a rollback begins. Raises the errors of
+    `PaimonTable.expire_snapshots`, `CorruptMetadata` for a snapshot or tag that cannot be read, and
+    `CommitContended` while a rollback is under way.
     """
     storage = table.storage
     clock = (runtime or system()).clock
@@ -194,10 +194,10 @@ def expire_snapshots(
 
 @dataclass(slots=True, kw_only=True)
 class _Expired:
-    """What has expired in a run so far.
+    """What one run of expiry has removed so far.
 
     Attributes:
-        earliest: the id of the oldest snapshot that is left, None if there is none.
+        earliest: the id of the oldest remaining snapshot; None if there is none.
         snapshots: the ids of the snapshots that the run has removed.
         changelogs: the ids of the changelogs that the run has removed.
         complete: false if a rollback has begun.
@@ -218,7 +218,7 @@ def _expire(
     progress: Progress,
 ) -> _Expired:
     """Expires the snapshots below the id `end`, then long-lived changelogs, and writes EARLIEST.
-    `ids` are those of all snapshots.
+    `ids` are the ids of all snapshots.
     """
     expired = _Expired(earliest=ids[0])
     try:
@@ -233,7 +233,9 @@ def _expire(
 
 
 def _report(cleaner: Cleaner, expired: _Expired, newest: Snapshot, millis: float) -> ExpireReport:
-    """The report of a run. `newest` is the newest snapshot, and `millis` how long the run took."""
+    """The report of a run. `newest` is the newest snapshot, and `millis` the milliseconds that the
+    run took.
+    """
     return ExpireReport(
         location=cleaner.storage.location,
         snapshots=tuple(expired.snapshots),
@@ -272,12 +274,12 @@ def _expire_below(
     """Expires the snapshots below an id, until a rollback begins.
 
     Args:
-        cleaner: removes what they needed.
+        cleaner: removes the files of the snapshots.
         ids: the ids of all snapshots, ascending.
         end: the id that the oldest snapshot is to have.
         newest: the newest snapshot.
         expired: gets what has expired, also if an error ends the run.
-        progress: is called with the number of snapshots done.
+        progress: is called with the number of snapshots that have expired.
     """
     if not cleaner.remover.dry_run:
         _finish_others(cleaner)
@@ -292,8 +294,8 @@ def _expire_below(
 
 
 def _finish_others(cleaner: Cleaner) -> None:
-    """Finishes what other expirers have begun. If one is still at work, both delete the same
-    files.
+    """Finishes the expiries that other expirers have begun. If another expirer is still at work,
+    both delete the same files.
     """
     for group, following in cleaner.notes.unfinished(cleaner.snapshots):
         cleaner.finish(group, following, resumed=True)
@@ -302,8 +304,8 @@ def _finish_others(cleaner: Cleaner) -> None:
 def _expire_group(
     cleaner: Cleaner, group: Sequence[Snapshot], newest: Snapshot, expired: _Expired
 ) -> bool:
-    """Expires all snapshots in the group but the last, which follows them, and adds them to
-    `expired`. Returns whether this run has removed any of them.
+    """Expires all snapshots in the group except the last one, which follows the others. Adds the
+    expired ones to `expired`. Returns whether this run has removed any snapshot.
     """
     begun = cleaner.own_files.begin(group, newest)
     expired.snapshots += [snapshot.id for snapshot in begun.removed]
@@ -313,8 +315,9 @@ def _expire_group(
         resumed = len(begun.removed) < begun.gone
         cleaner.finish(group[: begun.gone], group[begun.gone], resumed=resumed)
     elif begun.gone:
-        # Before the next group, whose notes take the place of these: a note is acted upon only if
-        # what follows its snapshot exists, or has a note that is acted upon (`expiring.py`).
+        # This comes before the next group, whose notes replace these notes. A note is acted upon
+        # only if the snapshot after its own exists, or has a note that is acted upon
+        # (`expiring.py`).
         _finish_others(cleaner)
     expired.complete = not begun.stopped
     return bool(begun.removed)
@@ -323,8 +326,8 @@ def _expire_group(
 def expiry_is_due(
     table: Table, store: SnapshotStore, runtime: Runtime, oldest: Snapshot, latest: int | None
 ) -> bool:
-    """Whether the table's options let any snapshot expire now; consumers and streams may still
-    prevent it. If the caller knows `oldest` (a snapshot) and `latest` (an id), nothing is read.
+    """Whether the table's options let any snapshot expire now. Consumers and streams may still
+    prevent that. If the caller knows `oldest` (a snapshot) and `latest` (an id), nothing is read.
     Raises `InvalidOption`, `StorageError`.
     """
     retention = Retention.of(table.options, runtime.clock.now_millis(), table.location)
@@ -336,7 +339,7 @@ def expiry_is_due(
 
 def _expire_changelogs(cleaner: Cleaner, newest: Snapshot, now_millis: int) -> tuple[int, ...]:
     """Expires long-lived changelogs by the options of the table, and returns their ids. The newest
-    one stays, as in Java. Consumers always hold them back.
+    changelog stays, as in Java. Changelogs that consumers need always stay.
     """
     store = cleaner.changelogs
     earliest = next(iter(cleaner.snapshots.ids()), None)
@@ -369,8 +372,8 @@ def _end(
     ids: Sequence[int],
     latest: int,
 ) -> int:
-    """The id below which snapshots may expire. `ids` are those that exist, ascending, and `latest`
-    is the newest one.
+    """The id below which snapshots may expire. `ids` are the ids of the existing snapshots,
+    ascending, and `latest` is the newest of these.
     """
     earliest = ids[0]
     lowest = max(latest - retention.most + 1, earliest)
@@ -393,11 +396,11 @@ def _end(
 
 
 def _least_of_streams(storage: Storage, now_millis: int, last_of_stream: Snapshot | None) -> int:
-    """The lowest snapshot id that must stay for streams with a journal that prepared a batch within
-    the last day; 2^63 - 1 without such a stream. A stream's journal names the snapshot of the batch
-    before its newest batch, or else the snapshot on which the newest batch was judged. If it names
-    neither, the id is 1. For the stream of `last_of_stream`, the id of that snapshot counts, and
-    the journal is not read.
+    """The lowest snapshot id that must stay for streams; 2^63 - 1 if there is none. Only streams
+    count that have a journal and prepared a batch within the last day. The journal names the
+    snapshot of the batch before the newest one. If it does not, it names the snapshot on which the
+    newest batch was judged. If it names neither, the id is 1. For the stream of `last_of_stream`,
+    the id of that snapshot counts, and the journal is not read.
     """
     least = 2**63 - 1
     known_folder = None
@@ -425,8 +428,8 @@ def _least_of_streams(storage: Storage, now_millis: int, last_of_stream: Snapsho
 
 
 def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[list[Snapshot]]:
-    """The snapshots below `end` in groups, oldest first. The last snapshot of a group follows the
-    others, and is the first of the next group.
+    """Divides the snapshots below the id `end` into groups, oldest first. The last snapshot of a
+    group follows the others, and is also the first one of the next group.
     """
     below = [snapshot_id for snapshot_id in ids if snapshot_id < end]
     group: list[Snapshot] = []
@@ -434,7 +437,7 @@ def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[
         read = snapshots.storage.together(
             [partial(snapshots.find, snapshot_id) for snapshot_id in ids_of_group]
         )
-        # Those that are missing were removed by another expirer.
+        # Snapshots that are missing were removed by another expirer.
         group += [snapshot for snapshot in read if snapshot is not None]
         if len(group) > 1:
             yield group
@@ -446,9 +449,9 @@ def _groups(snapshots: SnapshotStore, ids: Sequence[int], end: int) -> Iterator[
 
 
 def _write_earliest(snapshots: SnapshotStore, *, moved: bool) -> int | None:
-    """Points EARLIEST to the oldest snapshot if that has `moved`, and returns the snapshot's id. A
-    missing hint is always written, as in Java. After a write the snapshots are listed again,
-    because a rollback may have restored an older one.
+    """Points EARLIEST to the oldest snapshot, and returns its id. If the oldest snapshot has not
+    `moved`, the hint stays as it is. A missing hint is always written, as in Java. After a write
+    the snapshots are listed again, because a rollback may have restored an older snapshot.
     """
     earliest = None
     hint = f"{snapshots.folder}/EARLIEST"

@@ -1,5 +1,5 @@
-"""Expiry of partitions: drops those that are older than `partition.expiration-time` (table-kinds.md
-§9).
+"""Expires partitions: drops the partitions that are older than `partition.expiration-time`
+(table-kinds.md §9).
 """
 
 import logging
@@ -55,14 +55,14 @@ _BOUNDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionExpiryReport(Report):
-    """What expired, or would in a dry run.
+    """What has expired, or would expire in a dry run.
 
     Attributes:
         location: where the table is.
-        partitions: the dropped partitions, each as its values by column.
-        files: how many data files they had.
-        rows: how many rows these files had.
-        snapshots: the ids of the snapshots that dropped them.
+        partitions: the values of each dropped partition, by column.
+        files: the number of data files in these partitions.
+        rows: the number of rows in these files.
+        snapshots: the ids of the snapshots that dropped the partitions.
         dry_run: whether nothing was dropped.
     """
 
@@ -81,10 +81,10 @@ def is_time(
 
     Args:
         options: the options of the table.
-        runtime: has the clock.
-        last: when they last expired, in epoch milliseconds; None if they have not expired in this
-            process. For None, a time is assumed that lies a random part of the interval before now.
-            So processes do not all expire together.
+        runtime: the clock.
+        last: when partitions last expired, in epoch milliseconds; None if they have not expired in
+            this process. In place of None, a random time within the last interval is assumed, so
+            that several processes do not expire partitions at the same time.
         batch: whether the commit is that of a batch write.
     """
     if not options.is_set(_TIME) or options.is_set(STRICT_MODE):
@@ -101,7 +101,9 @@ def is_time(
 def expire_partitions(
     table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
 ) -> PartitionExpiryReport:
-    """Expires partitions, as `PaimonTable.expire_partitions` says. Raises the same errors."""
+    """Expires the old partitions of a table. Raises the errors of
+    `PaimonTable.expire_partitions`.
+    """
     options = table.options
     commit = TableCommit(table, "", runtime=runtime)
     if not (table.partition_types and options.is_set(_TIME)):
@@ -151,10 +153,10 @@ def expire_partitions(
 
 
 class _OldPartitions(NamedTuple):
-    """The partitions that expire.
+    """The partitions that are old enough to expire.
 
     Attributes:
-        rows: their values, in Java's order.
+        rows: the serialized values of these partitions, in Java's order.
         spared: a time in local milliseconds. Partitions with a file created at this time or later
             stay as they are.
     """
@@ -164,8 +166,9 @@ class _OldPartitions(NamedTuple):
 
 
 def _old_partitions(table: Table, newest: Mapping[bytes, int], cutoff: int) -> _OldPartitions:
-    """The partitions that are older than `cutoff`, at most as many as the options allow. `newest`
-    has the newest creation time of each partition's files, in the milliseconds of the local clock.
+    """The partitions that are older than the time `cutoff`. There are at most as many as the
+    options allow. `newest` has the newest creation time of each partition's files, in the
+    milliseconds of the local clock.
     """
     if table.options.value(_STRATEGY) == "update-time":
         old = [row for row, millis in newest.items() if millis < cutoff]
@@ -178,20 +181,22 @@ def _old_partitions(table: Table, newest: Mapping[bytes, int], cutoff: int) -> _
 
 
 def _java_order(table: Table, row: bytes) -> bytes:
-    """A partition as a key to sort by. Java sorts texts by their UTF-16."""
+    """The key by which a partition is sorted. Java sorts texts by their UTF-16 code units."""
     names = [_name_of(table, value) for value in _texts(table, row)]
     return ",".join(names).encode("utf-16-be", "surrogatepass")
 
 
 def _name_of(table: Table, value: str | None) -> str:
-    """A partition's value as its folder has it; NULL has the default name."""
+    """The text of a partition's value in the name of its folder; for NULL, the default name."""
     if value is None:
         return table.layout.default_name
     return value
 
 
 def _newest_files(table: Table, manifests: ManifestStore, base: Base) -> dict[bytes, int]:
-    """The partitions with files, each with the newest creation time that the manifests have."""
+    """The partitions with files, each with the newest creation time of its files in the
+    manifests.
+    """
     files = Counter[bytes]()
     newest = dict[bytes, int]()
     for meta in base.metas:
@@ -242,7 +247,7 @@ def _before(table: Table, rows: Iterable[bytes], millis: int) -> list[bytes]:
 
 
 def _how_to_name_times(table: Table) -> str:
-    """What to do if the values of partitions name no time, as a sentence."""
+    """A sentence for users whose partition values name no time. It says what they can do."""
     if any(type_.root is TypeRoot.DATE for type_ in table.partition_types):
         return (
             f"A DATE has no such form: set {_STRATEGY.key} = update-time, which uses the age of "
@@ -252,9 +257,9 @@ def _how_to_name_times(table: Table) -> str:
 
 
 def nanos_of(written: str, options: Options) -> int | None:
-    """The nanoseconds from 1970-01-01T00:00 to the time that `written` names by the options, both
-    without a zone. None for a text that names no time, such as one whose year has a sign. Raises
-    `InvalidOption`.
+    """The nanoseconds from 1970-01-01T00:00 to the time that the text `written` names in the form
+    that the options set. Both times have no zone. None if the text names no time, for example if
+    its year has a sign. Raises `InvalidOption`.
     """
     strict = options.is_set(_FORM)
     form = _DEFAULT
@@ -287,8 +292,8 @@ def nanos_of(written: str, options: Options) -> int | None:
 
 
 def _numbers_in(written: str, form: re.Pattern[str]) -> dict[str, int]:
-    """The numbers that a text of this form has, by the letters that name the groups of the form. A
-    fraction of a second is in nanoseconds. Empty if the text is not of this form.
+    """The numbers in a text, by the letters that name the groups of `form`. A fraction of a second
+    is in nanoseconds. The result is empty if the text does not have this form.
     """
     match = form.fullmatch(written)
     if match is None:
@@ -303,7 +308,7 @@ def _numbers_in(written: str, form: re.Pattern[str]) -> dict[str, int]:
 
 
 def _texts(table: Table, row: bytes) -> list[str | None]:
-    """The partition's values as Java's `toString` writes them."""
+    """The values of a partition, as Java's `toString` writes them."""
     values = zip(table.partition_types, table.layout.partition_values(row), strict=True)
     texts: list[str | None] = []
     for type_, value in values:

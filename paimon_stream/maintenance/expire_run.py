@@ -1,48 +1,52 @@
-"""One run of snapshot expiry: what is deleted with each snapshot, and in which order (semantics.md
-§8).
+"""Deletes the files of expired snapshots. This module says which files are deleted with each
+snapshot, and in which order (semantics.md §8).
 
-Invariants: at every moment each existing snapshot and tag is whole. No file is deleted that the
-rows of a tag need, or that a branch or a journal refers to. A kill at any point leaves files that nothing refers to, and notes,
-by which the next run finishes the work (`expiring.py`). Names are never reused, so deleting twice
-is harmless.
+Invariants: at every moment each existing snapshot and tag is whole. No file is deleted that a tag's
+rows need, or to which a branch or a journal refers. A kill at any point leaves files that nothing
+refers to, and notes, from which the next run finishes the work (`expiring.py`). Names are never
+reused, so deleting twice is harmless.
 
 Snapshots expire in groups of consecutive ones, oldest first (`expire.py`). For each group, in this
 order:
 
-1. A note is written for each snapshot (`own_files.py`, also for the next two steps).
-2. Where changelogs outlive their snapshots, the changelogs of the group are written.
-3. The snapshots' own files are deleted, one after the other. From then on nobody can tag one of
+1. A note is written for each snapshot. `own_files.py` has this step and the next two.
+2. If changelogs outlive their snapshots, the changelogs of the group are written.
+3. The snapshots' own files are deleted, one after the other. After that, nobody can tag one of
    them.
 4. The tags and the other branches are read.
 5. Data files are deleted: those that a later snapshot of the group, or the snapshot that follows
    the group, removed from the table. Then the changelog files are deleted, unless changelogs
    outlive their snapshots.
 6. Manifests and index files are deleted if neither the following snapshot nor a tag or branch uses
-   them. Then the lists and index manifests that named them, and the statistics.
-7. The notes are removed. Where another expirer has removed the whole group, the notes stay until
-    the group is finished by one of the two.
+   them. After that, the lists and index manifests that named these files are deleted, and the
+   statistics.
+7. The notes are removed. If another expirer has removed the whole group, the notes stay until the
+   group is finished by one of the two.
 
 At the end of the run EARLIEST is set (`expire.py`). A snapshot below a gap in the ids is beside the
-lineage. It is removed, but not the data files that it replaced, because these may be live
+lineage. The snapshot is removed, but the data files that it replaced stay, because they may be live
 (`_linked`). Changelogs that outlive their snapshots expire at the end of the run, in groups, too.
-Their own files are removed last, so that after a kill the next run finds the rest without a note.
+The changelogs' own files are removed last, so that after a kill the next run finds the rest without
+a note.
 
 Before each step the history is looked at again, because a rollback may have changed it. Files are
 deleted only while the group is gone and the following snapshot exists.
 
-Why a group is as safe as its snapshots one by one:
+A group can expire as safely as single snapshots, for these reasons:
 
 - The snapshots' own files are deleted one after the other, behind all notes (`own_files.py`).
-- The tags are read when all of the group is gone. Whoever makes a tag checks afterwards whether its
-  snapshot stands, and otherwise removes the tag (`tags.py`). So only the tags that are read here
-  can ever keep a file of the group. Each later step spares the files of these tags.
+- The tags are read when all of the group is gone. A process that makes a tag checks afterwards
+  whether the tag's snapshot stands, and otherwise removes the tag (`tags.py`). So only the tags
+  that are read then can ever keep a file of the group. Each later step spares the files of these
+  tags.
 - A file that two snapshots of the group share is unused if neither the following snapshot nor a tag
   up to that snapshot uses it. The files of one step refer to nothing in the same step: a list is
   deleted after its manifests, and manifests are deleted after the data files. So within a step the
   order does not matter, and after a kill the next run still finds what is left.
 - One look holds for up to 1,000 data files, changelog files or manifests, and for all index files,
-  lists, index manifests or statistics of a group. Only a rollback to the group could make them
-  needed again. Their deletion takes seconds, and the notes hold off a rollback for five minutes.
+  lists, index manifests or statistics of a group. Only a rollback to the group could make these
+  files needed again. Their deletion takes seconds, and the notes hold off a rollback for five
+  minutes.
 """
 
 import logging
@@ -90,21 +94,23 @@ _WITHOUT_CHANGELOG: Final = 2
 
 
 class _HistoryChanged(Exception):
-    """A rollback or another expirer changed the history, so nothing more may be deleted for a
-    snapshot.
+    """The history has changed because of a rollback or another expirer. So no further file of a
+    snapshot may be deleted.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class _GuardedRemover:
-    """Deletes files while the history is still the one in which they were found unused."""
+    """Deletes files, as long as the history is the one in which the files were found to be
+    unused.
+    """
 
     remover: Remover
     has_changed: Callable[[], bool]
     """Whether files that were found unused may be needed again."""
 
     def remove(self, kind: str, paths: Iterable[str]) -> None:
-        """Deletes files. Raises `_HistoryChanged`, `Unavailable`."""
+        """Deletes files. Raises `_HistoryChanged` if the history has changed, and `Unavailable`."""
         wanted = list(paths)
         if wanted and not self.remover.dry_run and self.has_changed():
             raise _HistoryChanged
@@ -120,12 +126,12 @@ class _EmptiedFolders:
         self._folders: set[str] = set()
 
     def add(self, folder: str) -> None:
-        """Notes that a file of this folder is going to be deleted."""
+        """Notes that a file in the folder is going to be deleted."""
         self._folders.add(folder)
 
     def clean(self) -> None:
-        """If the options say so, deletes those of the folders that are empty, then the empty
-        partition folders above them, deepest first. Forgets all of them.
+        """Deletes the noted folders that are empty, if the options say so, and then the empty
+        partition folders above them, deepest first. Forgets all folders.
         """
         table = self._table
         emptied = sorted(self._folders)
@@ -143,8 +149,8 @@ class _EmptiedFolders:
 
 
 class Cleaner:
-    """Removes what only expired snapshots need, in the order of this module. Each run has its
-    own.
+    """Removes the files that only expired snapshots need, in the order that this module describes.
+    Each run has its own `Cleaner`.
     """
 
     def __init__(
@@ -195,13 +201,14 @@ class Cleaner:
     def finish(
         self, gone: Sequence[Snapshot], following: Snapshot, *, resumed: bool = False
     ) -> None:
-        """Removes what only these snapshots needed. If the history changes, this stops, and the
-        next run judges the notes.
+        """Removes the files that only the snapshots `gone` needed. If the history changes, the
+        removal stops, and the next run acts on the notes.
 
         Args:
             gone: consecutive snapshots whose own files are gone.
-            following: the snapshot after them.
-            resumed: whether another run, interrupted or at work, may have removed a part.
+            following: the snapshot after these.
+            resumed: whether another run, which was interrupted or is at work, may have removed some
+                files.
 
         Raises:
             StorageError: the storage fails. The next run deletes what is left, except single files
@@ -237,13 +244,13 @@ class Cleaner:
     def finish_changelogs(
         self, gone: Sequence[Snapshot], following: Snapshot, earliest: Snapshot
     ) -> None:
-        """Removes long-lived changelogs, and before them what only they need. Their own files are
-        removed last, so the next run finishes a run that was killed. Only a rollback to a tag could
-        make data files needed again, and the tag itself keeps these files.
+        """Removes long-lived changelogs, after the files that only these need. The changelogs' own
+        files are removed last, so that the next run can finish a run that was killed. Only a
+        rollback to a tag could make data files needed again, and the tag itself keeps these files.
 
         Args:
-            gone: the changelogs, consecutive ones.
-            following: the changelog after them.
+            gone: the changelogs, which are consecutive.
+            following: the changelog after these.
             earliest: the oldest snapshot.
 
         Raises:
@@ -276,7 +283,9 @@ class Cleaner:
 
     @property
     def _expiring_lists(self) -> int:
-        """How many of a snapshot's lists expire with it (`_ALL_LISTS`)."""
+        """The number of a snapshot's manifest lists that expire with the snapshot
+        (`_ALL_LISTS`).
+        """
         if self._retention.with_appended:
             return 0
         return _WITHOUT_CHANGELOG if self._retention.outlive else _ALL_LISTS
@@ -284,8 +293,8 @@ class Cleaner:
     def _remove_rows(
         self, guarded: _GuardedRemover, replaced: Iterator[str], gone: Sequence[Snapshot]
     ) -> None:
-        """Removes data files, then the changelog files of some snapshots, then folders that are
-        empty.
+        """Removes the data files `replaced`, the changelog files of the snapshots `gone`, and
+        folders that are empty after that.
         """
         for kind, files in (("data", replaced), ("changelog", self._changelog_files(gone))):
             for paths in in_groups(files, _CHUNK):
@@ -293,7 +302,9 @@ class Cleaner:
         self._emptied.clean()
 
     def _is_back(self, gone: Sequence[Snapshot], following: Snapshot) -> bool:
-        """Whether one of these ids exists again, or the following snapshot no longer exists."""
+        """Whether one of the snapshots `gone` exists again, or the following snapshot no longer
+        exists.
+        """
         store = self.snapshots
         ids = {snapshot.id for snapshot in gone}
 
@@ -307,20 +318,20 @@ class Cleaner:
         return is_back or not stands
 
     def _is_wanted(self, tag: Snapshot) -> bool:
-        """Whether a rollback has a pin, or has brought back the snapshot of a deleted tag."""
+        """Whether a rollback has a pin, or has restored the snapshot of a deleted tag."""
         pins, stands = self.storage.together(
             [partial(read_pins, self.storage), partial(self.snapshots.stands, tag)]
         )
         return bool(pins) or stands
 
     def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
-        """Removes what only a tag needed. Stops if a rollback has a pin or has brought back the
-        tag's snapshot.
+        """Removes the files that only a deleted tag needed. Stops if a rollback has a pin, or has
+        restored the tag's snapshot.
 
         Args:
             tag: the tagged snapshot, which has expired. The tag's file is gone.
-            neighbours: the tags or snapshots before and after it. A file that no neighbour has is
-                in no other root either.
+            neighbours: the tags or snapshots before and after the tagged snapshot. A file that no
+                neighbour has is in no other root either.
 
         Raises:
             CorruptMetadata: the neighbours cannot be read. Nothing was deleted.
@@ -336,7 +347,8 @@ class Cleaner:
         nearest = next(
             (place for place, changelog_id in enumerate(ids, 1) if changelog_id > tag.id), None
         )
-        # The nearest changelog above has what the tag and later changelogs share.
+        # The nearest changelog above the tag has all files that the tag shares with later
+        # changelogs.
         for changelog in filter(None, map(self.changelogs.find, ids[:nearest])):
             names, files = needed.changelog_needs(self.storage, self.manifests, changelog)
             kept |= names
@@ -366,11 +378,12 @@ class Cleaner:
         appended_stay: bool,
     ) -> Iterator[str]:
         """The data files that snapshots deleted and that nothing else needs. A file that one of
-        these snapshots added again, on another level, is live.
+        these snapshots added again, on another level, is left out, because it is live.
 
         Args:
-            followings: the snapshots.
-            gone: those of them whose lists and manifests an interrupted run may have deleted.
+            followings: the snapshots that deleted the files.
+            gone: the snapshots among these whose lists and manifests an interrupted run may have
+                deleted.
             of_changelogs: data files that long-lived changelogs need.
             appended_stay: whether all appended files stay with their changelogs.
         """
@@ -399,8 +412,8 @@ class Cleaner:
                 self._left(snapshot, error, names, may_be_gone=snapshot in gone)
 
     def _delta(self, following: Snapshot, *, may_be_gone: bool) -> tuple[ManifestFileMeta, ...]:
-        """The manifests of a snapshot's changes; none if they cannot be read. `may_be_gone` says
-        that an interrupted run may have deleted the list.
+        """The manifests of a snapshot's changes. There are none if the list cannot be read.
+        `may_be_gone` says whether an interrupted run may have deleted the list.
         """
         try:
             metas = ManifestStore(self._ahead).delta(following)
@@ -420,8 +433,8 @@ class Cleaner:
         may_be_gone: bool,
     ) -> None:
         """Warns of orphans, unless an interrupted run has deleted one of the lists or manifests
-        with these names: that run had already deleted the data files. `may_be_gone` says whether a
-        run may have deleted some.
+        with these names: such a run had already deleted the data files. `may_be_gone` says whether
+        there may have been such a run.
         """
         if may_be_gone and not all(self.storage.exists(manifest_path(name)) for name in names):
             return
@@ -434,7 +447,9 @@ class Cleaner:
         )
 
     def _deleted_entries(self, metas: Sequence[ManifestFileMeta]) -> Iterator[ManifestEntry]:
-        """The entries of files that these manifests delete and do not add."""
+        """The entries of the files that the manifests delete, without files that the manifests also
+        add.
+        """
         manifests = ManifestStore(self._ahead)
         added = NameSet()
         entries: list[ManifestEntry] = []
@@ -444,7 +459,7 @@ class Cleaner:
                 added.add(entry.file.file_name for entry in entries if entry.kind is FileKind.ADD)
         for meta in metas:
             if meta.num_deleted_files:
-                # The entries of a single manifest with added files were just read.
+                # A single manifest with added files was just read, so its entries are known.
                 if len(metas) > 1 or not meta.num_added_files:
                     entries = manifests.read(meta)
                 for entry in entries:
@@ -452,7 +467,7 @@ class Cleaner:
                         yield entry
 
     def _paths(self, entry: ManifestEntry) -> Iterator[str]:
-        """The paths of a file and of its extra files, if the table can have them."""
+        """The paths of an entry's file and of its extra files, if the table can have such paths."""
         layout = self.table.layout
         try:
             folder = layout.bucket_folder(entry.partition, entry.bucket, entry.file.external_path)
@@ -467,7 +482,7 @@ class Cleaner:
                 self.remover.pass_over(error)
 
     def _changelog_files(self, gone: Sequence[Snapshot]) -> Iterator[str]:
-        """The changelog files of these snapshots that no other branch needs."""
+        """The changelog files of the snapshots `gone`, without those that another branch needs."""
         for name in filter(None, (snapshot.changelog_manifest_list for snapshot in gone)):
             if name in self.kept.branches.changelogs():
                 continue
@@ -486,10 +501,10 @@ class Cleaner:
         """Removes manifests, index files, lists, index manifests and statistics, in this order.
 
         Args:
-            guarded: deletes them.
-            gone: the snapshots that had them.
-            kept: the names of those that stay.
-            lists_of_each: how many of each snapshot's lists expire (`_ALL_LISTS`).
+            guarded: deletes the files.
+            gone: the snapshots that had these files.
+            kept: the names of the files that stay.
+            lists_of_each: the number of each snapshot's lists that expire (`_ALL_LISTS`).
         """
         shared = self.kept.branches.changelogs()
         lists = [
@@ -513,7 +528,7 @@ class Cleaner:
         guarded.remove("statistics", map(statistics_path, unused))
 
     def _manifests_of(self, lists: Sequence[str], kept: frozenset[str]) -> Iterator[str]:
-        """The manifests in these lists that are not kept, each once."""
+        """The names of the manifests in the lists, each once, without the names in `kept`."""
         seen: set[str] = set()
         for name in lists:
             named = self._lists.get(name) or _unless_broken(
@@ -536,8 +551,8 @@ class Cleaner:
 
 
 def _unless_broken(read: Callable[[_Of], Sequence[_T]], source: _Of) -> Sequence[_T]:
-    """What `read` returns for the `source`. If the metadata is gone or broken, the result is empty,
-    and the files that the metadata names stay as orphans.
+    """The result of `read` for the `source`, which is metadata that names files. If the metadata is
+    gone or broken, the result is empty, and the files that the metadata names stay as orphans.
     """
     try:
         return read(source)
@@ -546,9 +561,9 @@ def _unless_broken(read: Callable[[_Of], Sequence[_T]], source: _Of) -> Sequence
 
 
 def _linked(consecutive: Sequence[Snapshot]) -> Sequence[Snapshot]:
-    """The snapshots that were built on the previous one. The lineage's ids have no gap, so a
-    snapshot below a gap is beside the lineage: it may be a put that came after its id had expired.
-    Files that such a snapshot deleted may be live.
+    """The snapshots that were built on the previous snapshot. The lineage's ids have no gap, so a
+    snapshot below a gap is beside the lineage. A late put may have created it after its id had
+    expired. Files that such a snapshot deleted may be live.
     """
     gaps = [
         place

@@ -1,21 +1,22 @@
 """Notes of snapshots whose expiry has begun (`_paimon_stream/expiring.<id>`).
 
-A note holds the content of the snapshot's file, and names the snapshot that followed. It exists
-until the files that only this snapshot needs are deleted. The next run finds the note of a run that
-was killed, and finishes its work. `expire_run.py` has the order of the steps. A `Remover` deletes
-files and counts them by kind.
+A note holds the content of the snapshot's file, and names the next snapshot. It exists until the
+files that only the expiring snapshot needs are deleted. The next run finds the note of a run that
+was killed, and finishes its work. `expire_run.py` has the order of the steps. The class `Remover`
+deletes files and counts them by kind.
 
 Invariants:
 
 - A note is acted upon only if the history is still the one in which it was written: its snapshot is
-  gone, the following one exists with the same nonce, and no snapshot is below that one. Or the
-  following snapshot has a note itself that is acted upon, because snapshots expire in groups.
-  Otherwise (after a rollback, or if another engine has expired further) the files stay as orphans.
-- While a note is younger than five minutes, its expiry may be at work, and no rollback to its
-  snapshot or below begins. A note whose time lies more than five minutes in the future is not
-  young: the clock was set back, or the file is a copy.
-- Nothing relies on a note. It may be missing, because the disk was full or because the machine
-  stopped before it was durable. Then the files of a run that was killed stay as orphans.
+  gone, the following snapshot exists with the same nonce, and no older snapshot exists. A note is
+  also acted upon if the following snapshot has such a note, because snapshots expire in groups.
+  Otherwise the files stay as orphans. That happens after a rollback, or if another engine has
+  expired further snapshots.
+- While a note is younger than five minutes, its expiry may be at work. In this time, no rollback to
+  the noted snapshot or a lower one begins. A note whose time lies more than five minutes in the
+  future is not young: the clock was set back, or the file is a copy.
+- Nothing relies on a note. A note may be missing, because the disk was full or because the machine
+  stopped before it was durable. In that case, the files of a run that was killed stay as orphans.
 """
 
 import logging
@@ -66,7 +67,7 @@ class WrittenNote:
     Attributes:
         snapshot_id: the id of the snapshot.
         path: the file.
-        millis: when it was written, in epoch milliseconds by the clock of the storage.
+        millis: when the note was written, in epoch milliseconds by the clock of the storage.
     """
 
     snapshot_id: int
@@ -87,14 +88,15 @@ class _Note(NamedTuple):
 
 
 class ExpiringNotes:
-    """The notes of one table."""
+    """The notes of the expiring snapshots of one table."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
 
     def write(self, oldest: Snapshot, following: Snapshot) -> None:
         """Records that the expiry of `oldest` begins. If the note cannot be written, the failure is
-        logged and the expiry goes on without it, because deleting must work on a full disk.
+        logged, and the expiry goes on without a note, because files must be deleted even on a full
+        disk.
         """
         body = {
             "snapshot": encode_snapshot(oldest).decode(),
@@ -141,8 +143,8 @@ class ExpiringNotes:
 
     def young_from(self, snapshot_id: int, now_millis: int) -> int | None:
         """The id of a snapshot, `snapshot_id` or a higher one, that may be expiring now; None if
-        there is none. Its note is younger than five minutes by the storage's clock, whose time is
-        `now_millis`. Raises `StorageError`.
+        there is none. A snapshot counts if its note is younger than five minutes at `now_millis`,
+        by the clock of the storage. Raises `StorageError`.
         """
         for note in self.written():
             if note.snapshot_id >= snapshot_id and is_young(note.millis, now_millis):
@@ -154,15 +156,17 @@ class ExpiringNotes:
         return self._storage.exists(note_path(snapshot_id))
 
     def drop(self, *snapshot_ids: int) -> None:
-        """Removes notes that nobody needs. A failure is logged: the next expiry removes them."""
+        """Removes notes that nobody needs. A failure is logged, and the next expiry removes the
+        notes.
+        """
         for path, error in self._storage.delete_all(list(map(note_path, snapshot_ids))).items():
             _LOG.warning("%s: the note %s stays: %s", self._storage.location, path, error)
 
     def unfinished(self, snapshots: SnapshotStore) -> Iterator[tuple[list[Snapshot], Snapshot]]:
         """The noted snapshots whose own files are gone and whose expiry can be finished, ascending,
-        in lists of consecutive ones. Each list comes with the snapshot that follows. Notes that
-        can no longer be acted upon are removed. Raises `StorageError`, and `CorruptMetadata` for a
-        noted snapshot that exists and cannot be read.
+        in lists of consecutive snapshots. Each list comes with the snapshot that follows the list.
+        Notes that can no longer be acted upon are removed. Raises `StorageError`, and
+        `CorruptMetadata` for a noted snapshot that exists and cannot be read.
         """
         notes = self._notes_of_gone(snapshots)
         while notes:
@@ -192,8 +196,9 @@ class ExpiringNotes:
             except CorruptMetadata as error:
                 self._give_up(snapshot_id, str(error))
                 continue
-            # None: another run has finished the expiry. If the snapshot stands, its expiry has not
-            # begun, or the table was rolled back to it: it expires like any other.
+            # None means that another run has finished the expiry. If the snapshot stands, its
+            # expiry has not begun, or the table was rolled back to the snapshot. In both cases it
+            # expires like any other.
             if content is not None and not snapshots.stands(content.snapshot):
                 notes[snapshot_id] = content
         return notes
@@ -209,8 +214,8 @@ class ExpiringNotes:
                     )
 
     def _rename_older(self, written: Sequence[WrittenNote]) -> None:
-        """Gives notes of earlier releases the name under which they are read and dropped. On a full
-        disk, that is left to a later run.
+        """Renames the notes of earlier releases to the names under which this release reads and
+        drops notes. On a full disk, a later run does that.
         """
         present = {note.path for note in written}
         for note in written:
@@ -234,7 +239,7 @@ class ExpiringNotes:
             self._storage.delete(note.path)
 
     def _read(self, path: str) -> _Note | None:
-        """The content of a note; None if there is no such note."""
+        """The content of a note; None if there is no note at `path`."""
         data = read_if_there(self._storage.read, path, MOST_JSON)
         if data is None:
             return None
@@ -249,7 +254,7 @@ class ExpiringNotes:
             self._give_up(snapshot.id, problem)
 
     def _give_up(self, snapshot_id: int, problem: str) -> None:
-        """Removes a note that cannot be acted upon."""
+        """Removes a note that cannot be acted upon, and logs the `problem`."""
         _LOG.warning(
             "%s: the expiry of snapshot %d was cut short, and its files stay as orphans: %s. "
             "remove_orphan_files removes them.",
@@ -261,14 +266,14 @@ class ExpiringNotes:
 
 
 def is_young(millis: int, now_millis: int) -> bool:
-    """Whether an expiry may still be at work if its note was written at `millis`. Both times are in
-    epoch milliseconds.
+    """Whether an expiry may still be at work at `now_millis`, if its note was written at `millis`.
+    Both times are in epoch milliseconds.
     """
     return abs(now_millis - millis) < _YOUNG_MILLIS
 
 
 def note_path(snapshot_id: int) -> str:
-    """The file of a snapshot's note."""
+    """The path of the note of a snapshot."""
     return f"{OWN_FOLDER}/{_PREFIX}{snapshot_id}"
 
 
@@ -284,10 +289,10 @@ class Remover:
     Attributes:
         storage: the storage of the table.
         dry_run: whether files are only counted.
-        threads: how many threads delete many files.
+        threads: the number of threads that delete files, if there are many.
         removed: how many files were deleted, by kind (`data`, `manifest`, …).
         left: how many files could not be deleted.
-        impossible: how many files to delete cannot exist in the table.
+        impossible: how many files were not deleted because they cannot exist in the table.
     """
 
     storage: Storage
@@ -298,7 +303,9 @@ class Remover:
     impossible: int = 0
 
     def remove(self, kind: str, paths: Iterable[str]) -> None:
-        """Deletes the files, in any order. Missing files are no error. Raises `Unavailable`."""
+        """Deletes the files, in any order. It is not an error if a file is missing. Raises
+        `Unavailable`.
+        """
         wanted = list(paths)
         if self.dry_run:
             self.removed[kind] += len(wanted)
@@ -309,8 +316,8 @@ class Remover:
                 self.removed[kind] += sum(pool.map(self._delete, in_groups(wanted, _TOGETHER)))
 
     def pass_over(self, error: PaimonStreamError) -> None:
-        """Counts a file that a name, bucket or partition of its entry proves not to exist in the
-        table.
+        """Counts a file that cannot exist in the table, because its entry has an impossible name,
+        bucket or partition. Such a file is not deleted.
         """
         self.impossible += 1
         _LOG.warning("%s: passed over a file that cannot exist: %s", self.storage.location, error)
@@ -329,7 +336,7 @@ class Remover:
             self._delete([path])
 
     def _delete(self, paths: Sequence[str]) -> int:
-        """Deletes the files, and returns how many of them are gone."""
+        """Deletes the files. Returns how many of them are gone."""
         failed = self.storage.delete_all(paths)
         for path, error in failed.items():
             if isinstance(error, Unavailable):

@@ -1,5 +1,6 @@
-"""What main has of a stream after a fast forward to a branch (exactly-once.md §8): the journal, the
-claims and the register of the branch, and what main's register said of the same query.
+"""Merges a stream's files in a branch with those in main, during a fast forward (exactly-once.md
+§8). Main gets the journal, the claims and the register of the branch. The register also gets what
+main's register said of the same query.
 """
 
 from collections.abc import Collection
@@ -27,15 +28,16 @@ def ask_notes(
     losses: Collection[tuple[str | None, str]],
 ) -> None:
     """Makes main's register of a commit user ask the notes of removals, if the branch has a
-    register of the same query. Otherwise the branch's batches, once main has them, would pass for
-    those that main has lost. Only `copy_stream` records that these notes are asked. If a killed run
-    has left only this, a stream may go on, and is asked when the run is completed.
+    register of the same query. Otherwise the branch's batches would pass for the batches that main
+    has lost. Only `copy_stream` records which notes are asked. If a run is killed before that, a
+    stream may go on, and its operator is asked after the run is completed.
 
     Args:
         branch: the storage of the branch.
         main: the storage of main.
         folder: the folder of the commit user.
-        losses: as in `copy_stream`.
+        losses: the queries whose batches of this user main has lost, each with the name of the
+            note.
 
     Raises:
         StorageError: the storage fails.
@@ -59,10 +61,10 @@ def copy_stream(
     folder: str,
     losses: Collection[tuple[str | None, str]],
 ) -> None:
-    """Gives main what the branch keeps in the folder of a commit user, unless a stream of another
-    query has the folder in main. If both have journalled a batch, main gets the branch's entry,
-    because that one proves what is part of the table now. The register comes last, because it
-    vouches for the rest.
+    """Copies to main the files that the branch has in the folder of a commit user, unless a stream
+    of another query has the folder in main. If both have journalled a batch, main gets the branch's
+    entry, because that entry shows what is part of the table now. The register is copied last,
+    because it vouches for the other files.
 
     Args:
         branch: the storage of the branch.
@@ -95,8 +97,8 @@ def _forwarded_register(
     folder: str,
     losses: Collection[tuple[str | None, str]],
 ) -> bytes | None:
-    """The register that main gets; None if the branch has none, or a stream of another query has
-    the folder in main.
+    """The register of a commit user that main gets; None if the branch has none, or a stream of
+    another query has the folder in main.
     """
     path = register_path(folder)
     in_branch = read_if_there(branch.read, path, MOST_JSON)
@@ -121,7 +123,9 @@ def _forwarded_register(
 
 
 def _readable(register: bytes, path: str) -> RegisteredWriter | None:
-    """A register, decoded; None if it cannot be read. Such a register belongs to no query."""
+    """The decoded register; None if it cannot be read. A register that cannot be read belongs to no
+    query.
+    """
     with suppress(FormatError):
         return decode_register(register, path)
     return None
@@ -133,10 +137,11 @@ def _of_both(
     since: int | None,
     notes: Collection[str],
 ) -> RegisteredWriter:
-    """The branch's register, with what main's register says of the same query. The journal vouches
-    from batch `since` on, and `notes` name what main has lost.
+    """The branch's register, with what main's register says of the same query. `since` is the batch
+    from which on the journal vouches. `notes` are the names of the notes of what main has lost.
     """
-    # Two users that shared a run are two sinks, whether that was in main or in the branch.
+    # Two users that were in one run are two sinks, also if that run was in main and not in the
+    # branch.
     runs = dict.fromkeys((*of_branch.earlier_runs, of_main.run, *of_main.earlier_runs))
     return replace(
         of_branch,
@@ -153,14 +158,16 @@ def _of_both(
 def _notes_of(
     register: RegisteredWriter, losses: Collection[tuple[str | None, str]]
 ) -> frozenset[str]:
-    """The names of the notes that concern the query of a register. `losses` are as in
-    `copy_stream`. A note without a query concerns every query.
+    """The names of the notes that concern the query of a register. `losses` are pairs of a query
+    and the name of a note. A note without a query concerns every query.
     """
     return frozenset(note for query, note in losses if query in (None, register.query_id))
 
 
 def _later_since(*since: int | None) -> int | None:
-    """The batch from which on all of these journals vouch; None if one of them vouches for none."""
+    """The batch from which on all of these journals vouch; None if one of the journals vouches for
+    no batch.
+    """
     known = [batch for batch in since if batch is not None]
     if len(known) < len(since):
         return None

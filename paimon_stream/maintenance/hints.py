@@ -1,6 +1,6 @@
-"""The hint files `snapshot/LATEST` and `snapshot/EARLIEST`: their repair, and what they prove
-(semantics.md §2.4). If all snapshots are lost, every file looks unused. Code that removes files
-therefore asks `lost_history`, and deletes nothing when in doubt.
+"""Repairs the hint files `snapshot/LATEST` and `snapshot/EARLIEST`, and tells from them whether
+snapshots were lost (semantics.md §2.4). If all snapshots are lost, every file looks unused. Code
+that removes files therefore asks `lost_history`, and deletes nothing when in doubt.
 """
 
 from dataclasses import dataclass
@@ -24,12 +24,12 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintReport(Report):
-    """What was repaired, or would be in a dry run.
+    """What was repaired, or would be repaired in a dry run.
 
     Attributes:
         location: where the table is.
-        latest_before: what LATEST held before; None without the file.
-        earliest_before: what EARLIEST held before; None without the file.
+        latest_before: the text of LATEST before the repair; None without the file.
+        earliest_before: the text of EARLIEST before the repair; None without the file.
         latest: the id of the newest snapshot.
         earliest: the id of the oldest snapshot.
         repaired: the paths of the wrong hints, which were set or removed.
@@ -48,9 +48,10 @@ class HintReport(Report):
 def repair_hints(
     table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
 ) -> HintReport:
-    """Sets wrong hints to the ids in the listing of the snapshots; an empty table gets none. Safe
-    beside writers: LATEST is never moved to a missing snapshot, and a commit meanwhile sets it
-    again. A missing EARLIEST is not wrong: readers list the snapshots then. Raises `StorageError`.
+    """Sets wrong hints to the ids in the listing of the snapshots. An empty table gets no hints.
+    Writers may work at the same time: LATEST is never moved to a missing snapshot, and a commit
+    sets it again. A missing EARLIEST is not wrong, because readers then list the snapshots. Raises
+    `StorageError`.
     """
     storage = table.storage
     snapshots = SnapshotStore(storage, runtime)
@@ -81,7 +82,7 @@ def repair_hints(
 
 
 def _set_hint(snapshots: SnapshotStore, path: str, snapshot_id: int | None) -> None:
-    """Makes a hint name a snapshot, or removes it."""
+    """Makes the hint at `path` name a snapshot, or removes the hint if the id is None."""
     if snapshot_id is None:
         snapshots.storage.delete(path)
     elif path == EARLIEST_HINT:
@@ -97,7 +98,7 @@ _LOOKS: Final = 3
 
 def lost_history(storage: Storage, *, in_doubt: bool) -> str | None:
     """The evidence that snapshots were lost; None if there is no evidence. If `in_doubt` is set,
-    manifest lists are evidence, although a killed first commit could also have left them. Raises
+    manifest lists are evidence, too, although a killed first commit could have left them. Raises
     `StorageError`.
     """
     evidence = None

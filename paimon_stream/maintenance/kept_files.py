@@ -1,5 +1,6 @@
-"""What must stay when snapshots expire: the files that tags, other branches, journals and
-long-lived changelogs need. `expire_run.py` has the order in which the rest is deleted.
+"""Finds the files that must stay when snapshots expire: the files that tags, other branches,
+journals and long-lived changelogs need. `expire_run.py` has the order in which the other files are
+deleted.
 """
 
 import logging
@@ -35,8 +36,8 @@ class ChangelogRetention(NamedTuple):
     """How long changelogs are kept.
 
     Attributes:
-        outlive: whether they are kept longer than snapshots.
-        with_appended: whether appended files are kept with them.
+        outlive: whether changelogs are kept longer than snapshots.
+        with_appended: whether appended files are kept with changelogs.
     """
 
     outlive: bool
@@ -51,14 +52,16 @@ class ChangelogRetention(NamedTuple):
 
 
 class _FilesOfTags(NamedTuple):
-    """The names of the live files of tagged snapshots, by their nonces."""
+    """The names of the live files of some tagged snapshots. The nonces tell which snapshots these
+    are.
+    """
 
     nonces: frozenset[str]
     names: NameSet
 
 
 class KeptFiles:
-    """Knows which files a run must not delete."""
+    """The files that a run of expiry must not delete."""
 
     def __init__(
         self,
@@ -89,8 +92,8 @@ class KeptFiles:
         return {tag.nonce for tag in self._tags.values()}
 
     def refresh_tags(self) -> None:
-        """Reads which branches and tags exist now: one may have been made since the last snapshot
-        was removed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+        """Reads which branches and tags exist now. A branch or tag may have been made before the
+        last snapshot was removed. Raises `CorruptMetadata`, `UnknownVersion`, `StorageError`.
         """
         self.branches.look()
         before = self._tags
@@ -101,9 +104,9 @@ class KeptFiles:
                 self._tags[stat] = tag
 
     def older_changelogs(self) -> tuple[frozenset[str], NameSet]:
-        """The names of metadata, and of data files, that some long-lived changelogs need. These
-        changelogs were written while the table had other options. Their changes are therefore the
-        files of a delta. Usually there are no such changelogs.
+        """The names of the metadata files, and of the data files, that older long-lived changelogs
+        need. These changelogs were written while the table had other options, so their changes are
+        the data files of a delta list. Usually there are none.
         """
         metadata = frozenset[str]()
         files = NameSet()
@@ -121,8 +124,8 @@ class KeptFiles:
 
     @cached_property
     def _appended_stayed(self) -> bool:
-        """Whether the options of any schema keep appended files with changelogs. They are read once
-        in a run.
+        """Whether the options of any schema keep appended files with changelogs. The schemas are
+        read once in a run.
         """
         schemas = SchemaStore(self._storage)
         return any(
@@ -141,7 +144,7 @@ class KeptFiles:
         return [tag for tag in below if tag.id in nearest_ids]
 
     def _tags_above(self, snapshot_id: int) -> list[Snapshot]:
-        """The tagged snapshots with the smallest id above this one."""
+        """The tagged snapshots with the smallest id above `snapshot_id`."""
         above = [tag for tag in self._tags.values() if tag.id > snapshot_id]
         nearest_id = min((tag.id for tag in above), default=0)
         return [tag for tag in above if tag.id == nearest_id]
@@ -184,9 +187,9 @@ class KeptFiles:
             return None
 
     def protected(self, snapshot_id: int, of_changelogs: NameSet) -> Callable[[str], bool]:
-        """Returns a function that takes the name of a data file which the snapshot after
-        `snapshot_id` deleted. The function returns whether a tag, a branch, a journal or a
-        long-lived changelog (`of_changelogs`) refers to the file.
+        """Returns a function for the names of data files that the snapshot after `snapshot_id`
+        deleted. The function tells whether a tag, a branch, a journal or a long-lived changelog
+        (`of_changelogs`) refers to the file.
         """
         sets = [self.journal_names(), self.branches.live_names(), of_changelogs]
         tags = self._tags_up_to(snapshot_id)
@@ -206,8 +209,8 @@ class KeptFiles:
         return names
 
     def journal_names(self) -> NameSet:
-        """The names of the files in journals. They are read once in a run."""
-        # A cached_property has one lock for all tables before Python 3.12.
+        """The names of the files in journals. The journals are read once in a run."""
+        # `cached_property` is not used: before Python 3.12, it has one lock for all tables.
         if self._journalled is None:
             names = NameSet()
             names.add(journalled_names(self._storage))

@@ -1,13 +1,13 @@
-"""Makes a table whole again without data files that are lost: in one new snapshot these files are
-no part of the table any more.
+"""Drops lost data files from a table, so that the table can be read again. One new snapshot no
+longer has these files.
 
     the newest snapshot ──► files that do not exist, asked twice ──► publish, on what is live then
 
 Invariants: a file counts as lost only if the listing of its folder lacks it, and the storage says
-of its path that there is no file. A storage that does not answer ends in an error. If no file of
-the table, or of one of its external paths, exists, or none in a folder behind a symbolic link, a
-disk may not be mounted, and nothing is dropped. Earlier snapshots keep their entries, so a file
-that is put back can be read there.
+of its path that there is no file. A storage that does not answer ends in an error. If no file
+exists in the table, in one of its external paths, or in a folder behind a symbolic link, a disk may
+not be mounted. In that case nothing is dropped. Earlier snapshots keep their entries, so a file
+that is put back can be read in these snapshots.
 """
 
 from collections import defaultdict
@@ -47,16 +47,17 @@ class LostFile(Report):
     """A live data file that does not exist, and what its manifest says of its rows.
 
     Attributes:
-        path: where it should be, relative to the table, or its full path if it lies outside.
-        partition: the values of its partition, by column.
-        bucket: its bucket.
-        level: its level in the merge tree.
-        rows: how many rows it had, with those that deletion vectors delete.
-        bytes: its size.
-        created: when it was written, in the local time of its writer, as ISO 8601; None if that is
-            not known.
-        bounds: the smallest and the largest value of some columns, by column: those of the key, or
-            the first ones. Texts may be cut.
+        path: the path of the file, relative to the table, or the full path if the file lies outside
+            the table.
+        partition: the values of the file's partition, by column.
+        bucket: the bucket of the file.
+        level: the level of the file in the merge tree.
+        rows: how many rows the file had, including rows that deletion vectors delete.
+        bytes: the size of the file.
+        created: when the file was written, in the local time of the writer, as ISO 8601; None if
+            that is not known.
+        bounds: the smallest and the largest value of some columns, by column. These are the columns
+            of the key or, without a key, the first columns. Texts may be cut.
     """
 
     path: str
@@ -71,13 +72,13 @@ class LostFile(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostFilesReport(Report):
-    """What was dropped, or would be in a dry run.
+    """What was dropped, or would be dropped in a dry run.
 
     Attributes:
         location: where the table is.
         snapshot_id: the snapshot without the files; None if no file is lost, and in a dry run.
         dry_run: whether nothing was written.
-        checked: how many live files the newest snapshot has.
+        checked: how many live files the newest snapshot had.
         rows: how many rows the lost files had.
         files: the lost files.
     """
@@ -97,7 +98,7 @@ def drop_lost_files(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> LostFilesReport:
-    """Drops the lost files, as `PaimonTable.drop_lost_files` says. Raises the same errors."""
+    """Drops the lost files of a table. Raises the errors of `PaimonTable.drop_lost_files`."""
     check_table_kind(table)
     running = runtime or system()
     latest = SnapshotStore(table.storage, running).latest()
@@ -132,7 +133,9 @@ def drop_lost_files(
 def _lost(
     table: Table, entries: Sequence[ManifestEntry], progress: Progress
 ) -> list[ManifestEntry]:
-    """The entries of files that neither the listing of their folder has nor their path."""
+    """The entries of lost files. The listing of the folder lacks such a file, and a request for its
+    path finds no file.
+    """
     storage = table.storage
     by_folder: defaultdict[str, list[ManifestEntry]] = defaultdict(list)
     for entry in entries:
@@ -201,7 +204,7 @@ def _root_of(table: Table, entry: ManifestEntry) -> str:
 
 
 def _described(table: Table, lost: Sequence[ManifestEntry]) -> tuple[LostFile, ...]:
-    """What the manifests say of these files, in the order of their paths."""
+    """The lost files, as the manifests describe them, in the order of their paths."""
     schemas = SchemaStore(table.storage)
     schema_ids = {entry.file.schema_id for entry in lost}
     schema_of = {schema_id: _schema(table, schemas, schema_id) for schema_id in schema_ids}
@@ -228,7 +231,7 @@ def _described(table: Table, lost: Sequence[ManifestEntry]) -> tuple[LostFile, .
 
 
 def _schema(table: Table, schemas: SchemaStore, schema_id: int) -> TableSchema | None:
-    """The schema that files were written with; None if it is gone, too."""
+    """The schema with which files were written; None if the schema is gone, too."""
     if schema_id == table.schema.id:
         return table.schema
     try:
@@ -238,7 +241,9 @@ def _schema(table: Table, schemas: SchemaStore, schema_id: int) -> TableSchema |
 
 
 def _bounds(file: DataFileMeta, schema: TableSchema | None) -> dict[str, tuple[Any, Any]]:
-    """The smallest and the largest value of the key's columns, or of the first columns."""
+    """The smallest and the largest value of each column of the key or, without a key, of the first
+    columns.
+    """
     if schema is None:
         return {}
     types = {column.name: column.type for column in schema.fields}
@@ -268,8 +273,9 @@ class _DropSource:
         self._partitions = {entry.partition for entry in lost}
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each lost file that is still live, and the end of its deletion vector. Others
-        may have dropped such a file meanwhile. Raises `CorruptMetadata`, `StorageError`.
+        """A DELETE for each lost file that is still live, and the removal of its deletion vector.
+        Another writer may have dropped a lost file meanwhile. Raises `CorruptMetadata`,
+        `StorageError`.
         """
         types = self._table.partition_types
         touched = PartitionFilter(types, rows=self._partitions)

@@ -1,9 +1,9 @@
-"""Merging all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3): the full
-merge of every commit, with its thresholds at one.
+"""Merges all manifests at once, as Java's `compactManifest` does (semantics.md §4, R4.3). The merge
+is the full merge of a commit, with both thresholds set to one.
 
 Invariants: the live files are the same before and after. Nothing is deleted; expiry removes the old
-manifests. If nothing would change, nothing is published. The snapshot has a commit user that nobody
-else has: under the user of a stream, all batches of that stream would seem to be committed (R1.2).
+manifests. If nothing would change, nothing is published. The snapshot has a commit user of its own,
+because under the user of a stream, all batches of that stream would seem to be committed (R1.2).
 The snapshot keeps the properties of its base, as in Java, except those in which a stream identifies
 itself and describes its batch.
 """
@@ -30,7 +30,7 @@ from paimon_stream.table.table import Table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestCompactionReport(Report):
-    """What was merged, or would be in a dry run.
+    """What was merged, or would be merged in a dry run.
 
     Attributes:
         table: the location of the table.
@@ -38,10 +38,10 @@ class ManifestCompactionReport(Report):
             in a dry run.
         dry_run: whether nothing was published.
         merged: how many manifests were merged into others.
-        manifests_before: how many manifests there were.
-        manifests_after: how many manifests there are.
-        bytes_before: their size before.
-        bytes_after: their size after.
+        manifests_before: the number of manifests before the merge.
+        manifests_after: the number of manifests after the merge.
+        bytes_before: the size of the manifests before the merge.
+        bytes_after: the size of the manifests after the merge.
     """
 
     table: str
@@ -61,9 +61,10 @@ def compact_manifests(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> ManifestCompactionReport:
-    """Merges the manifests of the newest snapshot, as `PaimonTable.compact_manifests` says. Raises
-    the same errors; `DeletedFiles` means that a file was committed twice. After an error nothing is
-    published. Only after `CommitUnknown` the snapshot may have been published, which does no harm.
+    """Merges the manifests of the newest snapshot. Raises the errors of
+    `PaimonTable.compact_manifests`. `DeletedFiles` means that a file was committed twice. After an
+    error nothing is published. Only after `CommitUnknown` the snapshot may have been published,
+    which does no harm.
     """
     running = runtime or system()
     latest = SnapshotStore(table.storage, running).latest()
@@ -105,10 +106,10 @@ def compact_manifests(
 
 
 class _Nowhere:
-    """Accepts files and writes none."""
+    """A sink for files in a dry run. It accepts files and writes none."""
 
     def write(self, path: str, data: bytes) -> None:
-        """Does nothing."""
+        """Accepts a file and writes nothing."""
 
 
 def _merged(
@@ -125,13 +126,15 @@ def _merged(
 
 @dataclass(slots=True)
 class _CarriedOver:
-    """No changes, on any base. For each attempt, records what the snapshot keeps of its base."""
+    """The changes of a snapshot that changes no file, on any base. For each attempt, it records
+    which properties the snapshot keeps of its base.
+    """
 
     properties: dict[str, str] = field(default_factory=dict)
     manifests: tuple[ManifestFileMeta, ...] = ()
 
     def at(self, base: Base) -> Changes:
-        """Records the base; nothing changes."""
+        """Records the base's properties that the snapshot keeps. There are no changes."""
         self.properties.clear()
         carried = {} if base.snapshot is None else base.snapshot.properties
         self.properties.update(

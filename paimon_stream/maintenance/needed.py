@@ -1,4 +1,4 @@
-"""What a snapshot needs, read in bounded memory: the names of its metadata files, and its live data
+"""Reads in bounded memory what a snapshot needs: the names of its metadata files, and its live data
 files.
 """
 
@@ -37,8 +37,9 @@ _LIST_VERSION: Final = 2
 
 
 def manifest_names(storage: Storage | ReadAhead, list_name: str) -> tuple[str, ...]:
-    """The names of the manifests in a list, in order; () if the list is gone. Only the names are
-    decoded. Raises `StorageError`, and `CorruptMetadata` for a list that cannot be understood.
+    """The names of the manifests in a list, in order; () if the list is missing. Only the names in
+    the list are decoded. Raises `StorageError`, and `CorruptMetadata` for a list that cannot be
+    understood.
     """
     path = manifest_path(list_name)
     data = read_if_there(storage.read, path)
@@ -55,9 +56,9 @@ def metadata_names(
     lists: dict[str, tuple[str, ...]] | None = None,
 ) -> frozenset[str]:
     """The names of all files in `manifest/`, `index/` and `statistics/` that a snapshot needs,
-    without its changelog. `lists` has the known manifest lists, by name; lists that are read are
-    added to it. Raises `StorageError`, and `CorruptMetadata` if a list or index manifest is gone or
-    broken.
+    without its changelog. `lists` has the manifest lists that were read before, by name. Lists that
+    are read now are added to `lists`. Raises `StorageError`, and `CorruptMetadata` if a list or
+    index manifest is gone or broken.
     """
     known = {} if lists is None else lists
     names = {snapshot.base_manifest_list, snapshot.delta_manifest_list}
@@ -66,7 +67,8 @@ def metadata_names(
         if in_list is None:
             in_list = manifest_names(storage, list_name)
             if not in_list:
-                # An empty list and a missing one look the same. This raises if it is missing.
+                # An empty list and a missing list look the same. The call raises an error if the
+                # list is missing.
                 manifests.read_list(list_name)
             known[list_name] = in_list
         names.update(in_list)
@@ -118,10 +120,10 @@ def refuse_missing(table: Table, snapshot: Snapshot, *, data: bool = True) -> No
 
 
 def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin]) -> None:
-    """Refuses a snapshot that a paused writer has created again after its id had expired: that
-    writer is about to take it back. Where the next snapshot cannot be read, nothing shows such a
-    case. A snapshot with a pin is not refused: an interrupted rollback restored it below others
-    that were still to be removed. Raises `NotFound`, `StorageError`.
+    """Raises `NotFound` for a snapshot that a paused writer has created again after its id had
+    expired. That writer is about to delete the snapshot. If the next snapshot cannot be read, such
+    a case is not noticed. A snapshot with a pin is accepted, because an interrupted rollback
+    restored it below snapshots that were still to be removed. Raises `StorageError`.
     """
     if any(pin.snapshot is not None and pin.snapshot.nonce == wanted.nonce for pin in pins):
         return
@@ -132,7 +134,7 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
     if following is None:  # expiry deletes upwards, so no snapshot is left below an expired id
         ids = snapshots.ids()
         is_oldest = bool(ids) and ids[0] == wanted.id
-        # The next one may have been published since it was looked for.
+        # The next snapshot may have been published since it was looked for.
         is_stray = is_oldest and ids[-1] > wanted.id and wanted.id + 1 not in ids
     else:
         is_stray = carries_on(snapshots, wanted, following) is False
@@ -146,8 +148,8 @@ def refuse_beside(snapshots: SnapshotStore, wanted: Snapshot, pins: Sequence[Pin
 
 
 def without_changelog(snapshot: Snapshot) -> Snapshot:
-    """The snapshot as a tag keeps it: the changelog expires with the snapshot's own file
-    (semantics.md §8).
+    """The snapshot without its changelog, as a tag keeps it. The changelog expires with the
+    snapshot's own file (semantics.md §8).
     """
     return replace(
         snapshot,
@@ -158,16 +160,16 @@ def without_changelog(snapshot: Snapshot) -> Snapshot:
 
 
 class ChangelogStore(SnapshotStore):
-    """The changelogs that outlive their snapshots: what the files of expired snapshots held
-    (semantics.md §8).
+    """The changelogs that outlive their snapshots. Their files hold what the files of expired
+    snapshots held (semantics.md §8).
     """
 
     folder = CHANGELOG_FOLDER
 
     def keep(self, snapshot: Snapshot, following: Snapshot) -> None:
-        """Writes the changelog of a snapshot that expires. Another changelog may have that id,
-        because a rollback missed it. It is replaced if the snapshot is part of the table. If the
-        snapshot is not, a paused writer created it again, and the changelog stays. Raises
+        """Writes the changelog of a snapshot that expires. Another changelog may have the same id,
+        because a rollback missed it. That changelog is replaced if the snapshot is part of the
+        table. Otherwise a paused writer created the snapshot again, and the changelog stays. Raises
         `StorageError`.
         """
         differs = self.create_snapshot(snapshot) is PutResult.EXISTS and not self.stands(snapshot)
@@ -179,7 +181,7 @@ def changelog_needs(
     storage: Storage, manifests: ManifestStore, changelog: Snapshot
 ) -> tuple[set[str], set[str]]:
     """The names of the metadata that a long-lived changelog has, and of the data files whose rows
-    are its changes. Files that have expired are left out. Raises `StorageError`, and
+    are its changes. Metadata that has expired is left out. Raises `StorageError`, and
     `CorruptMetadata` for a broken list.
     """
     names = {
@@ -207,11 +209,12 @@ def tag_names(storage: Storage) -> list[str]:
 class OtherBranches:
     """The snapshots, tags and long-lived changelogs of all branches, main included, other than the
     branch at work. The branches share all files. No file may be deleted that a root of another
-    branch needs. A snapshot, tag or changelog that was seen once stays in the answer, even if it
+    branch needs. A snapshot, tag or changelog that was seen once keeps its files, even if it
     expires meanwhile.
 
     Attributes:
-        metadata: the names of files in `manifest/`, `index/` and `statistics/` that these need.
+        metadata: the names of files in `manifest/`, `index/` and `statistics/` that the other
+            branches need.
     """
 
     def __init__(self, storage: Storage, manifests: ManifestStore) -> None:
@@ -228,8 +231,8 @@ class OtherBranches:
         self.metadata: frozenset[str] = frozenset()
 
     def look(self) -> None:
-        """Reads the snapshots, tags and changelogs that are new. Raises `CorruptMetadata`,
-        `StorageError`.
+        """Reads the snapshots, tags and changelogs of other branches that are new since the last
+        call. Raises `CorruptMetadata`, `StorageError`.
         """
         for root in list_roots(self._storage, others=True):
             stat = root.stat
@@ -249,9 +252,9 @@ class OtherBranches:
                 self._roots[stat] = (root.branch + root.folder, snapshot)
 
     def live_names(self) -> NameSet:
-        """The names of all data files and extra files that these snapshots, tags and changelogs
-        need. If a snapshot was built on the one below it in its branch, only its new files are
-        read. Raises `CorruptMetadata`, `StorageError`.
+        """The names of all data files and extra files that the snapshots, tags and changelogs of
+        other branches need. If a snapshot was built on the one below it in its branch, only the
+        entries of its own changes are read. Raises `CorruptMetadata`, `StorageError`.
         """
         store = SnapshotStore(self._table_storage)
         below: tuple[str, int] | None = None
@@ -274,8 +277,8 @@ class OtherBranches:
     def _entries_above(
         self, store: SnapshotStore, below: Snapshot | None, snapshot: Snapshot
     ) -> Iterator[ManifestEntry]:
-        """Entries of a snapshot. They include the ADD of each live file that is not live in the
-        snapshot below it.
+        """Entries of a snapshot. Among them are the ADD entries of all live files that are not live
+        in the snapshot `below`.
         """
         if below is None or not carries_on(store, below, snapshot):
             yield from live_entries(self._manifests, snapshot)
@@ -284,8 +287,8 @@ class OtherBranches:
             yield from self._manifests.read(meta)
 
     def changelogs(self) -> set[str]:
-        """The changelog lists of these snapshots, if the branch at work is not main. In main, a
-        changelog list expires with its snapshot.
+        """The changelog lists of the snapshots in other branches, if the branch at work is not
+        main. In main, a changelog list expires with its snapshot.
         """
         if self._table_storage is self._storage:
             return set()
@@ -297,8 +300,8 @@ class OtherBranches:
 
     @contextmanager
     def _unless_gone(self, stat: FileStat) -> Iterator[None]:
-        """Passes over a snapshot or tag that was deleted since the listing. Its files may be gone,
-        too.
+        """A context that ignores a snapshot or tag which was deleted since the listing. The files
+        of such a snapshot or tag may be gone, too.
         """
         try:
             yield

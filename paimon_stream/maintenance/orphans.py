@@ -1,26 +1,27 @@
-"""Removing orphans: files in the table's folders that nothing refers to (semantics.md §9, stores.md
-§8). In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with exactly
-the names of buckets and partitions are searched (`table/searched_folders.py`).
+"""Removes orphans, the files in the table's folders to which nothing refers (semantics.md §9,
+stores.md §8). In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with
+exactly the names of buckets and partitions are searched (`table/searched_folders.py`).
 
 Invariant: a file that may still become part of the table is never removed.
 
-1. Candidates are listed first. Only then are the names in use read (`table/references.py`). A file
-   that is committed in the meantime is either young, or in a journal.
-2. Candidates are older than the cutoff, by the storage's own clock if that is behind the local one.
-    If a full disk prevents asking that clock, candidates are at least a day old. They are looked at
-    again just before they are deleted, and stay if anything about them has changed.
+1. Candidates are listed first. After that, the names in use are read (`table/references.py`). A
+   file that is committed in the meantime is either young, or in a journal.
+2. Candidates are older than the cutoff, by the storage's own clock if that clock is behind the
+   local one. If a full disk prevents asking that clock, candidates are at least a day old.
+   Candidates are looked at again just before they are deleted. They stay if anything about them has
+   changed.
 3. The age is at least an hour. Committers publish nothing that they staged more than half an hour
-    ago (`commit/committer.py`). They reuse prepared files only with a journal, whose names count as
-    used. And they check that files which may be older than half an hour exist (`commit/checks.py`).
+   ago (`commit/committer.py`). They reuse prepared files only with a journal, and the names in a
+   journal count as used. They also check that files which may be older than half an hour exist
+   (`commit/checks.py`).
 4. Nothing is removed if snapshots seem to be lost (`hints.py`), because their files would look
    unused.
 5. No removal begins while a rollback has a pin (`pins.py`).
 
 Orphans are deleted in groups. Their order does not matter, because nothing refers to any of them.
-All files of a group are looked at before the first of them is deleted. That is no weaker than a
-look before each deletion. A candidate is safe to delete because of its age, and no file gets
-younger in the seconds between. Only a file that is written again would be young, and names are used
-once.
+All files of a group are looked at before the first of them is deleted. That is as safe as a look
+before each deletion. A candidate is safe to delete because of its age, and no file gets younger in
+the seconds between. Only a file that is written again would be young, and names are used once.
 """
 
 import logging
@@ -77,7 +78,7 @@ _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrphanReport(Report):
-    """What was found, and removed unless `dry_run`.
+    """The orphans that were found. They were removed unless `dry_run` is set.
 
     Attributes:
         table: the location of the table.
@@ -88,12 +89,12 @@ class OrphanReport(Report):
         files: how many orphans there are, by kind: data, manifest, index, statistics, snapshot,
             changelog, stream.
         sizes: the bytes of the orphans, by kind.
-        paths: the paths of the orphans, at most `max_paths`. They are relative to the table, or
-            whole outside it.
+        paths: the paths of the orphans, at most `max_paths`. They are relative to the table.
+            Outside the table, they are full paths.
         failed: how many files could not be deleted.
         folders: how many empty folders were removed.
-        skipped: what was not looked into, at most `max_paths`: symbolic links, and folders named
-            almost like a bucket or partition.
+        skipped: the paths that were not searched, at most `max_paths`. They are symbolic links, and
+            folders named almost like a bucket or partition.
     """
 
     also_in_json = ("count", "bytes", "paths_cut")
@@ -112,7 +113,7 @@ class OrphanReport(Report):
 
     @property
     def count(self) -> int:
-        """The number of orphans found."""
+        """The number of orphans that were found."""
         return sum(self.files.values())
 
     @property
@@ -122,7 +123,7 @@ class OrphanReport(Report):
 
     @property
     def paths_cut(self) -> bool:
-        """Whether there are more orphans than `paths`."""
+        """Whether there are more orphans than `paths` names."""
         return len(self.paths) < self.count
 
 
@@ -135,9 +136,9 @@ def remove_orphan_files(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> OrphanReport:
-    """Finds the files that nothing refers to, and removes them unless `dry_run`, as
-    `PaimonTable.remove_orphan_files` says. Raises the same errors. A file that cannot be deleted is
-    counted and logged.
+    """Finds the files to which nothing refers, and removes them unless `dry_run` is set. Raises the
+    errors of `PaimonTable.remove_orphan_files`. A file that cannot be deleted is counted and
+    logged.
     """
     table = replace(table, storage=whole_of(table.storage))
     running = runtime or system()
@@ -184,7 +185,7 @@ def _age(older_than: Age | None, location: str) -> int:
 
 def _storage_clock(storage: Storage, runtime: Runtime, root: str) -> int | None:
     """The time in epoch milliseconds by the clock that gives files below `root` their times. None
-    if not even an empty file has space; deleting must work then, too.
+    if there is no space even for an empty file, because deleting must work on a full disk.
     """
     path = f"{root}{OWN_FOLDER}/{_CLOCK}{runtime.ids.uuid()}"
     try:
@@ -211,10 +212,11 @@ class _Deletion:
     """Deletes orphans, and counts them.
 
     Attributes:
-        searched: the folders in which they were found.
+        searched: the folders in which the orphans were found.
         dry_run: whether orphans are only counted.
-        max_paths: as in `remove_orphan_files`, like `progress`.
-        files: as in `OrphanReport`, like the others.
+        max_paths: how many paths are listed at most.
+        files: how many orphans there are, by kind. This and the other attributes are those of
+            `OrphanReport`.
     """
 
     searched: SearchedFolders
@@ -232,8 +234,8 @@ class _Deletion:
         return self.searched.storage
 
     def remove(self, kind: str, stats: Iterable[FileStat]) -> None:
-        """Removes files of a kind, and counts those that were removed. In a dry run only counts
-        them. Files behind links are left out, as `SearchedFolders.skips_link` says.
+        """Removes files of a kind, and counts those that were removed. In a dry run, files are only
+        counted. Files behind links are left out, as `SearchedFolders.skips_link` says.
         """
         in_folders = (stat for stat in stats if not self.searched.skips_link(stat.path))
         for group in in_groups(in_folders, _GROUP):
@@ -271,9 +273,9 @@ class _Deletion:
             return error
 
     def remove_empty(self, bucket: str) -> None:
-        """Removes the folder of a bucket that orphans were removed from, and those of its
-        partition, if they are empty. A writer whose folder is removed creates it again. In a dry
-        run, and in a storage without folders, it does nothing.
+        """After orphans were removed from a bucket, removes its folder and those of its partition,
+        if they are empty. A writer whose folder is removed creates it again. In a dry run, and in a
+        storage without folders, it does nothing.
         """
         if self.dry_run or not self._storage.has_folders:
             return
@@ -300,9 +302,9 @@ class _Candidates:
     """The old files in the searched folders.
 
     Attributes:
-        folders: the kind and path of each folder that was listed; its place is its number.
-        pages: the pages of the listings, each with the number of its folder and where the hashes of
-            its old files end.
+        folders: the kind and path of each listed folder. The position of a folder is its number.
+        pages: for each page of the listings, the number of the folder, and the position in `hashes`
+            where the old files of the page end.
         hashes: the hashes of the names of the old files, in the order of the pages.
         prefixes: the prefixes of the names of old files.
     """
@@ -313,7 +315,7 @@ class _Candidates:
     prefixes: set[bytes]
 
     def folders_with(self, orphans: _Longs) -> list[int]:
-        """The numbers of the folders with files whose names have one of these hashes."""
+        """The numbers of the folders with files whose names have one of the hashes `orphans`."""
         start = 0
         numbers = dict[int, None]()
         for number, end in self.pages:
@@ -325,15 +327,16 @@ class _Candidates:
 
 @dataclass(slots=True, kw_only=True)
 class _OrphanRemoval:
-    """One run: what it lists, and in which order it removes orphans.
+    """One removal of orphans. It lists the folders, and removes the orphans in a fixed order.
 
     Attributes:
         table: the table, with the storage of all its branches.
         runtime: gives ids and times.
         cutoff: a time in epoch milliseconds. Files that are not older stay.
-        progress: as in `remove_orphan_files`.
+        progress: is called with what is being done, how much of it was done, and how much there is;
+            None if that is not known.
         searched: lists the folders with orphans.
-        deletion: deletes them.
+        deletion: deletes the orphans.
         listed: how many files were checked so far.
     """
 
@@ -346,7 +349,7 @@ class _OrphanRemoval:
     listed: int = field(default=0, init=False)
 
     def run(self) -> OrphanReport:
-        """Finds orphans and removes them."""
+        """Finds the orphans and removes them. Returns the report."""
         storage = self.table.storage
         candidates = self._candidates()
         mentions = Mentions(candidates.prefixes)
@@ -362,7 +365,8 @@ class _OrphanRemoval:
                     "made yet, remove orphans after the first one.",
                     path=f"{history.location}/{SNAPSHOT_FOLDER}",
                 ).of_table(history.location)
-        # Strays are judged only by their names, and only after everything could be read.
+        # Strays are recognized by their names alone, so they are removed only after everything
+        # could be read.
         strays = list(self._strays())
         if orphans.size:
             self._remove_orphans(candidates, orphans, references.protected)
@@ -408,7 +412,9 @@ class _OrphanRemoval:
     def _pages(
         self, folders: Sequence[tuple[str, str]], numbers: Sequence[int]
     ) -> Iterator[tuple[int, list[FileStat]]]:
-        """The pages of the folders with these numbers, each after the number of its folder."""
+        """The pages of the folders with the given numbers. Each page comes after the number of its
+        folder.
+        """
         sources = (self.searched.pages(*folders[number]) for number in numbers)
         return ((numbers[at], page) for at, page in pages_of_all(self.table.storage, sources))
 
@@ -434,7 +440,7 @@ class _OrphanRemoval:
                         yield "stream", stat
 
     def _old(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
-        """Those of the listed files that are older than the cutoff."""
+        """The listed files that are older than the cutoff."""
         for stat in stats:
             self.listed += 1
             if stat.modified_millis < self.cutoff:
@@ -447,8 +453,8 @@ class _OrphanRemoval:
 
         Args:
             candidates: the old files.
-            orphans: the hashes of the names that nothing refers to.
-            protected: uuids. Files whose names contain one of them stay.
+            orphans: the hashes of the names to which nothing refers.
+            protected: uuids. Files stay if their names contain one of these.
         """
         numbers = candidates.folders_with(orphans)
         for number, page in self._pages(candidates.folders, numbers):

@@ -1,19 +1,20 @@
-"""The first half of a group's expiry: its notes, its changelogs, and the snapshots' own files. From
-then on nobody can tag the snapshots, and `expire_run.py` removes what only they needed.
+"""The first half of the expiry of a group of snapshots. It writes the notes and changelogs, and
+deletes the snapshots' own files. After that nobody can tag the snapshots, and `expire_run.py`
+removes the files that only they needed.
 
 Invariants:
 
 - The order of the snapshots' own files matters: readers conclude from a snapshot that exists that
-  all later ones exist. So these files are never deleted together. The look before a deletion is
-  sent together with the previous deletion. A look that began more than a minute ago is repeated.
-- No snapshot is begun while a rollback has a pin (`pins.py`), or after the newest snapshot that the
-  range was computed from has gone.
+  all later ones exist. So these files are deleted one after the other. The look before a deletion
+  is sent together with the previous deletion. A look that began more than a minute ago is repeated.
+- No snapshot begins to expire while a rollback has a pin (`pins.py`), or after the newest snapshot,
+  from which the range was computed, is gone.
 - All notes are written before the first look at the pins. A rollback writes its pin first, and does
   not begin while a note of its target, or of a later snapshot, is younger than five minutes. So
-  either the rollback sees the notes, or the look sees the pin. On a full disk there is no note. Two
-  protections remain then: the rollback restores its target before each deletion, and the last own
-  file is put back.
-- If a rollback to the last snapshot of a group had ended just before that snapshot's own file was
+  either the rollback sees the notes, or the look sees the pin. On a full disk there is no note. In
+  that case two protections remain: the rollback restores its target before each deletion, and the
+  last own file is put back.
+- If a rollback to the last snapshot of a group ended just before that snapshot's own file was
   deleted, the file is put back (`_was_newest`).
 """
 
@@ -48,7 +49,7 @@ _SMALL: Final = 1 << 16
 
 
 class Begun(NamedTuple):
-    """What became of the beginning of a group's expiry.
+    """How the first half of a group's expiry ended.
 
     Attributes:
         gone: how many snapshots of the group are gone.
@@ -62,12 +63,12 @@ class Begun(NamedTuple):
 
 
 class _Looked(NamedTuple):
-    """What a look before a deletion has shown.
+    """The result of the check before a snapshot's file is deleted.
 
     Attributes:
         is_history: true if no rollback is under way, and none has changed the history.
         is_there: whether the snapshot to delete exists.
-        at: when the look began, by the monotonic clock, in seconds.
+        at: when the check began, by the monotonic clock, in seconds.
     """
 
     is_history: bool
@@ -92,13 +93,13 @@ class OwnFiles:
 
         Args:
             snapshots: the snapshots of the table.
-            remover: deletes and counts.
-            kept: knows the tags.
-            ahead: gets the lists of the snapshots, which are read meanwhile.
+            remover: deletes files and counts them.
+            kept: reads the tags.
+            ahead: reads the lists of the snapshots ahead.
             lists: the manifests in the lists that the run has read, by the name of the list. These
                 lists are not read again.
-            clock: says how old a look is.
-            changelogs: gets the changelogs of the snapshots. None if changelogs expire with their
+            clock: measures how old a check is.
+            changelogs: keeps the changelogs of the snapshots. None if changelogs expire with their
                 snapshots.
         """
         self._snapshots = snapshots
@@ -112,15 +113,15 @@ class OwnFiles:
         self._changelogs = changelogs
 
     def begin(self, group: Sequence[Snapshot], newest: Snapshot) -> Begun:
-        """Removes the snapshots' own files. From then on nobody can tag the snapshots, so their
-        tags can be read. If this was stopped, nothing further may expire.
+        """Removes the own files of a group's snapshots. After that nobody can tag the snapshots, so
+        their tags can be read. If the result says `stopped`, nothing further may expire.
 
         Args:
-            group: the snapshots, and last the one that follows them and stays.
+            group: the snapshots. The last one follows the others and stays.
             newest: the newest snapshot of the history when the range was computed.
 
         Raises:
-            StorageError: the storage fails. Each snapshot or its note exists then.
+            StorageError: the storage fails. Each snapshot still exists, or has a note.
         """
         if self._remover.dry_run:
             for snapshot in group[:-1]:
@@ -146,9 +147,9 @@ class OwnFiles:
         return self._snapshots.stands(following) or self._snapshots.stands(newest)
 
     def _left_to_others(self, group: Sequence[Snapshot]) -> int:
-        """How many snapshots of a group have notes that the next run needs, in case the other
-        expirer that removed the snapshots is killed before it is done. That expirer was done if
-        neither the following snapshot nor a note of it exists.
+        """The number of snapshots of a group whose notes the next run may need. Another expirer has
+        removed these snapshots, and may be killed before it has finished. It has finished if
+        neither the following snapshot nor a note of that snapshot exists.
         """
         ids = self._snapshots.ids()
         gone = next(
@@ -174,8 +175,8 @@ class OwnFiles:
         self, group: Sequence[Snapshot], newest: Snapshot, lists: list[str]
     ) -> tuple[int, list[Snapshot]]:
         """Removes the snapshots' own files, one after the other. Returns how many of them are gone,
-        and which of them this run removed. Then `lists` is emptied, so that `_hold_all` begins no
-        further read.
+        and which of them this run removed. At the end, `lists` is emptied, so that `_hold_all`
+        begins no further read.
         """
         gone = 0
         removed = []
@@ -201,7 +202,7 @@ class OwnFiles:
         return gone, removed
 
     def _hold_all(self, lists: list[str]) -> None:
-        """Reads lists from the end, until none is left."""
+        """Reads the lists ahead, beginning at the end of `lists`, until none is left."""
         with suppress(IndexError):
             while True:
                 self._ahead.hold(lists.pop())
@@ -209,7 +210,7 @@ class OwnFiles:
     def _small_lists(self, snapshot: Snapshot) -> Iterator[str]:
         """The lists of a snapshot that are read while the group's own files are deleted:
         `Cleaner.finish` needs them, and their content never changes. Large lists are left out,
-        because those of a group would not fit into memory together.
+        because the large lists of a group would not fit into memory together.
         """
         for name, size in snapshot.manifest_lists[:2]:
             is_small = size is not None and 0 < size <= _SMALL
@@ -223,9 +224,10 @@ class OwnFiles:
 
     def _was_newest(self, last: Snapshot) -> bool:
         """Whether a rollback to `last` ended before the file of `last` was deleted. In that case
-        all snapshots below `last` had expired, and those that exist were created again by a paused
-        writer. Two other cases look alike and do not count. A rollback went below `last`, as tags or
-        its note show. Or the table was dropped and created, and there are younger snapshots.
+        all snapshots below `last` had expired, and the existing ones were created again by a paused
+        writer. Two other cases look the same and do not count. In the first, a rollback went below
+        `last`, as tags or the rollback's note show. In the second, the table was dropped and
+        created again, and has younger snapshots.
         """
         ids = self._snapshots.ids()
         if not ids or ids[-1] >= last.id:
@@ -240,9 +242,9 @@ class OwnFiles:
         return are_expired and read_removals(self._storage).of_nonce(last.nonce) is None
 
     def _look(self, oldest: Snapshot, newest: Snapshot) -> _Looked:
-        """Looks for a rollback that is under way or has changed the history, and for `oldest`.
-        Rollbacks remove the newest snapshot first. If `oldest` is gone, another expirer may have
-        removed it.
+        """Checks for a rollback that is under way or has changed the history, and whether `oldest`
+        exists. Rollbacks remove the newest snapshot first. If `oldest` is gone, another expirer may
+        have removed it.
         """
         began = self._clock.monotonic()
         pins, present, stands = self._storage.together(

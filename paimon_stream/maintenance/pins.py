@@ -1,7 +1,7 @@
-"""Pins: tags by which a rollback keeps its target. They also tell all other code that deletes files
-of the rollback. A pin is a tag `paimon-stream-rollback-<snapshot id>-<letters>` of the target.
-Every engine keeps the files of a tag. While a pin exists, expiry of snapshots and partitions,
-another rollback, the deletion of tags and the removal of orphans begin nothing new.
+"""A pin is a tag by which a rollback keeps its target. It also shows the rollback to all other code
+that deletes files. A pin is a tag named `paimon-stream-rollback-<snapshot id>-<letters>` of the
+target. Every engine keeps the files of a tag. While a pin exists, expiry of snapshots and
+partitions, another rollback, the deletion of tags and the removal of orphans begin nothing new.
 
 Invariants:
 
@@ -9,18 +9,19 @@ Invariants:
   that deletes the target's files deletes the target first, and looks for tags and pins after that.
   So either the rollback sees that the target is gone and withdraws its pin, or the other command
   sees the pin.
-- From then on all files of the target stay as long as the pin does. So the rollback can restore the
-  target's snapshot from the pin at any time.
+- After that check, all files of the target stay as long as the pin does. So the rollback can
+  restore the target's snapshot from the pin at any time.
 - Of two rollbacks that write pins at once, at least one sees the other's pin, and withdraws its
   own.
 - A rollback that was killed leaves its pin. A rollback to the same target replaces that pin by its
   own, and completes the killed rollback. A rollback to another target is refused, unless it is
   asked to take over. A rollback whose pin is gone stops.
-- The pin of a fast forward to a branch that shares no snapshot with main has a name that ends in
-  `-alone`. It says that the snapshots below the target are another history, and are removed as
-  well. They are removed after everything above the target, so the newest snapshot is always a state
-  of main or of the branch. A run that completes a killed one knows by the name what to remove.
-- A pin that cannot be read refuses everything until a rollback takes over.
+- If a fast forward goes to a branch that shares no snapshot with main, the name of its pin ends in
+  `-alone`. The ending says that the snapshots below the target are another history, and are removed
+  as well. They are removed after everything above the target. So the newest snapshot is always a
+  state of main or of the branch. A run that completes a killed run knows from the name what to
+  remove.
+- While a pin cannot be read, everything is refused until a rollback takes over.
 - On a full disk a pin that is to be replaced is deleted first, unless it alone keeps the target.
 - Pins are not tags of the user: they are not listed, they do not expire, and no rollback removes
   them as later tags.
@@ -49,9 +50,9 @@ class Pin:
     """The pin of a rollback.
 
     Attributes:
-        path: its file.
-        snapshot: the target; None if the file cannot be read.
-        millis: when it was written, in epoch milliseconds by the clock of the storage.
+        path: the file of the pin.
+        snapshot: the target of the rollback; None if the file cannot be read.
+        millis: when the pin was written, in epoch milliseconds by the clock of the storage.
     """
 
     path: str
@@ -60,11 +61,13 @@ class Pin:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the snapshots below the target are not its history, and are removed as well."""
+        """Whether the snapshots below the rollback's target belong to another history, and are
+        removed as well.
+        """
         return self.path.endswith(_ALONE)
 
     def keeps(self, snapshot: Snapshot) -> bool:
-        """Whether the snapshot is the target."""
+        """Whether the snapshot is the target of the pin's rollback."""
         return self.snapshot is not None and self.snapshot.nonce == snapshot.nonce
 
 
@@ -74,7 +77,7 @@ def is_pin(tag: str) -> bool:
 
 
 def read_pins(storage: Storage) -> list[Pin]:
-    """All pins, by name. Raises `StorageError`."""
+    """All pins, sorted by name. Raises `StorageError`."""
     pins = []
     for stat in storage.list_files(TAG_FOLDER, f"tag-{PIN_PREFIX}"):
         snapshot = None
@@ -87,7 +90,9 @@ def read_pins(storage: Storage) -> list[Pin]:
 
 
 def pin_path(snapshot: Snapshot, runtime: Runtime, *, alone: bool = False) -> str:
-    """A new file for a pin; `alone` is as in `Pin.is_alone`."""
+    """A new path for a pin of a snapshot. `alone` says whether the snapshots below it belong to
+    another history.
+    """
     letters = runtime.ids.uuid()[:_LETTERS]
     ending = _ALONE if alone else ""
     return tag_path(f"{PIN_PREFIX}{snapshot.id}-{letters}{ending}")
@@ -104,14 +109,14 @@ def put_pin(storage: Storage, path: str, snapshot: Snapshot) -> int:
 def under_way(
     storage: Storage, pins: Iterable[Pin], doing: str, wanted: int | None = None
 ) -> CommitContended:
-    """The error of a command that finds pins of rollbacks.
+    """The error of a command that cannot be carried out because rollbacks have pins.
 
     Args:
         storage: the storage of the table.
         pins: the pins, at least one.
         doing: what is not done, as a part of a sentence.
-        wanted: the id of the target, if the command is a rollback. If a pin has that id, too, it is
-            of another snapshot that had the id earlier.
+        wanted: the id of the target, if the command is a rollback. If a pin has the same id, it is
+            a pin of another snapshot, which had the id earlier.
     """
     present = list(pins)
     last = present[-1]
@@ -132,7 +137,9 @@ def under_way(
 
 
 def _possible_targets(pins: Sequence[Pin], wanted: int | None) -> str:
-    """For `under_way`: the targets to which a rollback is allowed while there are these pins."""
+    """The targets to which a rollback is allowed while there are these pins, in words for the
+    message of `under_way`.
+    """
     if any(pin.snapshot is None for pin in pins):
         return "the snapshot that is to be the newest, with take_over"
     targets = sorted({pin.snapshot.id for pin in pins if pin.snapshot is not None})
@@ -145,7 +152,9 @@ def _possible_targets(pins: Sequence[Pin], wanted: int | None) -> str:
 
 
 def refuse_while_pinned(storage: Storage, doing: str) -> None:
-    """Raises `CommitContended` if a rollback is under way, and `StorageError`."""
+    """Raises `CommitContended` if a rollback is under way, and `StorageError` if the pins cannot be
+    read.
+    """
     pins = read_pins(storage)
     if pins:
         raise under_way(storage, pins, doing)

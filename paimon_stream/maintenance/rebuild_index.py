@@ -2,9 +2,9 @@
 §2.1).
 
 Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile.
-Afterwards the index has the keys of all live files, also those of deleting rows. A hash index that
-is right stays. A wrong index that can be read keeps its hashes, except those that another bucket
-has. No row changes.
+After a rebuild, the index has the keys of all live files, also the keys of rows that delete. A
+correct hash index stays as it is. A wrong index that can be read keeps its hashes, except hashes
+that another bucket has. No row changes.
 """
 
 from collections.abc import Iterable
@@ -58,18 +58,18 @@ from paimon_stream.write.routing import key_hashes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltIndexReport(Report):
-    """What was made anew, or would be in a dry run.
+    """What was rebuilt, or would be rebuilt in a dry run.
 
     Attributes:
         table: the location of the table.
         snapshot_id: the snapshot with the new index; None if nothing was wrong, if a lost index
-            manifest was written again, and in a dry run.
+            manifest was written again, or in a dry run.
         dry_run: whether nothing was written.
         checked: how many buckets were checked.
         buckets: the folders of the buckets whose hash index was wrong.
-        keys: how many hashes their new index files have.
-        manifest: the lost index manifest that was written again under its name; None if none was
-            lost.
+        keys: how many hashes the new index files of these buckets have.
+        manifest: the lost index manifest that was written again under its own name; None if none
+            was lost.
     """
 
     table: str
@@ -88,8 +88,8 @@ def rebuild_index(
     progress: Progress = silent,
     runtime: Runtime | None = None,
 ) -> RebuiltIndexReport:
-    """Compares the index with the keys of all files, as `PaimonTable.rebuild_index` says. Raises
-    the same errors.
+    """Rebuilds the hash index of a table, where it differs from the keys of the files. Raises the
+    errors of `PaimonTable.rebuild_index`.
     """
     if not table.has_dynamic_buckets:
         raise errors.UnsupportedFeature(
@@ -121,13 +121,13 @@ def rebuild_index(
 
 @dataclass(slots=True)
 class _Rebuild:
-    """One attempt, on one snapshot.
+    """One attempt to rebuild the hash index, on one snapshot.
 
     Attributes:
         table: the table.
         runtime: gives ids.
         snapshots: the snapshots of the table.
-        latest: the snapshot.
+        latest: the newest snapshot, on which the index is rebuilt.
         dry_run: whether nothing is written.
         listed: the hash indexes that the snapshot's index manifest names, by partition and bucket.
         written: the paths of the index files that were written.
@@ -183,7 +183,7 @@ class _Rebuild:
         )
 
     def _new_files(self) -> list[tuple[CommitMessage, IndexFileMeta]]:
-        """The new index files, each with the message of its bucket."""
+        """The new index files. Each comes after the message of its bucket."""
         return [(message, file) for message in self.messages for file in message.new_index_files]
 
     def _entries(self) -> tuple[IndexManifestEntry, ...] | None:
@@ -207,8 +207,8 @@ class _Rebuild:
             return None
 
     def _live(self, lost: str | None) -> Iterable[ManifestEntry]:
-        """The live files. If the index manifest is lost, the live files of all snapshots and tags
-        that have that index manifest.
+        """The live files. If the index manifest is lost, these are the live files of all snapshots
+        and tags that have that index manifest.
         """
         snapshots = [self.latest]
         if lost is not None:
@@ -224,8 +224,8 @@ class _Rebuild:
         return files.values()
 
     def _wrong(self, partition: bytes, files: dict[int, list[ManifestEntry]]) -> dict[int, Hashes]:
-        """The right hashes of each bucket whose index is wrong. `files` are those of the partition,
-        by bucket. Raises `CorruptMetadata` if a key is in two buckets.
+        """The correct hashes of each bucket whose index is wrong. `files` are the files of the
+        partition, by bucket. Raises `CorruptMetadata` if a key is in two buckets.
         """
         keys = {bucket: self._keys(files_of_bucket) for bucket, files_of_bucket in files.items()}
         twice = in_several(keys.values())
@@ -262,7 +262,7 @@ class _Rebuild:
         return wrong
 
     def _keys(self, files: Iterable[ManifestEntry]) -> Hashes:
-        """The hashes of all keys in these files, also of deleting rows."""
+        """The hashes of all keys in the files, also the keys of rows that delete."""
         schema = self.table.schema
         fields = tuple(map(schema.field, schema.bucket_keys))
         scan = Scan(
@@ -279,8 +279,8 @@ class _Rebuild:
         return np.unique(np.concatenate([NO_HASHES, *hashes]))
 
     def _present(self, partition: bytes, bucket: int) -> Hashes | None:
-        """The hashes in the bucket's index; None if it is missing, there twice or cannot be
-        read.
+        """The hashes in a bucket's index file; None if the file is missing or cannot be read, or if
+        the bucket has two index files.
         """
         file, *others = self.listed[partition][bucket]
         try:
@@ -327,8 +327,8 @@ class _Rebuild:
         return commit.append(tuple(self.messages), numbering).snapshot_id
 
     def _write_again(self, lost: str) -> None:
-        """Writes a lost index manifest again under its name, because all snapshots of that index
-        refer to it. Raises `IndexConflict` if somebody else has done so.
+        """Writes a lost index manifest again under its name, because all snapshots with that index
+        refer to it. Raises `IndexConflict` if another process has written it meanwhile.
         """
         table = self.table
         entries = [

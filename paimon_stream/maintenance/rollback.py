@@ -1,30 +1,30 @@
-"""Rolling a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11).
+"""Rolls a table back to an earlier snapshot or tag, as Java 1.4.2 does (semantics.md §11).
 
 Invariants: at every moment the table is in a state that it had before, and a killed rollback can be
-repeated. A pin keeps the target meanwhile (`pins.py`). Data files and manifests are never deleted
-here. They stay until orphan files are removed, because a paused writer may still publish on top of
-them.
+repeated. During the rollback, a pin keeps the target (`pins.py`). A rollback never deletes data
+files or manifests. They stay until orphan files are removed, because a paused writer may still
+publish a snapshot that refers to them.
 
-A rollback does this, in this order:
+A rollback has these steps:
 
 1. The pin is written, and the target is looked at again. The rollback does not begin while an
-    expiry may be at work on the target or above (`expiring.py`).
-2. What is about to be removed is noted (`table/removals.py`), so that nobody later believes that
-   it has expired.
-3. The hint LATEST is removed. Without it every engine lists the snapshots and takes the newest, but
-   Java trusts a hint whose snapshot has no successor (semantics.md §2.4).
+   expiry may be at work on the target or above (`expiring.py`).
+2. The snapshots that are about to be removed are noted (`table/removals.py`), so that they do not
+   seem to have expired later.
+3. The hint LATEST is removed. Without LATEST, every engine lists the snapshots and takes the newest
+   one, but Java trusts a hint whose snapshot has no successor (semantics.md §2.4).
 4. The later snapshots are removed, the newest first. If a writer has committed meanwhile, its
    snapshots are noted and removed, too.
-5. The long-lived changelogs of these snapshots are removed, then the later tags. A tag may be
-   created until its snapshot is gone, so tags are removed after the snapshots.
-6. LATEST is written. The pin is removed last.
+5. The long-lived changelogs of these snapshots are removed, and after that the later tags. A tag
+   may be created until its snapshot is gone, so tags are removed after the snapshots.
+6. LATEST is written. After that, the pin is removed.
 
-Before each deletion the rollback looks whether the pin and the target still exist. If the target
+Before each deletion the rollback checks whether the pin and the target still exist. If the target
 has expired, it is restored. If the pin is gone, another rollback has taken over, and this one
 stops.
 
-A stream whose batches are removed stops at the next one (`TableRolledBack`): Spark does not replay
-what it recorded as done.
+If batches of a stream are removed, the stream stops at its next batch (`TableRolledBack`), because
+Spark does not run batches again that it recorded as done.
 """
 
 import logging
@@ -107,8 +107,8 @@ class RollbackTarget:
 
     Attributes:
         snapshot: the snapshot.
-        kept_by: the file of the tag that keeps it, or of the pin of an interrupted rollback; None
-            if the snapshot's own file exists.
+        kept_by: the file of the tag that keeps the snapshot, or of the pin of an interrupted
+            rollback; None if the snapshot's own file exists.
         by_pin: whether `kept_by` is a pin.
         alone: whether the snapshots below the target are another history, which is removed as well.
     """
@@ -124,9 +124,9 @@ class Forwarding:
     """What a fast forward adds to its rollback of main.
 
     Attributes:
-        lost: what is noted as removed besides the later snapshots.
+        lost: the snapshots and batches that are noted as removed, besides the later snapshots.
         removes_expired: whether main also loses the rows of snapshots that have expired.
-        begin: is called once the pin and the notes exist.
+        begin: is called as soon as the pin and the notes exist.
     """
 
     lost: Sequence[Removed]
@@ -143,9 +143,9 @@ def rollback_to(
     forwarding: Forwarding | None = None,
     runtime: Runtime | None = None,
 ) -> RollbackReport:
-    """Rolls the table back to a snapshot (an id) or a tag (a name), as `PaimonTable.rollback_to`
-    says, and raises the same errors. Nothing was changed if the target is refused or another
-    rollback is under way. A fast forward passes `forwarding`.
+    """Rolls the table back to a snapshot (an id) or a tag (a name). Raises the errors of
+    `PaimonTable.rollback_to`. If the target is refused, or another rollback is under way, nothing
+    is changed. Only a fast forward passes `forwarding`.
     """
     storage = table.storage
     running = runtime or system()
@@ -179,11 +179,11 @@ def rollback_to(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Loss:
-    """What a run takes besides the snapshots above its target, and why.
+    """What a rollback or fast forward removes besides the snapshots above its target.
 
     Attributes:
-        cause: what the notes name as the cause (`ROLLBACK`, `FAST_FORWARD`).
-        removes_expired: whether rows of snapshots that have expired go, too.
+        cause: the cause that the notes name (`ROLLBACK`, `FAST_FORWARD`).
+        removes_expired: whether the table also loses rows of snapshots that have expired.
         expired: what is known of the batches of these snapshots.
     """
 
@@ -195,8 +195,8 @@ class _Loss:
 def _loss_of(
     table: Table, snapshots: SnapshotStore, chosen: RollbackTarget, forwarding: Forwarding | None
 ) -> _Loss:
-    """What a rollback to the target takes besides later snapshots; for a fast forward, what
-    `forwarding` says.
+    """What a rollback to the target removes besides later snapshots. For a fast forward,
+    `forwarding` says that.
     """
     removes_expired = chosen.kept_by is not None and not snapshots.stands(chosen.snapshot)
     if forwarding is not None:
@@ -239,7 +239,7 @@ def _rollback_of(
 
 
 def _warn_of_streams(storage: Storage, target: int, streams: Mapping[str, int]) -> None:
-    """Warns of the streams that lost batches, each with the smallest identifier."""
+    """Warns of the streams that lost batches, each with the smallest identifier removed."""
     if streams:
         _LOG.warning(
             "%s was rolled back to snapshot %d. Streams that wrote after it stop at their next "
@@ -252,7 +252,7 @@ def _warn_of_streams(storage: Storage, target: int, streams: Mapping[str, int]) 
 
 @dataclass(slots=True, kw_only=True)
 class _Rollback:
-    """One run, and what it removed."""
+    """One run of a rollback, and what it has removed so far."""
 
     storage: Storage
     snapshots: SnapshotStore
@@ -282,7 +282,7 @@ class _Rollback:
         return streams_of(self.removed)
 
     def preview(self) -> None:
-        """Collects what would be removed."""
+        """Collects, for a dry run, what the rollback would remove."""
         going = self._going()
         later = [snapshot_id for snapshot_id in going if snapshot_id > self.kept.id]
         self.gone.update(going)
@@ -291,10 +291,10 @@ class _Rollback:
         self.changelogs = self._later_changelogs()
 
     def execute(self, begin: Callable[[], None] | None = None) -> None:
-        """Removes everything that is later than the target, then the pin. Continues what an
-        interrupted rollback to the same target has begun. Everything is noted before the target is
-        restored (`table/removals.py`): after that, a run that was killed no longer shows what had
-        expired. `begin` is called when all is noted, before anything is removed.
+        """Removes everything that is later than the target, and after that the pin. An interrupted
+        rollback to the same target is continued. Everything is noted before the target is restored
+        (`table/removals.py`), because after that a killed run no longer shows which snapshots had
+        expired. `begin` is called when everything is noted, before anything is removed.
         """
         self._require_pin()
         going = self._going()
@@ -339,9 +339,10 @@ class _Rollback:
             ).of_table(self.storage.location)
 
     def _hold_target(self) -> None:
-        """Makes sure that the pin exists, and restores the target from it if the target has
-        expired. EARLIEST points to the target before the target exists, so that after a kill no
-        hint hides it. EARLIEST is written again afterwards, because an expiry may have moved it.
+        """Makes sure that the pin exists. If the target has expired, restores it from the pin.
+        EARLIEST is pointed to the target before the target exists again, so that after a kill no
+        hint hides the target. After that EARLIEST is written once more, because an expiry may have
+        moved it.
         """
         self._require_pin()
         present = self.snapshots.find(self.kept.id)
@@ -357,7 +358,7 @@ class _Rollback:
 
     def _write_hint(self, path: str, snapshot_id: int) -> None:
         """Writes a hint, or removes it if there is no space. Without the hint, every engine lists
-        the files instead. So the rollback can end, and code that frees space works again.
+        the files. So the rollback can end, and code that frees space can work again.
         """
         try:
             self.storage.write(path, str(snapshot_id).encode())
@@ -371,7 +372,9 @@ class _Rollback:
             )
 
     def _note(self, removed: Sequence[Removed]) -> None:
-        """Notes what is about to be removed, and counts it once."""
+        """Notes the snapshots and batches that are about to be removed, and adds each of them once
+        to the report.
+        """
         self.notes.announce(removed)
         known = {loss.snapshot or loss.uuids for loss in self.removed}
         for loss in removed:
@@ -380,9 +383,9 @@ class _Rollback:
                 self.removed.append(loss)
 
     def _announced_before(self, going: Sequence[int]) -> list[Removed]:
-        """What an interrupted rollback to this target had announced. Either that run has removed
-        it, or this run does. The pin of that rollback stood until this run had its own pin, so no
-        expiry has removed anything in between.
+        """The snapshots and batches that an interrupted rollback to this target had announced.
+        Either that run has removed them, or this run removes them. The pin of that rollback stood
+        until this run had its own pin, so no expiry has removed anything in between.
         """
         staying = [snapshot_id for snapshot_id in self.snapshots.ids() if snapshot_id not in going]
         stays = set(map(SnapshotRef.of, self._readable(staying)))
@@ -390,7 +393,7 @@ class _Rollback:
         return [loss for loss in announced if loss.snapshot not in stays]
 
     def _remove_snapshots(self, going: list[int]) -> None:
-        """Removes these snapshots, and those that writers commit meanwhile."""
+        """Removes the snapshots with the given ids, and those that writers commit meanwhile."""
         for _ in range(_ROUNDS):
             for snapshot_id in going:
                 self._hold_target()
@@ -408,9 +411,10 @@ class _Rollback:
         ).of_table(self.storage.location, subject=True)
 
     def _going(self) -> list[int]:
-        """The ids of the snapshots to remove, in the order of their removal: the later ones, the
-        newest first. If those below the target belong to another history (`alone`), they follow,
-        the oldest first. So the newest snapshot is at every moment a state of the table.
+        """The ids of the snapshots to remove, in the order of their removal. Snapshots above the
+        target come first, the newest one at the beginning. If the snapshots below the target belong
+        to another history (`alone`), they follow, the oldest first. So the newest snapshot is at
+        every moment a state of the table.
         """
         ids = self.snapshots.ids()
         later = [snapshot_id for snapshot_id in reversed(ids) if snapshot_id > self.kept.id]
@@ -419,8 +423,8 @@ class _Rollback:
         return later + [snapshot_id for snapshot_id in ids if snapshot_id < self.kept.id]
 
     def _readable(self, snapshot_ids: Sequence[int]) -> list[Snapshot]:
-        """Those of these snapshots that can be read. Snapshots that cannot be read are removed all
-        the same.
+        """The snapshots among the given ids that can be read. Snapshots that cannot be read are
+        removed, too.
         """
         snapshots = self.storage.together(
             [partial(self._if_readable, snapshot_id) for snapshot_id in snapshot_ids]
@@ -441,7 +445,9 @@ class _Rollback:
             return None
 
     def _remove_tags(self) -> None:
-        """Removes the later tags. A tag may be created until its snapshot is gone."""
+        """Removes the tags of later snapshots. The tags are listed again until none is left,
+        because a tag may be created until its snapshot is gone.
+        """
         while True:
             names = self._later_tags()
             if not names:
@@ -465,7 +471,7 @@ class _Rollback:
 
     def _remove_changelogs(self) -> None:
         """Removes the long-lived changelogs of removed snapshots. As in Java, the LATEST hint of
-        the changelogs is set first; it is −1 if no changelog is left.
+        the changelogs is set first. Its text is −1 if no changelog is left.
         """
         if not self.changelogs:
             return
@@ -480,8 +486,9 @@ class _Rollback:
 def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> list[Removed]:
     """The batches that a rollback to an expired target removes, even if their own snapshots have
     expired. The newest manifests mention files of such a batch, and the target's manifests do not.
-    A batch that a compaction and a merge of manifests have hidden is not found (exactly-once.md
-    §8). A table whose manifests cannot be read can be rolled back, too.
+    If a compaction and a merge of manifests have hidden a batch, it is not found (exactly-once.md
+    §8). If manifests of the table cannot be read, the failure is only logged, so that the table can
+    be rolled back.
     """
     expired = []
     try:
@@ -505,8 +512,8 @@ def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> 
 
 
 def _refuse_links(storage: Storage) -> None:
-    """Refuses a table in which a folder that a rollback deletes from is a link. The pin could not
-    be removed there either.
+    """Raises `StorageError` if a folder from which a rollback deletes is a symbolic link. In such a
+    folder, the pin could not be removed either.
     """
     for folder in (layout.SNAPSHOT_FOLDER, layout.TAG_FOLDER, layout.CHANGELOG_FOLDER):
         if storage.is_link(folder):
@@ -520,9 +527,9 @@ def _refuse_links(storage: Storage) -> None:
 
 
 def find_target(snapshots: SnapshotStore, target: int | str) -> RollbackTarget:
-    """The snapshot with the given id, or the snapshot of the tag with the given name. A snapshot
-    that has expired is found by its tag, or by the pin of an interrupted rollback. Raises
-    `NotFound`, `CorruptMetadata`, `StorageError`.
+    """The snapshot with the given id, or the snapshot of the tag with the given name. An expired
+    snapshot is found by its tag, or by the pin of an interrupted rollback. Raises `NotFound`,
+    `CorruptMetadata`, `StorageError`.
     """
     storage = snapshots.storage
     tags = read_tags(storage)
@@ -551,14 +558,14 @@ def _no_target(storage: Storage, target: int | str, shown: str) -> errors.NotFou
 
 
 class Pinned(NamedTuple):
-    """The pin of a run.
+    """The pin of one run of a rollback.
 
     Attributes:
-        path: its file.
+        path: the file of the pin.
         completes: whether this pin has replaced the pin of an interrupted rollback to the same
             target.
-        is_alone: as in `pins.Pin`.
-        replaces: whether this pin has replaced any pins.
+        is_alone: whether the snapshots below the target belong to another history.
+        replaces: whether this pin has replaced any other pins.
     """
 
     path: str
@@ -576,14 +583,14 @@ def pin_target(
     take_over: bool,
 ) -> Pinned:
     """Keeps the target by a new pin, which replaces the pin of an interrupted rollback to the same
-    target. After an error nothing was changed, except that after `NoSpace` interrupted rollbacks
-    may have been given up.
+    target. After an error, nothing is changed. There is one exception: after `NoSpace`, interrupted
+    rollbacks may have been given up.
 
     Args:
         table: the table.
         snapshots: the snapshots of the table.
-        target: what is to be kept.
-        runtime: gives the pin its name, and waits for expiries.
+        target: the snapshot that is to be kept.
+        runtime: the ids for the pin's name, and the clock that waits for expiries.
         take_over: whether the pin also replaces pins of rollbacks to other targets.
 
     Raises:
@@ -599,7 +606,8 @@ def pin_target(
     doing = f"that to snapshot {wanted.id} was not begun, and nothing was changed"
     if foreign and not take_over:
         raise under_way(storage, pins, doing, wanted.id)
-    # Before there is a pin, because a pin counts as proof that the target is no stray.
+    # This is checked before there is a pin, because a pin counts as proof that the target is part
+    # of the table.
     if target.kept_by is None:
         refuse_beside(snapshots, wanted, pins)
     path = pin_path(wanted, runtime, alone=is_alone)
@@ -624,15 +632,16 @@ def _look_again(
     pinned_millis: int,
     runtime: Runtime,
 ) -> None:
-    """Waits for expiries, and refuses a target that is gone or broken although there is a pin now.
+    """After the pin was written, waits for expiries. Then refuses a target that is gone or broken
+    in spite of the pin.
 
     Args:
         table: the table.
         snapshots: the snapshots of the table.
-        target: what the pin keeps.
-        pins: the pins that it replaces.
+        target: the snapshot that the pin keeps.
+        pins: the pins that the new pin replaces.
         pinned_millis: when the pin was written, in epoch milliseconds by the storage's clock.
-        runtime: waits.
+        runtime: the clock that waits.
     """
     _wait_for_expiry(table.storage, target.snapshot.id, pinned_millis, runtime)
     if not pins:  # otherwise an expiry could not end what it has begun
@@ -642,8 +651,8 @@ def _look_again(
 
 
 def _refuse_newer_pins(storage: Storage, known: Collection[str], doing: str) -> None:
-    """Raises `CommitContended` if there are pins other than the known ones. `doing` is as in
-    `under_way`.
+    """Raises `CommitContended` if there are pins that are not in `known`. `doing` says what is not
+    done, for the message.
     """
     newer = [pin for pin in read_pins(storage) if pin.path not in known]
     if newer:
@@ -652,10 +661,10 @@ def _refuse_newer_pins(storage: Storage, known: Collection[str], doing: str) -> 
 
 def _put(storage: Storage, path: str, target: RollbackTarget, pins: Sequence[Pin]) -> int:
     """Writes the pin, and returns when it was written, in epoch milliseconds by the storage's
-    clock. On a full disk, the pins that it replaces are removed first to make room. If something
-    expires before the new pin exists, the look that follows notices it. If there is still no space,
-    the interrupted rollbacks are given up, because code that frees space is refused while they have
-    pins.
+    clock. On a full disk, the pins that the new pin replaces are removed first to make room. If
+    anything expires before the new pin exists, the following check notices it. If there is still no
+    space, the interrupted rollbacks are given up, because code that frees space is refused while
+    these rollbacks have pins.
     """
     try:
         return put_pin(storage, path, target.snapshot)
@@ -695,9 +704,9 @@ def _wait_for_expiry(storage: Storage, snapshot_id: int, now_millis: int, runtim
 
 
 def _refuse_half_expired(snapshots: SnapshotStore, target: RollbackTarget, now_millis: int) -> None:
-    """Refuses a target that only a tag keeps while an expiry is at work or was interrupted, however
-    long ago. The expiry may have read the tags before this tag was made, and then the tag's creator
-    is about to remove the tag.
+    """Refuses a target that only a tag keeps, if an expiry is at work or was ever interrupted. The
+    expiry may have read the tags before this tag was made. In that case the tag's creator is about
+    to remove the tag.
     """
     if target.kept_by is None or snapshots.stands(target.snapshot):
         return
@@ -737,14 +746,14 @@ def _refuse_gone(snapshots: SnapshotStore, target: RollbackTarget) -> None:
 def refuse_broken(
     table: Table, snapshots: SnapshotStore, target: RollbackTarget, pins: Sequence[Pin]
 ) -> None:
-    """Refuses a target that nobody could read. The lists and manifests of the target must be
-    readable. If the target has expired, its data files must exist as well: the creator of its tag
-    or pin may have been killed before it checked that the snapshot still stood.
+    """Refuses a target that cannot be read. The lists and manifests of the target must be readable.
+    If the target has expired, its data files must exist as well: the creator of its tag or pin may
+    have been killed before it checked that the snapshot still stood.
 
     Args:
         table: the table.
         snapshots: the snapshots of the table.
-        target: what may be refused.
+        target: the target of the rollback.
         pins: the pins of interrupted rollbacks. One of them may have restored the target below
             snapshots that it had not removed yet.
 
@@ -805,7 +814,7 @@ def _refuse_id_of_another(
 
 
 def _other_target(snapshots: SnapshotStore, pins: Sequence[Pin]) -> str:
-    """What to do instead of a rollback to a broken target, as a sentence."""
+    """A sentence that says what to do instead of a rollback to a broken target."""
     if not pins:
         return "Roll back to another target."
     if snapshots.ids():

@@ -1,12 +1,13 @@
-"""Tags: a tag names a snapshot, and keeps the snapshot's files after the snapshot has expired
-(semantics.md §11). A tag is a copy of the snapshot's file under `tag/`.
+"""Creates, reads and deletes tags. A tag names a snapshot, and keeps the snapshot's files after the
+snapshot has expired (semantics.md §11). A tag is a copy of the snapshot's file under `tag/`.
 
 Invariants:
 
-- A tag is whole, or its creator removes it again. After the creator has written the tag, it checks
-  whether the snapshot still exists. If not, an earlier tag must still keep all files of the
-  snapshot, and no expiry may be unfinished. An expiry deletes the snapshot's own file first, and
-  reads the tags after that (`expire_run.py`). So one of the two sees the other.
+- All files of a tag exist, or its creator removes the tag again. After the creator has written the
+  tag, it checks whether the snapshot still exists. If not, an earlier tag must still keep all files
+  of the snapshot, and no expiry may be unfinished. An expiry deletes the snapshot's own file first,
+  and reads the tags after that (`expire_run.py`). So either the expiry sees the tag, or the creator
+  sees that the snapshot is gone.
 - When a tag is deleted, its file is deleted first, so a kill leaves orphans and never a tag without
   files. Then the journals are read: a batch may be committed again with files that only the tag
   has (`stream/recommit.py`), and its entry disappears after that. Then tags and snapshots are read
@@ -84,9 +85,9 @@ def create_tag(
     runtime: Runtime | None = None,
     known: Mapping[str, Snapshot] | None = None,
 ) -> TagReport:
-    """Tags a snapshot, as `PaimonTable.create_tag` says. Raises the same errors, and `NotFound` if
-    the snapshot has expired, or if only tags keep it while an expiry is unfinished. `known` are the
-    tags, if they were just read.
+    """Creates a tag of a snapshot. Raises the errors of `PaimonTable.create_tag`, and `NotFound` if
+    the snapshot has expired, or if only tags keep it while an expiry is unfinished. `known` has the
+    existing tags, if the caller has just read them.
     """
     storage = table.storage
     clock = (runtime or system()).clock
@@ -107,7 +108,7 @@ def create_tag(
     if snapshots.stands(snapshot):
         refuse_beside(snapshots, snapshot, read_pins(storage))
     content = _tag_json(snapshot, retention, clock)
-    # Only earlier tags count: another new tag may be removed again like this one.
+    # Only earlier tags count, because another new tag may be removed again, as this one may.
     kept_by = _tags_of(storage, snapshot, known)
     if storage.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
         raise AlreadyExists(
@@ -123,14 +124,15 @@ def create_tag(
 
 
 def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> TagReport:
-    """Deletes a tag, and the files that only this tag needed. A missing tag is reported and not
-    raised.
+    """Deletes a tag, and the files that only this tag needed. If the tag is missing, the report
+    says so, and no error is raised.
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
     `StorageError`, `InvalidOption` for a name that no tag can have, `CommitContended` while a
-    rollback is under way, and `CorruptMetadata` for another unreadable tag. Of an unreadable tag,
-    only its own file is deleted, also while a rollback is under way. The data files that this tag
-    kept are not known, so all of them stay. Orphan removal finds the files that nothing needs.
+    rollback is under way, and `CorruptMetadata` if one of the other tags cannot be read. If the
+    deleted tag itself cannot be read, only its own file is deleted, also while a rollback is under
+    way. The data files that this tag kept are not known, so all of them stay. Orphan removal finds
+    the files that nothing needs.
     """
     storage = table.storage
     tag = find_tag(storage, name)
@@ -183,7 +185,7 @@ def _warn_of_orphans(location: str, error: CorruptMetadata) -> None:
 
 
 def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagReport, ...]:
-    """Deletes the tags whose time is over. Raises what `delete_tag` raises."""
+    """Deletes the tags whose retention time is over. Raises what `delete_tag` raises."""
     storage = table.storage
     runtime = runtime or system()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
@@ -201,8 +203,8 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
-    """Each tag's snapshot by name, without pins. Raises `CorruptMetadata`, `UnknownVersion`,
-    `StorageError`.
+    """The tags without pins: the snapshot of each tag, by the tag's name. Raises `CorruptMetadata`,
+    `UnknownVersion`, `StorageError`.
     """
     tags = {}
     for name in tag_names(storage):
@@ -213,7 +215,7 @@ def read_tags(storage: Storage) -> dict[str, Snapshot]:
 
 
 def find_tag(storage: Storage, name: str) -> Snapshot | FormatError | None:
-    """The snapshot of a tag, or the error if it cannot be read; None if there is no such tag.
+    """The snapshot of a tag, or an error if the tag cannot be read; None if there is no such tag.
     Raises `StorageError`.
     """
     if name not in tag_names(storage):
@@ -242,8 +244,8 @@ def tagged_until(data: bytes) -> dt.datetime | None:
 
 
 def _check_name(name: str, location: str, *, new: bool) -> None:
-    """Refuses a name that no tag of the user has. A new tag also needs a name that is valid UTF-8
-    and not too long.
+    """Raises `InvalidOption` for a name that no tag of a user can have. A new tag also needs a name
+    that is valid UTF-8 and not too long.
     """
     if not name.strip():
         raise InvalidOption(
@@ -302,9 +304,9 @@ def _cannot_be_tagged(storage: Storage, snapshot_id: int, problem: str) -> NotFo
 def _why_not_whole(
     table: Table, snapshots: SnapshotStore, name: str, snapshot: Snapshot, kept_by: set[str]
 ) -> NotFound | None:
-    """Why a snapshot that only tags keep cannot be tagged again. None if all its files exist, and
-    no expiry may still delete some. Each of its earlier tags, `kept_by`, may itself be about to be
-    removed again.
+    """The reason why a snapshot that only tags keep cannot be tagged again. None if all its files
+    exist, and no expiry may still delete some of these. `kept_by` are the snapshot's earlier tags.
+    Each of them may itself be about to be removed.
     """
     storage = table.storage
     if not kept_by & _tags_of(storage, snapshot):
@@ -332,7 +334,9 @@ def _tags_of(
 
 
 def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clock) -> bytes:
-    """The tag's file as Java writes it. Without `time_retained`, it equals the snapshot's file."""
+    """The content of a tag's file, as Java writes it. Without `time_retained`, it equals the
+    content of the snapshot's file.
+    """
     plain = encode_snapshot(snapshot)
     if time_retained is None:
         return plain
@@ -353,10 +357,10 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
 
 
 def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
-    """The nearest roots below the tag's snapshot, the nearest above it, and those with its id. A
-    file that the tag shares with any root, it shares with one of these. On each side there are two,
-    because one of them may lie beside the lineage: a paused writer may have created an expired id
-    again.
+    """The nearest roots below and above the tag's snapshot, and the roots with the same id. If the
+    tag shares a file with any root, it shares the file with one of these. There are two on each
+    side, because one of the two may lie beside the lineage: a paused writer may have created an
+    expired id again.
     """
     distinct = sorted({root.nonce: root for root in roots}.values(), key=lambda root: root.id)
     below = [root for root in distinct if root.id < tag.id]
@@ -366,11 +370,11 @@ def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
 
 
 def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The tags, and the snapshots nearest to that of a tag whose file is gone, all as they were at
-    one moment: they are read until two readings are equal. A snapshot that neither existed at that
-    moment nor was kept by a tag cannot come back: rollbacks and the creators of tags look again
-    after they have written. None if that moment is not found, or a rollback is under way. Then the
-    tag's files stay as orphans.
+    """For a tag whose file is gone: all tags, and the snapshots nearest to the tag's own, as they
+    were at one moment. They are read until two readings are equal. A snapshot that neither existed
+    at that moment nor was kept by a tag cannot come back, because rollbacks and the creators of
+    tags check again after they have written. None if no such moment is found, or if a rollback is
+    under way. In both cases, the tag's files stay as orphans.
     """
     before = None
     for _ in range(_LOOKS):
@@ -390,7 +394,9 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | N
 
 
 def _neighbours(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The snapshots nearest to a tagged one. None if one of them has vanished since the listing."""
+    """The snapshots with the ids nearest to that of a tagged snapshot. None if one of them has
+    vanished since the listing.
+    """
     ids = snapshots.ids()
     above = [snapshot_id for snapshot_id in ids if snapshot_id >= tag.id]
     below = [snapshot_id for snapshot_id in ids if snapshot_id < tag.id]

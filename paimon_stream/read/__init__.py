@@ -1,3 +1,3 @@
-"""Reading rows: choosing the files, turning each into batches of the wanted columns, merging rows
-of one key.
+"""Reads rows: chooses the files, turns each file into batches of the wanted columns, and merges the
+rows of one key.
 """

@@ -1,7 +1,7 @@
 """Avro data files, a few blocks at a time (format.md §7.6). Arrow does not read Avro, so rows are
 decoded in Python and then converted column by column. The names of types and fields in a file may
 be ones that Avro forbids. To decode a block, only the order of fields matters, so the decoder gets
-generated names. The columns are then chosen by their names in the file.
+generated names. Afterwards, the columns are chosen by their names in the file.
 """
 
 import io
@@ -30,12 +30,12 @@ _ESCAPES: Final = "surrogateescape"
 def read_avro(
     source: Any, path: str, fields: Sequence[DataField], batch_rows: int
 ) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name.
+    """Reads those columns of `fields` that the file has, by name.
 
     Args:
         source: the opened file.
         path: its path, for errors.
-        fields: the columns, of the schema that the file was written with.
+        fields: the wanted columns, from the schema that the file was written with.
         batch_rows: about how many rows a chunk has.
 
     Raises:
@@ -64,8 +64,8 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
     for block in blocks:
         if not block.records:
             continue
-        # A block is an Avro array of its records without the count before them and the end mark
-        # after them.
+        # An Avro block lacks only two marks of an Avro array: the count of records before them, and
+        # the end mark after them.
         data = b"".join((zigzag(block.records), block.data, zigzag(0)))
         stream = io.BytesIO(data)
         try:
@@ -87,7 +87,7 @@ def _batches(blocks: Iterator[AvroBlock], schema: Any, batch_rows: int) -> Itera
 
 def _anonymous(text: str) -> tuple[list[str], Any]:
     """The column names, and the parsed schema of an array of records whose fields are named f0, f1,
-    …. Logical types are left out, so values come as they are stored.
+    …. The schema has no logical types, so values are returned as they are stored.
     """
     try:
         node = parse_json(text)
@@ -103,7 +103,8 @@ def _anonymous(text: str) -> tuple[list[str], Any]:
 
 def _renamed(node: Any, names: dict[str, str]) -> Any:
     """The type with generated names, both where named types are defined and where they are used.
-    `names` has the generated names so far, by the file's names, and gets those of this type.
+    `names` maps the file's names to the names generated so far. The names generated for this type
+    are added to it.
     """
     if isinstance(node, str):
         return node if node in _PRIMITIVES else names[node]
@@ -132,8 +133,8 @@ def _renamed(node: Any, names: dict[str, str]) -> Any:
 
 
 def _array(values: list[Any], type_: DataType) -> pa.Array:
-    """The decoded values of a column, or of a part of a nested one, as Arrow's array. Raises
-    `FormatError`.
+    """Turns the decoded values of a column, or of a part of a nested column, into an Arrow array.
+    Raises `FormatError`.
     """
     wanted = arrow_type(type_)
     try:
@@ -200,8 +201,8 @@ def _pairs(value: Any) -> list[tuple[Any, Any]]:
 
 
 def _lists(values: list[Any], wanted: pa.DataType, items: pa.Array) -> pa.Array:
-    """Lists with the lengths of these values. `items` are those of all lists, one after the
-    other.
+    """Lists with the lengths of these values. `items` has the items of all lists, one list after
+    the other.
     """
     offsets = pa.array(accumulate((len(value or ()) for value in values), initial=0), pa.int32())
     valid = pa.array([value is not None for value in values], pa.bool_())

@@ -1,5 +1,5 @@
-"""Plans batch reads: of a snapshot, or of what changed between two snapshots, tags or times
-(streaming-reads.md §7). The modes of changes are Paimon's:
+"""Plans a batch read. It reads a snapshot, or the changes between two snapshots, tags or times
+(streaming-reads.md §7). The modes of reading changes are Paimon's:
 
 - delta: the rows in the files that each APPEND snapshot added.
 - changelog: the rows in the changelog of each snapshot.
@@ -102,14 +102,14 @@ either, or ours does.
 
 
 class _Span(NamedTuple):
-    """What is read.
+    """The changes that are read.
 
     Attributes:
         mode: `delta`, `changelog` or `diff`.
         start: the snapshot before the changes. None if the changes begin with the first snapshot,
-            or if the mode does not look at it.
-        snapshots: with `delta` and `changelog`, the snapshots whose changes are read; with `diff`
-            the newer snapshot alone.
+            or if the mode does not need it.
+        snapshots: with `delta` and `changelog`, the snapshots whose changes are read; with `diff`,
+            only the newer snapshot.
     """
 
     mode: str
@@ -126,20 +126,21 @@ def plan_read(
     filter: object = None,
     partition: Mapping[str, Any] | str | None = None,
 ) -> Scan:
-    """Plans a batch read for a user: of the snapshot or of the changes that the caller names, else
-    of what the table's own options name, as in Java, else of the newest snapshot.
+    """Plans a batch read for a user. It reads the snapshot or the changes that the caller names. If
+    the caller names none, it reads what the table's own options name, as in Java. If they name none
+    either, it reads the newest snapshot.
 
     Args:
         table: the table, with the options of the call.
         at: which snapshot the caller names.
         asked: the options of the call.
-        columns: as in `plan_scan`. With `read.changelog`, `rowkind` may be one of them, also for a
-            snapshot, whose rows are all `+I`.
+        columns: as in `plan_scan`. With `read.changelog`, `rowkind` may be one of them. In a read
+            of a snapshot, it is `+I` for every row.
         filter: as in `plan_scan`.
         partition: as in `plan_scan`.
 
     Raises:
-        InvalidOption: the options contradict each other, or the table has no such changes.
+        InvalidOption: the options contradict each other, or the table does not have the changes.
         NotFound: a snapshot or a tag does not exist.
         PaimonStreamError: what `plan_scan` raises.
     """
@@ -166,8 +167,8 @@ def plan_read(
 
 
 def _named_by_schema(table: Table) -> tuple[PointInTime, list[str]]:
-    """What options in the table's schema say is read: a snapshot, or the key of a range of changes.
-    Raises `InvalidOption`.
+    """What a read covers according to the options in the table's schema: a snapshot, or the key of
+    a range of changes. Raises `InvalidOption`.
     """
     stored = opt.lowered(table.schema.options)
     points = [key for key in POINTS if key in stored]
@@ -200,7 +201,7 @@ def _point_of(table: Table, key: str, text: str) -> PointInTime:
 
 
 def _warn_of_schema(table: Table) -> None:
-    """Warns of options in the table's schema by which Java's batch reads have other rows."""
+    """Warns of options in the table's schema that make Java's batch reads return other rows."""
     unfollowed = [
         f"{key} = {value}"
         for key, value in sorted(opt.lowered(table.schema.options).items())
@@ -218,7 +219,9 @@ def _warn_of_schema(table: Table) -> None:
 
 
 def _check_no_part_of_a_range(table: Table, asked: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` if a call has an option that has an effect only beside a range."""
+    """Raises `InvalidOption` if a call sets an option that has an effect only together with a range
+    of changes.
+    """
     for option in (BETWEEN_MODE, TAG_TO_SNAPSHOT, READ_CHANGELOG):
         if option.key in asked and table.options.differs(option):
             raise InvalidOption(
@@ -233,7 +236,7 @@ def _check_no_part_of_a_range(table: Table, asked: Mapping[str, str]) -> None:
 
 
 def _span_of(table: Table, key: str) -> _Span | None:
-    """What the range with this key means; None if there is nothing in it."""
+    """The changes in the range that the option with this key sets; None if the range is empty."""
     mode = table.options.value(BETWEEN_MODE)
     if key == TO_AUTO_TAG.key:
         _check_is_difference(table, mode, key)
@@ -262,7 +265,7 @@ def _span_of(table: Table, key: str) -> _Span | None:
 
 
 def _check_is_difference(table: Table, mode: str, key: str) -> None:
-    """Raises `InvalidOption` for a mode that a range of tags does not have."""
+    """Raises `InvalidOption` for a mode that cannot be used with a range of tags."""
     if mode in ("delta", "changelog"):
         raise InvalidOption(
             f"{key} reads the difference between two tags, and {BETWEEN_MODE.key} is {mode}. Leave "
@@ -310,7 +313,9 @@ def _between_ids(table: Table, first: int, last: int) -> _Span | None:
 
 
 def _between_times(table: Table, first: str, last: str) -> _Span | None:
-    """What is after the newest snapshot of a time, up to the newest one of another time."""
+    """The changes after the newest snapshot at one time, up to the newest snapshot at another
+    time.
+    """
     now_millis = system().clock.now_millis()
     start, end = (
         int(time)
@@ -332,7 +337,8 @@ def _between_times(table: Table, first: str, last: str) -> _Span | None:
         assert older is not None
         first_id = older.id
     except NotFound:
-        # Nothing is missing before the first of all snapshots. A difference has no start there.
+        # If the table still has its first snapshot, nothing is missing before it. A difference,
+        # however, needs a snapshot to start from.
         if ids[0] > 1 or _mode_of(table) == "diff":
             raise
         if SnapshotStore(table.storage).get(ids[0]).time_millis > end:
@@ -368,13 +374,15 @@ def _to_automatic_tag(table: Table, name: str) -> _Span | None:
 def _earlier(
     periods: PeriodNames, names: Iterable[str], end: dt.datetime
 ) -> list[tuple[dt.datetime, str]]:
-    """The automatic tags among these names whose period begins before `end`."""
+    """Those automatic tags among these names whose periods begin before `end`."""
     times = [(periods.time_of(name), name) for name in names]
     return [(time, name) for time, name in times if time is not None and time < end]
 
 
 def _mode_of(table: Table) -> str:
-    """The mode, where `auto` has become one of the others (streaming-reads.md §7)."""
+    """The mode in which changes are read. `auto` is replaced by one of the other modes
+    (streaming-reads.md §7).
+    """
     mode = table.options.value(BETWEEN_MODE)
     if mode != "auto":
         return mode
@@ -393,7 +401,7 @@ def _plan_changes(
     partition: Mapping[str, Any] | str | None,
 ) -> Scan:
     """The scan of these changes. The columns are those of the table's newest schema, as in Java.
-    All arguments but the second are those of `plan_scan`.
+    All arguments except the second are those of `plan_scan`.
     """
     check_open_to_readers(table)
     if table.options.value(opt.DATA_EVOLUTION):
@@ -415,7 +423,7 @@ def _plan_changes(
 
 
 def _columns(table: Table, names: Sequence[str] | None) -> tuple[DataField, ...]:
-    """The columns with these names, with that of the kinds if it is wanted. Raises
+    """The columns with these names, including the row kind column if it is wanted. Raises
     `IncompatibleSchema`.
     """
     schema = table.schema
@@ -430,15 +438,15 @@ def _columns(table: Table, names: Sequence[str] | None) -> tuple[DataField, ...]
 
 
 def _has_kinds(names: Sequence[str] | None) -> bool:
-    """Whether the column of the kinds is among the wanted ones."""
+    """Whether the row kind column is among the wanted columns."""
     return names is not None and not isinstance(names, str) and ROW_KIND in names
 
 
 def _with_kinds(
     table: Table, names: Sequence[str], others: Sequence[DataField]
 ) -> tuple[DataField, ...]:
-    """The columns with these names. `others` are all of them but that of the kinds. Raises
-    `IncompatibleSchema` if the column of the kinds is named twice.
+    """The columns with these names. `others` are all of these columns except the row kind column.
+    Raises `IncompatibleSchema` if the row kind column is named twice.
     """
     if list(names).count(ROW_KIND) > 1:
         raise IncompatibleSchema(
@@ -450,15 +458,16 @@ def _with_kinds(
 
 
 def _with_difference(scan: Scan, span: _Span, specs: Sequence[PartitionSpec] | None) -> Scan:
-    """The scan with the files that only the newer snapshot has, and with those that only the older
-    one has.
+    """The scan with the files that only the newer snapshot has, and with the files that only the
+    older snapshot has.
     """
     assert span.start is not None
     (newer,) = span.snapshots
     _check_same_buckets(scan.table, span.start, newer)
     after = with_files(scan, newer, specs)
     before = with_files(replace(scan, snapshot=span.start), span.start, specs)
-    # Files are the same if nothing of them differs, also not the level, as in Java.
+    # Two files are the same only if all of their metadata is equal, including the level, as in
+    # Java.
     in_both = set(map(_identity, after.files)) & set(map(_identity, before.files))
     after = _without(after, in_both)
     if scan.merge is None:
@@ -477,8 +486,8 @@ def _without(scan: Scan, files: set[tuple[bytes, int, int, int, str]]) -> Scan:
 
 
 def _check_same_buckets(table: Table, older: Snapshot, newer: Snapshot) -> None:
-    """Raises `UnsupportedFeature` if the number of buckets was changed between two snapshots, as
-    Java refuses that.
+    """Raises `UnsupportedFeature` if the number of buckets was changed between two snapshots. Java
+    refuses such a read, too.
     """
     store = SchemaStore(table.storage)
     counts = [
@@ -494,7 +503,7 @@ def _check_same_buckets(table: Table, older: Snapshot, newer: Snapshot) -> None:
 
 
 def _with_changes(scan: Scan, span: _Span, specs: Sequence[PartitionSpec] | None) -> Scan:
-    """The scan with the files in which the snapshots' changes are."""
+    """The scan with the files that hold the changes of the snapshots."""
     table = scan.table
     is_changelog = span.mode == "changelog"
     _check_has_changes(scan, span)
@@ -513,15 +522,15 @@ def _with_changes(scan: Scan, span: _Span, specs: Sequence[PartitionSpec] | None
             raise _some_wait(table)
         files = seen
     if scan.where is not None:
-        # No other file has a say in what a row of these files is.
+        # Each row of these files is a change. Rows of other files do not alter it.
         known = known_of(scan, files, scan.where, values=True)
         files = list(compress(files, scan.where.possible(known)))
     return replace(scan, files=tuple(files), are_changes=True)
 
 
 def _some_wait(table: Table) -> InvalidOption:
-    """The error for changes of which some rows wait in bucket -2. Readers see them only by the
-    compaction that moves them, and `delta` passes over compactions.
+    """The error for changes whose rows partly wait in bucket -2. Readers see these rows only after
+    the compaction that moves them, and `delta` skips compactions.
     """
     has_changelog = table.options.value(opt.CHANGELOG_PRODUCER) != "none"
     return _wrong_mode(
@@ -552,13 +561,13 @@ def files_of_changes(
     *,
     from_changelog: bool,
 ) -> list[ManifestEntry]:
-    """The files in which the changes of these snapshots are, in the order of the snapshots.
+    """The files that hold the changes of these snapshots, in the order of the snapshots.
 
     Args:
         table: the table.
         snapshots: the snapshots.
         partitions: the partitions that are read.
-        from_changelog: whether the changes are read from changelogs, and not from the files that
+        from_changelog: whether the changes are read from changelogs; otherwise from the files that
             each snapshot added.
 
     Raises:
@@ -575,8 +584,8 @@ def files_of_changes(
 
 
 def _check_has_changes(scan: Scan, span: _Span) -> None:
-    """Raises `InvalidOption` if the table's files do not tell its changes in this mode. Java then
-    reads no row.
+    """Raises `InvalidOption` if the table's files do not show its changes in this mode. In such a
+    case, Java reads no row.
     """
     table = scan.table
     producer = table.options.value(opt.CHANGELOG_PRODUCER)
@@ -602,7 +611,7 @@ def _check_has_changes(scan: Scan, span: _Span) -> None:
 
 def _check_each_has_a_changelog(table: Table, snapshots: Iterable[Snapshot]) -> None:
     """Raises `InvalidOption` if one of these snapshots added rows without a changelog, although
-    `changelog-producer` is `input`. Java passes over such rows.
+    `changelog-producer` is `input`. Java skips such rows.
     """
     if table.options.value(opt.BUCKET) == POSTPONE_BUCKET:
         return  # the changelog comes by the compaction that moves the rows

@@ -1,21 +1,23 @@
-"""The parts of a `pyarrow.compute.Expression`, and a shorter expression that keeps the same rows.
+"""Takes a `pyarrow.compute.Expression` apart, and makes a shorter expression that keeps the same
+rows.
 
-An expression shows its parts only in the form in which Arrow pickles it: a record batch that has
-the literals as columns, and, as metadata of its schema, the functions, columns and literals in the
-order in which they are visited. The form is Arrow's own, so nothing here relies on it unproven: an
-expression is built of the parts that were read, and unless Arrow says that it equals the given one,
-there are no parts. There are none either if Arrow cannot pickle it.
+An expression shows its parts only in the form in which Arrow pickles it. This form is a record
+batch. Its columns are the literals. The metadata of its schema lists the functions, columns and
+literals in the order in which they are visited. The form is internal to Arrow, so each result is
+proved: an expression is built from the parts that were read. The parts are used only if Arrow says
+that this expression equals the given one. They are not used either if Arrow cannot pickle the
+expression.
 
 Why the shorter expression keeps the same rows:
 
-- Only ORs of `column == literal`, and ANDs of `column != literal`, become one `isin`. There they
-  are the condition itself, or reached from it by ANDs, ORs and NOTs alone. A NOT is moved inwards,
-  over AND and OR, which holds for NULL, too, until it is part of a comparison. A row is kept if the
-  whole is true, and above the comparisons are then only ANDs and ORs, so it makes no difference
-  whether one of them is NULL or false.
-- Columns and literals are of the types of `_are_compared_exactly`. With floats, `==` and `isin`
+- Only ORs of `column == literal`, and ANDs of `column != literal`, become one `isin`. They are the
+  whole condition, or only ANDs, ORs and NOTs are above them. A NOT is moved inwards over AND and OR
+  until it is part of a comparison. This rule also holds for NULL. A row is kept if the whole
+  condition is true. Only ANDs and ORs are then above the comparisons, so it makes no difference
+  whether a comparison is NULL or false.
+- Columns and literals have types that `_are_compared_exactly` accepts. With floats, `==` and `isin`
   disagree about NaN and -0.0.
-- A literal must become a value of the column's type without loss. NULL is no such literal.
+- A literal must be convertible to the column's type without loss. NULL is not such a literal.
 """
 
 import re
@@ -59,7 +61,7 @@ class _Node:
 
     Attributes:
         function: the function that is called; None for a column and a literal.
-        arguments: of the call.
+        arguments: the arguments of this function.
         start: the place of its first part.
         end: the place after its last part.
     """
@@ -72,7 +74,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition with its parts."""
+    """A condition and its parts."""
 
     where: pc.Expression
     _build: Callable[[pa.Buffer], pc.Expression]
@@ -82,7 +84,7 @@ class Condition:
 
     @classmethod
     def of(cls, where: pc.Expression) -> "Condition | None":
-        """The condition with its parts; None if they cannot be read."""
+        """Takes a condition apart; None if its parts cannot be read."""
         try:
             build, (buffer,) = where.__reduce__()
             pickled = pa.ipc.open_file(buffer)
@@ -98,7 +100,7 @@ class Condition:
 
     @property
     def columns(self) -> set[str]:
-        """The names of the columns that it reads."""
+        """The names of the columns that the condition reads."""
         names = set()
         parts = iter(self._parts)
         for part in parts:
@@ -110,8 +112,8 @@ class Condition:
         return names
 
     def folded(self, schema: pa.Schema) -> pc.Expression:
-        """A condition that keeps the same rows of tables with this schema. Long ORs of equalities
-        of a column are one `isin` in it.
+        """A condition that keeps the same rows of tables with this schema. In it, each long OR of
+        equalities of one column is replaced by one `isin`.
         """
         folded = self._folded(self._root, schema, _DEEPEST, negated=False)
         return self.where if folded is None else folded
@@ -119,8 +121,8 @@ class Condition:
     def _folded(
         self, node: _Node, schema: pa.Schema, depth: int, *, negated: bool
     ) -> pc.Expression | None:
-        """The expression, or if `negated` its contrary, with an `isin` in it; None if it stays as it
-        is.
+        """A shorter form, with an `isin`, of this part of the condition, or of its negation if
+        `negated` is set. None if the part cannot be shortened.
         """
         function = node.function
         if function == "invert" and depth:
@@ -158,8 +160,9 @@ class Condition:
     def _comparison(
         self, node: _Node, function: str, schema: pa.Schema
     ) -> tuple[str, pa.Array] | None:
-        """The column that is compared with a literal, and this literal, as an array of one value of
-        the column's type. None if this is no such comparison, or the literal is no such value.
+        """The column that is compared with a literal, and this literal as an array of one value of
+        the column's type. None if the node is not such a comparison, or if the literal is not a
+        value of that type.
         """
         if node.function != function or node.end - node.start != 4:
             return None
@@ -180,7 +183,7 @@ class Condition:
             return None
 
     def _expression(self, node: _Node, *, negated: bool) -> pc.Expression:
-        """The part of the condition, or its contrary, as an expression of its own."""
+        """This part of the condition, or its negation, as a separate expression."""
         parts = []
         numbers = []
         for part in self._parts[node.start : node.end]:
@@ -195,7 +198,7 @@ class Condition:
 def _pickled(
     parts: list[_ConditionPart] | tuple[_ConditionPart, ...], literals: pa.RecordBatch
 ) -> pa.Buffer:
-    """An expression of these parts, as Arrow pickles it."""
+    """An expression that consists of these parts, in the form in which Arrow pickles it."""
     batch = literals.replace_schema_metadata(pa.KeyValueMetadata(parts))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
@@ -204,8 +207,8 @@ def _pickled(
 
 
 def _tree(parts: tuple[_ConditionPart, ...]) -> _Node | None:
-    """The calls with their arguments; None if the parts are not those of one expression. It has no
-    recursion, because an OR of a thousand terms is a thousand calls deep.
+    """The tree of calls with their arguments; None if the parts do not form one expression. The
+    function does not use recursion, because an OR of a thousand terms is a thousand calls deep.
     """
     arguments: list[list[_Node]] = [[]]
     starts = []
@@ -227,7 +230,7 @@ def _tree(parts: tuple[_ConditionPart, ...]) -> _Node | None:
 
 
 def _terms(node: _Node) -> Iterator[_Node]:
-    """What the calls of one function join that are each other's arguments, from left to right."""
+    """The terms that nested calls of the same function join, from left to right."""
     waiting = [node]
     while waiting:
         term = waiting.pop()
@@ -238,9 +241,9 @@ def _terms(node: _Node) -> Iterator[_Node]:
 
 
 def _are_compared_exactly(column: pa.DataType, literal: pa.DataType) -> bool:
-    """Whether a column and a literal of these types are equal just if the literal, as a value of
-    the column's type, is the same value. DECIMALs must have the same precision and scale: pyarrow
-    18 compares others differently.
+    """Whether a column and a literal of these types are equal exactly when the literal, converted
+    to the column's type, is the same value. DECIMALs must have the same precision and scale,
+    because pyarrow 18 compares other DECIMALs differently.
     """
     if pa.types.is_decimal(column):
         return bool(column == literal)

@@ -1,5 +1,5 @@
-"""Converts the columns of a file to columns of the table: by field id, through nested types, in
-today's types.
+"""Converts the columns of a file to columns of the table. Columns are matched by field id, also
+inside nested types, and get the types that they have today.
 
 A file has the names and types of the schema that it was written with. Each of today's columns, and
 each member of a ROW, is looked up in the file by its id, because its name, position or type may
@@ -7,12 +7,12 @@ have changed. A column that the file does not have is NULL. Java does the same: 
 value applies to rows written without the column, not to rows that are older than the column (tried
 on 1.4.2).
 
-Values are converted as Java converts them when it reads (tried on 1.4.2), with the same losses.
-Integers wrap around. DECIMALs that do not fit become NULL. Strings are cut and padded.
+Values are converted as Java converts them when it reads (tried on 1.4.2), with the same loss of
+precision. Integers wrap around. DECIMALs that do not fit become NULL. Strings are cut and padded.
 `convert_decimals` rounds DECIMALs in 256 bits, `convert_texts` makes text and bytes, and
-`convert_parsed` makes values of text. Conversions to or from the time zone of a JVM, and those to
-the text of a FLOAT or DOUBLE, which depends on the version of Java, are refused. No file or row
-group is skipped because of the statistics of a column whose type has changed.
+`convert_parsed` parses text. Conversions to or from the time zone of a JVM, and those to the text
+of a FLOAT or DOUBLE, which depends on the version of Java, are refused. No file or row group is
+skipped because of the statistics of a column whose type has changed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -101,7 +101,7 @@ class Chunk(NamedTuple):
     Attributes:
         rows: how many rows there are.
         columns: the columns that the file has, by their names in it.
-        leaf: turns these arrays into values of the columns' types.
+        leaf: a function that turns the arrays of `columns` into values of the columns' types.
         skipped: whether no column was read, because no row can fulfil the condition.
     """
 
@@ -124,11 +124,12 @@ def check_evolution(column: str, source: DataType, target: DataType, later: bool
         column: the column's name, for messages.
         source: the type in a file.
         target: the type that is wanted.
-        later: whether `source` is the newer of the two types, so that values may not fit.
+        later: whether `source` is the newer of the two types. Values of a newer type may not fit an
+            older one.
 
     Raises:
         UnsupportedFeature: there is no such conversion.
-        IncompatibleSchema: `source` came later, and is not the same type.
+        IncompatibleSchema: `source` is newer than `target` and is another type.
     """
     are_both_nested = source.is_nested and target.is_nested
     are_equal = source.with_nullable(target.nullable) == target
@@ -162,8 +163,8 @@ def _is_castable(old: TypeRoot, new: TypeRoot) -> bool:
 
 
 def _why_refused(old: TypeRoot, new: TypeRoot) -> str:
-    """The reason as the end of a sentence. It is empty if Java does not convert these types,
-    either.
+    """Why the conversion is refused, as the end of a sentence. The text is empty if Java does not
+    convert these types either.
     """
     for sources, targets, reason in REFUSED:
         if old in sources and new in targets:
@@ -190,7 +191,7 @@ def _text_inside(type_: DataType) -> DataType:
 
 
 def _parameters(type_: DataType) -> list[DataType]:
-    """The types of the keys and elements of a nested type."""
+    """The types of the keys and items of a nested type."""
     return [parameter for parameter in (type_.key, type_.element) if parameter is not None]
 
 
@@ -202,10 +203,10 @@ def _member(type_: DataType, id_: int) -> DataField | None:
 def convert(
     array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column: str
 ) -> pa.Array:
-    """Converts a column of a file, or what is nested in it.
+    """Converts a column of a file, or values nested in it.
 
     Args:
-        array: of any Arrow type that the file format gives for `source`.
+        array: the values, in any Arrow type that the file format gives for `source`.
         source: the type in the file.
         target: the type that is wanted. `check_evolution` allows it.
         leaf: turns arrays that are not nested into the Arrow type of `source`.
@@ -216,7 +217,7 @@ def convert(
 
     Raises:
         FormatError: the array does not hold `source`.
-        InvalidData: text is not UTF-8, which Java writes, too. Or text does not parse, or a number
+        InvalidData: text is not UTF-8 (Java may write such text), text does not parse, or a number
             that becomes a DECIMAL is NaN or infinite.
         UnsupportedFeature: Arrow cannot hold a moment in the finer unit of `target`.
     """
@@ -227,7 +228,7 @@ def convert(
     if target.is_nested:
         return _map(array, source, target, leaf, column)
     if source.is_nested:
-        # Java ignores the length of a CHAR or VARCHAR for the text of a nested value.
+        # Java ignores the length of a CHAR or VARCHAR when it turns a nested value into text.
         return nested_to_string(convert(array, source, _text_inside(source), leaf, column))
     return _atomic(array, source, target, leaf, column)
 
@@ -282,7 +283,7 @@ def _not_parsed(column: str, source: DataType, target: DataType, count: int) -> 
 
 
 def _check_utf8(values: pa.Array, column: str) -> None:
-    """Raises `InvalidData` if a value is not UTF-8. `column` is for the message."""
+    """Raises `InvalidData` if a value is not UTF-8. The message names `column`."""
     broken = count_not_utf8(values)
     if broken:
         raise InvalidData(
@@ -305,7 +306,7 @@ def _row(array: pa.Array, source: DataType, target: DataType, leaf: Leaf, column
     is_null = array.is_null() if array.null_count else None
     if members:
         return pa.StructArray.from_arrays(members, fields=list(wanted), mask=is_null)
-    # Without members, Arrow would not know how many structs there are.
+    # If the list of members is empty, Arrow cannot know how many structs there are.
     validity = None if is_null is None else pc.invert(is_null).buffers()[1]
     return pa.Array.from_buffers(wanted, len(array), [validity])
 
@@ -350,7 +351,7 @@ def _misfit(array: pa.Array, type_: DataType) -> FormatError:
 
 def normalize(array: pa.Array, type_: DataType) -> pa.Array:
     """The `Leaf` for arrays that hold `type_` in any width, unit and encoding. Raises `FormatError`
-    for others.
+    for other arrays.
     """
     wanted = arrow_type(type_)
     if array.type.equals(wanted):
@@ -426,8 +427,8 @@ def _to_timestamp(array: pa.Array, source: DataType, target: DataType) -> pa.Arr
 def _from_timestamp(array: pa.Array, target: DataType) -> pa.Array:
     """Timestamps as days, as times of the day, or as integers, which are epoch seconds. As in Java,
     digits beyond milliseconds are dropped by rounding down, and days and seconds are then rounded
-    towards zero. The TIME of a moment before 1970 is counted from the beginning of its day; Java
-    1.4 makes it a negative TIME.
+    towards zero. The TIME of a moment before 1970 is counted from the beginning of that moment's
+    day. Java 1.4 returns a negative TIME instead.
     """
     millis = _floor_to(array, pa.timestamp("ms"))
     if target.root is TypeRoot.TIME:
@@ -469,7 +470,7 @@ def _finer(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _floor_to(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Timestamps in another unit. Digits that the unit cannot hold are rounded down."""
+    """Timestamps in another unit. Digits that the unit cannot hold are dropped by rounding down."""
     step = PER_SECOND[array.type.unit] // PER_SECOND[wanted.unit]
     if step <= 1:
         return array.cast(pa.timestamp(wanted.unit, array.type.tz)).view(wanted)
@@ -499,8 +500,8 @@ def out_of_range(what: str, path: str, **context: str) -> UnsupportedFeature:
 
     Args:
         what: says where the timestamps are, as the beginning of a sentence.
-        path: of the file.
-        context: more of the error's attributes.
+        path: the path of the file.
+        context: further attributes of the error.
     """
     return UnsupportedFeature(
         f"{what} holds timestamps before 1677-09-21 or after 2262-04-11, which Arrow cannot hold "
@@ -511,8 +512,8 @@ def out_of_range(what: str, path: str, **context: str) -> UnsupportedFeature:
 
 
 def _numbers(array: pa.Array, change: Callable[[Longs], Longs], dtype: npt.DTypeLike) -> pa.Array:
-    """The 64-bit values of an array, changed by `change`, as numbers of type `dtype`. NULL stays
-    NULL.
+    """The 64-bit values of an array as numbers of type `dtype`, after `change` was applied to them.
+    NULL stays NULL.
     """
     values = array.view(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)
     return pa.array(change(values).astype(dtype), mask=nulls(array))
@@ -538,8 +539,8 @@ def _truncated(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     values = array.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float64)
     # Only NaN is replaced; infinities become limits like other large numbers.
     values = np.trunc(np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf))
-    # The largest BIGINT as a DOUBLE is larger by one. So numbers that equal the limit are replaced,
-    # too.
+    # As a DOUBLE, the largest BIGINT becomes larger by one. So numbers that equal the limit are
+    # also replaced.
     over = values >= float(limits.max)
     under = values <= float(limits.min)
     integers = np.where(over | under, 0, values).astype(limits.dtype)

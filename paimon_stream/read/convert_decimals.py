@@ -1,5 +1,5 @@
-"""DECIMALs of a file as numbers of today's type, by Java's rules (tried on 1.4.2). Each function
-takes a whole array; NULL stays NULL.
+"""Converts DECIMALs to and from other numbers by Java's rules (tried on 1.4.2). Each function takes
+a whole array; NULL stays NULL.
 """
 
 from decimal import Decimal
@@ -39,7 +39,8 @@ def to_decimal(array: pa.Array, wanted: pa.Decimal128Type) -> pa.Array:
     if array.type.scale > wanted.scale:
         wide = pc.round(wide, ndigits=wanted.scale, round_mode="half_towards_infinity")
     rescaled = wide.cast(pa.decimal256(_MOST_DIGITS, wanted.scale))
-    # The limit has a 1 and as many zeros as the precision, which is one digit too many.
+    # The limit is a 1 followed by as many zeros as the precision. It has one digit too many for the
+    # type.
     digits = (1, *[0] * wanted.precision)
     limit = Decimal((0, digits, -wanted.scale))
     fits = pc.less(pc.abs(rescaled), pa.scalar(limit, rescaled.type))
@@ -84,6 +85,8 @@ def to_integer(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _low_words(array: pa.Array) -> npt.NDArray[np.int64]:
-    """The low 64 bits of each unscaled value. For NULL, they are whatever the buffer holds."""
+    """The low 64 bits of each unscaled value. For a NULL, the result is whatever the buffer
+    holds.
+    """
     words = np.frombuffer(array.buffers()[1], np.int64).reshape(-1, 2)
     return words[array.offset : array.offset + len(array), 0]

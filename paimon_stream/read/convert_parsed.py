@@ -1,10 +1,10 @@
-"""Text of a file as values of another kind, as Java parses it (tried on 1.4.2). Java fails on text
-that does not parse, and so does this module. Java also takes a few spellings that are refused here,
-such as 0x1p3 for a DOUBLE and a zone in a TIME. NULL stays NULL.
+"""Parses the text of a file into values of another type, as Java does (tried on 1.4.2). Java fails
+on text that does not parse, and so does this module. Java also takes a few spellings that are
+refused here, such as 0x1p3 for a DOUBLE and a zone in a TIME. NULL stays NULL.
 
-Text that is a whole number becomes what Java holds for it: a DATE of that many days since 1970, a
-TIME of that many milliseconds, and a TIMESTAMP of that many seconds, milliseconds, microseconds or
-nanoseconds, by its precision.
+Text that is a whole number becomes the value that Java makes from this number: a DATE of that many
+days since 1970, a TIME of that many milliseconds, and a TIMESTAMP of that many seconds,
+milliseconds, microseconds or nanoseconds, by its precision.
 """
 
 from collections.abc import Callable, Mapping
@@ -66,10 +66,10 @@ _WIDE: Final = pa.decimal256(76, 38)
 
 
 class NotParsed(Exception):
-    """A text does not parse, or a number is not one of the new type.
+    """Text does not parse, or a number cannot be converted to the new type.
 
     Attributes:
-        count: how many values do not parse, at least.
+        count: the least number of values that do not parse.
     """
 
     def __init__(self, count: int) -> None:
@@ -78,7 +78,7 @@ class NotParsed(Exception):
 
 
 def parsed(array: pa.Array, target: DataType) -> pa.Array:
-    """The values of text in `target`'s Arrow type. Raises `NotParsed`, and `OverflowError` for
+    """Parses text into values of `target`'s Arrow type. Raises `NotParsed`, and `OverflowError` for
     moments that this type cannot hold.
     """
     parse = PARSERS[target.root]
@@ -86,7 +86,8 @@ def parsed(array: pa.Array, target: DataType) -> pa.Array:
     try:
         return parse(array, target).cast(wanted)
     except pa.ArrowInvalid:
-        # A value is a number that is too large, or a day such as the 30th of February.
+        # A text has the right form, but is a number that is too large, or a day such as the 30th of
+        # February.
         raise NotParsed(count=1) from None
 
 
@@ -104,7 +105,9 @@ def _refuse_any(is_wrong: pa.Array) -> None:
 
 
 def _integer(array: pa.Array, target: DataType) -> pa.Array:
-    """Integers. Digits after the point are cut off. Without digits before the point, it is 0."""
+    """Parses integers. Digits after the point are cut off. Text without digits before the point
+    becomes 0.
+    """
     digits = pc.replace_substring_regex(_checked(array, _INTEGER), r"\A\+|\..*\z", "")
     is_zero = pc.is_in(digits, pa.array(["", "-"]))
     return pc.if_else(is_zero, "0", digits).cast(pa.int64())
@@ -136,7 +139,9 @@ def _boolean(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _date(array: pa.Array, target: DataType) -> pa.Array:
-    """Days. Without a month it is the first month, and without a day the first day."""
+    """Parses days. If the month is missing, it is January. If the day is missing, it is the first
+    day of the month.
+    """
     numbers, texts = _apart(array)
     texts = pc.replace_substring_regex(texts, _BEHIND_A_BLANK, r"\1")
     days = pc.extract_regex(_checked(texts, _DATE), _DATE)
@@ -144,8 +149,8 @@ def _date(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _moment(array: pa.Array, target: DataType) -> pa.Array:
-    """Timestamps. Digits beyond the precision are cut off. Raises `OverflowError` for moments that
-    Arrow's nanoseconds cannot hold.
+    """Parses timestamps. Digits beyond the precision are cut off. Raises `OverflowError` for
+    moments that Arrow's nanoseconds cannot hold.
     """
     numbers, texts = _apart(array)
     unit = _EPOCH_UNITS.get(target.precision)
@@ -167,11 +172,11 @@ def _apart(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _moment_of_text(array: pa.Array, target: DataType) -> pa.Array:
-    """Timestamps of texts that are not whole numbers. If the month has no such day, its last day is
-    meant. Without a day, its first day is meant.
+    """Parses texts that are not whole numbers into timestamps. If the month has no such day, its
+    last day is taken. If the day is missing, the first day is taken.
     """
     parts = pc.extract_regex(_checked(array, _MOMENT), _MOMENT)
-    # Java has a year 0 in a DATE, but not in a TIMESTAMP.
+    # In Java, a DATE can be in the year 0, but a TIMESTAMP cannot.
     _refuse_any(pc.equal(pc.struct_field(parts, "year"), "0000"))
     ends_day = pc.match_substring_regex(array, _END_OF_DAY)
     hour = pc.if_else(ends_day, "00", _two_digits(parts, "hour"))
@@ -212,8 +217,9 @@ def _plus_days(moments: pa.Array, days: pa.Array) -> pa.Array:
 
 
 def _time(array: pa.Array, target: DataType) -> pa.Array:
-    """Milliseconds of the day. Whatever the precision is, they are rounded half up by the fourth
-    digit after the point. Minutes and seconds may be more than 59, and are 0 if they are missing.
+    """Parses times into milliseconds of the day. Whatever the precision is, the milliseconds are
+    rounded half up by the fourth digit after the point. Minutes and seconds may be more than 59. If
+    they are missing, they are 0.
     """
     millis, texts = _apart(array)
     parts = pc.extract_regex(_checked(texts, _TIME), _TIME)
@@ -229,7 +235,7 @@ def _time(array: pa.Array, target: DataType) -> pa.Array:
 
 
 def _number(parts: pa.Array, name: str) -> pa.Array:
-    """A part of a clock as a number. A missing part is 0."""
+    """A part of a clock time as a number. A missing part counts as 0."""
     return _two_digits(parts, name).cast(pa.int64())
 
 
@@ -240,7 +246,7 @@ def _day(parts: pa.Array) -> pa.Array:
 
 
 def _of_day(parts: pa.Array, name: str) -> pa.Array:
-    """The two digits of a month or a day. A missing one is "01"."""
+    """The two digits of a month or a day. If the month or the day is missing, they are "01"."""
     is_missing = pc.equal(pc.struct_field(parts, name), "")
     return pc.if_else(is_missing, "01", _two_digits(parts, name))
 

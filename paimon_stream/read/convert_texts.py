@@ -1,5 +1,5 @@
-"""Values of a file as text, and text as bytes, by Java's rules (tried on 1.4.2). Each function takes
-a whole array; NULL stays NULL.
+"""Converts values of a file to text, and text to bytes, by Java's rules (tried on 1.4.2). Each
+function takes a whole array; NULL stays NULL.
 """
 
 from typing import Final
@@ -15,8 +15,9 @@ _NULL: Final = "null"
 
 
 def to_string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
-    """Values of another type as CHAR, VARCHAR or STRING. Bytes become text without a change. The
-    texts of other values are cut to the length, and padded to it for CHAR.
+    """Converts values of another type to CHAR, VARCHAR or STRING. Bytes become text without a
+    change. The texts of other values are cut to the type's length. For CHAR, they are also padded
+    to it.
     """
     if source.is_binary:
         return array.cast(pa.string())
@@ -31,8 +32,8 @@ def to_string(array: pa.Array, source: DataType, target: DataType) -> pa.Array:
 
 
 def to_binary(array: pa.Array, target: DataType) -> pa.Array:
-    """Text or bytes as BINARY, VARBINARY or BYTES. They are cut to the length, and padded to it for
-    BINARY.
+    """Converts text or bytes to BINARY, VARBINARY or BYTES. The values are cut to the type's
+    length. For BINARY, they are also padded to it.
     """
     content = array.cast(pa.binary())
     if target.precision == MAX_LENGTH:
@@ -63,11 +64,11 @@ def _printed(array: pa.Array, source: DataType) -> pa.Array:
 
 
 def _short_clock(printed: pa.Array, precision: int) -> pa.Array:
-    """A TIME without the zeros at the end, but with one digit after the point if `precision` is not
-    0.
+    """The text of a TIME without zeros at the end. If `precision` is not 0, at least one digit
+    stays after the point.
 
     Args:
-        printed: has three digits after the point.
+        printed: the text of a TIME, with three digits after the point.
         precision: the most digits that stay.
     """
     if precision == 0:

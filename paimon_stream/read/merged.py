@@ -1,12 +1,12 @@
-"""Merge on read: which files of a bucket are merged with each other, and in what order. A *section*
-is a set of files whose key ranges overlap, directly or through others. So no key is in two
-sections, and a section of one file is read as it is.
+"""Merges rows when they are read: decides which files of a bucket are merged with each other, and
+in what order. A *section* is a set of files whose key ranges overlap, directly or through other
+files. So no key is in two sections, and a section of one file is read without a merge.
 
-This module merges the sorted files of a section piece by piece. One piece of every run is in
-memory, however large the files are. Of all last keys of these pieces, take the smallest: no run can
-have further rows up to that key. So all rows up to it are merged and returned. With more than
-`MOST_RUNS` runs, the files of level 0 are first put together into longer ones (compaction.md
-RC5.3).
+This module merges the sorted files of a section piece by piece. A run is a sequence of files in key
+order. One piece of every run is in memory, however large the files are. Each piece has a last key.
+No run can have further rows up to the smallest of these last keys. So all rows up to that key are
+merged and returned. If there are more than `MOST_RUNS` runs, the files of level 0 are first joined
+into longer runs (compaction.md RC5.3).
 """
 
 import heapq
@@ -47,7 +47,7 @@ class Section:
     Attributes:
         runs: the files, as runs in key order.
         ages: each file's place in the order of commits, oldest first, by the file's name.
-        looked_up: runs of higher levels, in which a compaction looks up the keys of the others.
+        looked_up: runs of higher levels, in which a compaction looks up the keys of `runs`.
     """
 
     runs: tuple[tuple[ManifestEntry, ...], ...]
@@ -61,7 +61,7 @@ class Section:
 
     @property
     def files_looked_up(self) -> list[ManifestEntry]:
-        """The files of higher levels."""
+        """The files of higher levels in which keys are looked up."""
         return [entry for run in self.looked_up for entry in run]
 
     @property
@@ -104,8 +104,8 @@ class _RunInMaking(NamedTuple):
 def files_of_buckets(
     files: Iterable[ManifestEntry],
 ) -> dict[tuple[bytes, int], list[ManifestEntry]]:
-    """The files of each bucket, by partition and bucket. Buckets are in the order of their first
-    files.
+    """The files of each bucket, by partition and bucket. Buckets are in the order in which their
+    first files appear.
     """
     by_bucket: dict[tuple[bytes, int], list[ManifestEntry]] = {}
     for entry in files:
@@ -114,7 +114,7 @@ def files_of_buckets(
 
 
 def buckets(files: Iterable[ManifestEntry]) -> list[list[ManifestEntry]]:
-    """The files of each bucket. Buckets are in the order of their first files."""
+    """The files of each bucket. Buckets are in the order in which their first files appear."""
     return list(files_of_buckets(files).values())
 
 
@@ -122,7 +122,7 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
     """The sections of a bucket, in key order. `files` are in commit order. Raises `FormatError` for
     broken keys.
     """
-    # Higher levels are older. Sorting keeps the order of commits within a level.
+    # Files on higher levels are older. The sort keeps the order of commits within a level.
     oldest_first = sorted(files, key=lambda entry: -entry.file.level)
     ages = {id(entry): age for age, entry in enumerate(oldest_first)}
     ranges = [_range(types, entry, ages[id(entry)]) for entry in files]
@@ -144,9 +144,9 @@ def sections(files: Sequence[ManifestEntry], types: Sequence[DataType]) -> list[
 def with_older(
     newer: Iterable[Section], older: Iterable[ManifestEntry], types: Sequence[DataType]
 ) -> Iterator[Section]:
-    """The `newer` sections, each with the `older` files that may have keys of that section. The
-    older files are on higher levels. On one such level, no two files have the same keys. Raises
-    `FormatError` for keys that cannot be decoded.
+    """The `newer` sections, each together with the `older` files that may have keys of that
+    section. The older files are on higher levels. On one such level, no two files have the same
+    keys. Raises `FormatError` for keys that cannot be decoded.
     """
     levels: defaultdict[int, list[_Range]] = defaultdict(list)
     for entry in older:
@@ -170,8 +170,8 @@ def with_older(
 
 
 def _section(ranges: Sequence[_Range]) -> Section:
-    """The section of these ranges, which are in key order. A file is added to the run that ends
-    first if the file begins after that end. Otherwise it starts a new run.
+    """The section of these ranges, which are in key order. Each file is added to the run whose last
+    key is the smallest, if the file begins after that key. Otherwise the file starts a new run.
     """
     runs: list[_RunInMaking] = []  # a heap: the run that ends first is at its front
     numbers = count()
@@ -198,8 +198,8 @@ def _key(types: Sequence[DataType], row: bytes) -> Key:
 
 
 def _comparable(value: Any) -> Any:
-    """A value of a key in a form that compares as Java orders it. A float becomes a pair: a 0 and
-    the number, or `_NAN`.
+    """A value of a key in a form that compares as Java orders such values. A float becomes a pair:
+    0 and the number, or `_NAN`.
     """
     if isinstance(value, float):
         return _NAN if math.isnan(value) else (0, value)
@@ -207,8 +207,8 @@ def _comparable(value: Any) -> Any:
 
 
 def _scalar(scalar: Any) -> Any:
-    """The value of an Arrow scalar in the form of `_comparable`: moments, days and times as
-    numbers.
+    """The value of an Arrow scalar in the form that `_comparable` returns. Moments, days and times
+    become numbers.
     """
     type_ = scalar.type
     if pa.types.is_timestamp(type_) or pa.types.is_date32(type_) or pa.types.is_time32(type_):
@@ -303,16 +303,16 @@ def whole_keys(spec: MergeSpec, section: Section, read: ReadFile) -> Iterator[li
     new = [entry for entry in reading_order(section) if not entry.file.level]
     of_higher_levels = [[entry for entry in files if entry.file.level] for files in section.runs]
     with _spill(spec, section) as spill:
-        # Level 0 is read first: if it has more than `MOST_RUNS` files, all their rows go to the
-        # temporary file before any row is returned.
+        # Level 0 is read first. If it has more than `MOST_RUNS` files, all rows of these files go
+        # to the temporary file before any row is returned.
         joined = spill.in_few_runs([run_of([entry]) for entry in new])
         runs = [run_of(files) for files in of_higher_levels if files]
         yield from _steps(section, [*runs, *joined], looked_up)
 
 
 def side_by_side(spec: MergeSpec, *sides: Iterator[Piece]) -> Iterator[list[list[pa.RecordBatch]]]:
-    """The rows of several sides, each sorted by key, in parts. A part has all rows of some keys,
-    for each side a list of batches. Raises `FormatError` for a side that is not sorted.
+    """Reads the rows of several sides, each sorted by key, in parts. A part has all rows of some
+    keys: for each side, a list of batches. Raises `FormatError` for a side that is not sorted.
     """
     runs = [_Run(spec, side) for side in sides]
     while True:
@@ -334,10 +334,11 @@ def reading_order(section: Section) -> list[ManifestEntry]:
 def _steps(
     section: Section, runs: "list[_Run]", looked_up: "Sequence[_Run]" = ()
 ) -> Iterator[list[Piece]]:
-    """The rows of the keys from one bound to the next, in pieces, oldest first. Rows that are
-    looked up are returned only together with rows of the other runs.
+    """Reads all rows up to a key, then all rows up to the next such key, and so on. Each step
+    returns pieces, the oldest first. Rows that are looked up are returned only together with rows
+    of the other runs.
     """
-    # `fill` reads the next piece of each run that holds nothing. Runs that have ended are dropped.
+    # `fill` reads the next piece of each run that holds no rows. Runs that have ended are removed.
     while runs := [run for run in runs if run.fill()]:
         looked_up = [run for run in looked_up if run.fill()]
         bounds = [run.last_key for run in (*runs, *looked_up) if not run.ended]
@@ -353,7 +354,7 @@ def _steps(
 
 @contextmanager
 def _spill(spec: MergeSpec, section: Section) -> Iterator["_Spill"]:
-    """A context with a temporary file for a section."""
+    """A context that provides a temporary file for a section."""
     name = f"a temporary file in {tempfile.gettempdir()}"
     with writing(name):
         file = tempfile.TemporaryFile()  # noqa: SIM115 – closed below
@@ -365,19 +366,20 @@ def _spill(spec: MergeSpec, section: Section) -> Iterator["_Spill"]:
 
 
 class _Spill:
-    """A temporary file with runs that were put together. The rows of one key stay apart, in the
-    order of their files, because only a merge of all rows of a key is right for all merge engines.
+    """A temporary file with runs that were joined. The rows of one key are not merged, and stay in
+    the order of their files, because only a merge of all rows of a key is right for all merge
+    engines.
     """
 
     def __init__(self, spec: MergeSpec, section: Section, file: IO[bytes], name: str) -> None:
-        """`name` is what messages call the file."""
+        """`name` is the name of the file in messages."""
         self._spec = spec
         self._section = section
         self._file = file
         self._name = name
 
     def in_few_runs(self, runs: "list[_Run]") -> "list[_Run]":
-        """The rows of these runs, which are in the order of commits, as at most `MOST_RUNS`
+        """Joins these runs, which are in the order of commits, until there are at most `MOST_RUNS`
         runs.
         """
         while len(runs) > MOST_RUNS:
@@ -386,7 +388,7 @@ class _Spill:
         return runs
 
     def _joined(self, runs: "list[_Run]") -> "_Run":
-        """One run with the rows of these runs. Each of its pieces has the age of one of the joined
+        """One run with the rows of these runs. Each piece of it has the age of one of the joined
         files. So no other file may be older than one joined file and younger than another.
         """
         places: list[tuple[ManifestEntry, int]] = []
@@ -396,14 +398,15 @@ class _Spill:
             ordered, starts = in_key_order(self._spec, rows)
             piece_rows = max(_FEWEST_ROWS, _SPILLED_BYTES * rows.num_rows // max(1, rows.nbytes))
             wanted = np.arange(0, rows.num_rows, piece_rows)
-            # All rows of a key are in one piece: each cut moves back to the first row of its key.
+            # All rows of a key must be in one piece. So each cut moves back to the first row of its
+            # key.
             cuts = np.unique(starts[np.searchsorted(starts, wanted, side="right") - 1]).tolist()
             for start, end in pairwise([*cuts, rows.num_rows]):
                 places.append((oldest, self._write(ordered.slice(start, end - start))))
         return _Run(self._spec, (Piece(entry, self._read(place)) for entry, place in places))
 
     def _write(self, rows: pa.Table) -> int:
-        """Writes the rows to the file. Returns where they begin in it."""
+        """Writes the rows to the file. Returns the position in the file at which they begin."""
         with writing(self._name):
             place = self._file.seek(0, os.SEEK_END)
             with pa.ipc.new_stream(self._file, rows.schema, options=_SPILLED) as stream:
@@ -434,7 +437,7 @@ class _Run:
         self.last_key: Key = ()
 
     def fill(self) -> bool:
-        """Reads more if nothing is held. Returns False at the end."""
+        """Reads more rows if no rows are held. Returns False at the end of the run."""
         while not self._held and not self.ended:
             piece = next(self._source, None)
             if piece is None:
@@ -446,8 +449,8 @@ class _Run:
         return bool(self._held)
 
     def _checked_last_key(self, piece: Piece) -> Key:
-        """The last key of a piece. Raises `FormatError` if the piece does not begin behind the rows
-        that were read before it.
+        """The last key of a piece. Raises `FormatError` if the piece does not begin after the last
+        key that was read before it.
         """
         key_at = self._key_at(piece.rows)
         if self.last_key and key_at(0) <= self.last_key:
@@ -477,13 +480,13 @@ class _Run:
                 return
 
     def _key_at(self, batch: pa.RecordBatch) -> Callable[[int], Key]:
-        """A function that gives the key in a row, in the form in which keys compare."""
+        """A function that returns the key of a row, in a form in which keys can be compared."""
         columns = [batch.column(name) for name in self._keys]
         return lambda row: tuple(_scalar(column[row]) for column in columns)
 
 
 def _rows_in(entry: ManifestEntry, size: int) -> int:
-    """How many rows of average width make up `size` bytes of this file; at least `_FEWEST_ROWS`."""
+    """How many rows of average width take `size` bytes of this file; at least `_FEWEST_ROWS`."""
     file_rows = max(1, entry.file.row_count)
     file_bytes = max(1, entry.file.file_size)
     return max(_FEWEST_ROWS, size * file_rows // file_bytes)

@@ -1,4 +1,4 @@
-"""The metadata of an ORC file, as far as `orc_rows.py` needs it to find timestamps (ORC
+"""Reads the metadata of an ORC file that `orc_rows.py` needs to decode timestamps (ORC
 specification v1, https://orc.apache.org/specification).
 """
 
@@ -84,8 +84,8 @@ class OrcFooter(NamedTuple):
         """Reads the tail of a file. Raises `FormatError` if the file is not an ORC file, and
         `UnsupportedFeature` for a codec that is not read here.
         """
-        # The last byte is the size of the postscript, which comes before it. Numbers below are
-        # those of fields in ORC's specification.
+        # The last byte is the size of the postscript, which comes before it. The numbers below are
+        # the numbers of fields in ORC's specification.
         size = source.size()
         tail = _read_at(source, max(0, size - _TAIL), min(size, _TAIL))
         if len(tail) < 2:
@@ -118,7 +118,7 @@ class OrcFooter(NamedTuple):
         return dict(zip(self.types[0].names, self.types[0].children, strict=False))
 
     def is_timestamp(self, column: int) -> bool:
-        """Whether the column is a timestamp of either kind."""
+        """Whether the column is a timestamp, with or without a time zone."""
         return self.types[column].kind in (TIMESTAMP, TIMESTAMP_INSTANT)
 
     def below(self, column: int) -> Iterator[int]:
@@ -129,7 +129,8 @@ class OrcFooter(NamedTuple):
             column = waiting.pop()
             yield column
             for child in self.types[column].children:
-                # Children have higher numbers. A crafted file could have a circle otherwise.
+                # Children have higher numbers than their parent. Otherwise, a crafted file could
+                # contain a cycle.
                 if child > column and child not in seen:
                     seen.add(child)
                     waiting.append(child)
@@ -164,8 +165,8 @@ def _statistics(footer: "Message") -> Iterator[tuple[int, tuple[int, int]]]:
         if not of_timestamps:
             continue
         bounds = Message(of_timestamps)
-        # Bounds are in UTC (3, 4) or in the writer's zone (1, 2). They differ by a day at most. The
-        # caller allows for that.
+        # Bounds are in UTC (fields 3 and 4) or in the writer's zone (fields 1 and 2). These two
+        # differ by at most a day. The caller allows for that.
         for low, high in ((3, 4), (1, 2)):
             if {low, high} <= bounds.fields.keys():
                 yield column, (unzigzag(bounds.number(low)), unzigzag(bounds.number(high)))
@@ -189,9 +190,9 @@ def _plain(source: Any, offset: int, length: int, codec: str, most: int) -> byte
 
 
 def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
-    """The plain bytes of a stream or footer, which consists of chunks. `most` limits the plain
-    bytes. Raises `FormatError`, and `UnsupportedFeature` for a compressed chunk whose codec is not
-    read here.
+    """The plain bytes of a stream or footer, which consists of chunks. `most` limits how many plain
+    bytes are returned. Raises `FormatError`, and `UnsupportedFeature` for a compressed chunk whose
+    codec is not read here.
     """
     if codec == "null":
         return data
@@ -199,7 +200,8 @@ def plain_bytes(data: bytes, codec: str, most: int) -> bytes:
     remaining = most
     at = 0
     while at < len(data):
-        # The header of a chunk has its length, and in its lowest bit whether it is plain.
+        # The header of a chunk holds the length of the chunk. Its lowest bit says whether the chunk
+        # is plain.
         header = int.from_bytes(data[at : at + _CHUNK_HEADER], "little")
         length = header >> 1
         is_plain = header & 1
@@ -238,7 +240,7 @@ class Message(ByteCursor):
             self.fields.setdefault(tag >> 3, []).append(self._value(tag & 7))
 
     def _value(self, kind: int) -> int | bytes:
-        """The next value, of this wire type of protobuf."""
+        """The next value of the message, which has this wire type of protobuf."""
         match kind:
             case 0:
                 return self.varint()

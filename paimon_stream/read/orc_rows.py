@@ -1,16 +1,17 @@
-"""ORC files, stripe by stripe (format.md §7.5), and their timestamps.
+"""Reads ORC files, stripe by stripe (format.md §7.5), and decodes their timestamps.
 
 Arrow reads ORC's timestamps only as nanoseconds, so it refuses a file with a timestamp in the year
-9999. This module decodes such a column into microseconds or nanoseconds: run lengths in Python,
-values in numpy.
+9999. This module decodes such a column into microseconds or nanoseconds. It decodes run lengths in
+   Python and values in numpy.
 
-Arrow knows the offsets of a time zone only up to 2037, as far as the zone's file lists them; after
-that it has no daylight saving time. Years repeat: for each later year there is a year before 2037
-with the same days on the same weekdays, and the rules of time zones depend on nothing else.
+Arrow knows the offsets of a time zone only up to 2037, because the zone's file lists no later ones.
+After 2037, Arrow applies no daylight saving time. For each later year, there is a year before 2037
+whose days fall on the same weekdays. The rules of time zones depend on nothing else, so the offsets
+of that year are used.
 
-Both the decoding and the years that stand for later ones are needed
-(docs/decisions/0020-orc-in-any-year.md). Many tables have the year 9999 for what has no end.
-Without them, such a table could not be read or compacted.
+Many tables use the year 9999 for something that has no end. Without the decoding and without the
+replaced years, such a table could not be read or compacted
+(docs/decisions/0020-orc-in-any-year.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from paimon_stream.read.convert import Chunk, Leaf, Longs, moments, normalize, o
 from paimon_stream.read.orc_footer import TIMESTAMP_INSTANT, OrcFooter, OrcStripe, StripeFooter
 
 _DAY_MILLIS: Final = 86_400_000
-# The range of Arrow's nanoseconds in milliseconds, less two days for time zones.
+# The range of Arrow's nanoseconds in milliseconds, reduced by two days to allow for time zones.
 _FIRST_MILLIS: Final = -(2**63) // 1_000_000 + 2 * _DAY_MILLIS
 _LAST_MILLIS: Final = (2**63 - 1) // 1_000_000 - 2 * _DAY_MILLIS
 _PRESENT: Final = 0
@@ -54,18 +55,19 @@ _MODELS: Final = range(2009, 2037)
 def read_orc(
     source: Any, path: str, fields: Sequence[DataField], *, legacy_ltz: bool
 ) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name. One stripe is in memory at a time.
+    """Reads those columns of `fields` that the file has, by name. One stripe is in memory at a
+    time.
 
     Args:
         source: the opened file.
         path: its path, for errors.
-        fields: the columns, of the schema that the file was written with.
-        legacy_ltz: `orc.timestamp-ltz.legacy.type` of that schema. If set, Java stored the wall
-            clock of UTC as if it were the wall clock of its own zone, which the stripe names. Such
-            values are turned into the true instants again.
+        fields: the wanted columns, from the schema that the file was written with.
+        legacy_ltz: the value of `orc.timestamp-ltz.legacy.type` in that schema. If set, Java stored
+            the wall clock of UTC as if it were the wall clock of its own zone, which the stripe
+            names. This function turns such values back into the true instants.
 
     Raises:
-        FormatError: the file is broken. Arrow raises errors of its own on a broken file, too.
+        FormatError: the file is broken. On a broken file, Arrow may raise its own errors, too.
         UnsupportedFeature: a column cannot be read.
     """
     footer = OrcFooter.read(source)
@@ -104,8 +106,9 @@ def read_orc(
 def _read_by_hand(
     footer: OrcFooter, columns: Mapping[str, int], fields: Sequence[DataField], path: str
 ) -> dict[str, DataField]:
-    """The columns with timestamps that Arrow cannot read, by name. `columns` are the numbers of the
-    file's columns by name. Raises `UnsupportedFeature` if such a timestamp is nested in a column.
+    """The columns with timestamps that Arrow cannot read, by name. `columns` maps the names of the
+    file's columns to their numbers. Raises `UnsupportedFeature` if such a timestamp is nested in a
+    column.
     """
     by_hand = {
         field.name: field
@@ -124,7 +127,9 @@ def _beyond_arrow(path: str, field: DataField) -> UnsupportedFeature:
 
 
 def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:
-    """Whether a timestamp in the column, or below it, may be outside the range of nanoseconds."""
+    """Whether a timestamp in the column, or in a column nested in it, may be outside the range of
+    nanoseconds.
+    """
     for below in footer.below(column):
         if footer.is_timestamp(below):
             least, most = footer.millis.get(below, (0, 0))
@@ -134,8 +139,8 @@ def _beyond_nanoseconds(footer: OrcFooter, column: int) -> bool:
 
 
 def _leaf(zone: str) -> Leaf:
-    """A function that turns columns into values. `zone` is that of legacy timestamps, and empty if
-    there are none.
+    """A function that turns columns into values. `zone` is the zone of legacy timestamps. It is
+    empty if the file has none.
     """
 
     def leaf(array: pa.Array, type_: DataType) -> pa.Array:
@@ -157,9 +162,9 @@ def _timestamps(
     column: int,
     unit: str,
 ) -> pa.Array:
-    """A timestamp column directly below the row, in this unit, with time zone UTC if it is an
-    instant. Raises `FormatError`, `UnsupportedFeature` for the encoding of Hive 0.11, and what
-    `moments` raises.
+    """A timestamp column directly below the row, decoded in this unit, with the time zone UTC if it
+    is an instant. Raises `FormatError`, `UnsupportedFeature` for the encoding of Hive 0.11, and
+    what `moments` raises.
     """
     has_encoding = column < len(stripe_footer.encodings)
     if not has_encoding or stripe_footer.encodings[column] != _DIRECT_V2:
@@ -183,8 +188,8 @@ def _timestamps(
         arrow_type = pa.timestamp(unit, "UTC")
         zone = "UTC"
     seconds = seconds + (_EPOCH_2015 if zone in _UTC else _base(zone))
-    # The writer rounds seconds towards zero, so before 1970 a second with a fraction is one too
-    # large.
+    # The writer rounds seconds towards zero. So before 1970, the second of a moment with a fraction
+    # is too large by one.
     seconds = np.where((seconds < 0) & (nanos >= 1_000_000), seconds - 1, seconds)
     if zone not in _UTC:
         seconds = seconds + _offsets(seconds, zone)
@@ -197,7 +202,9 @@ def _timestamps(
 
 
 def _base(zone: str) -> int:
-    """2015-01-01T00:00 in the writer's zone, in epoch seconds. Stored seconds count from there."""
+    """2015-01-01T00:00 in the writer's zone, in epoch seconds. Stored seconds are counted from this
+    moment.
+    """
     local = pa.scalar(_EPOCH_2015, pa.timestamp("s"))
     return int(pc.assume_timezone(local, zone).cast(pa.int64()).as_py())
 
@@ -246,8 +253,9 @@ class _Runs(ByteCursor):
         self._signed = signed
 
     def next(self) -> Longs:
-        """The numbers of the next run. Its first two bits say of which kind it is: one number
-        several times, packed numbers, packed numbers with patches, or numbers by their differences.
+        """The numbers of the next run. The first two bits of a run say of which kind it is: one
+        number that repeats, packed numbers, packed numbers with patches, or numbers stored as
+        differences.
         """
         head = self.take(1)[0]
         match head >> 6:
@@ -271,7 +279,7 @@ class _Runs(ByteCursor):
         return (((head & 1) << 8) | self.take(1)[0]) + 1
 
     def _packed(self, width: int, count: int) -> npt.NDArray[np.uint64]:
-        """`count` numbers of `width` bits each, the highest bit first."""
+        """Reads `count` numbers of `width` bits each, the highest bit first."""
         raw = np.frombuffer(self.take((width * count + 7) // 8), np.uint8)
         bits = np.unpackbits(raw)[: width * count].reshape(count, width)
         numbers = np.zeros(count, np.uint64)
@@ -291,8 +299,8 @@ class _Runs(ByteCursor):
             base = -(base & ~sign)
         values = self._packed(width, length)
         entry_width = next((bits for bits in _WIDTHS if bits >= patch_width + gap_width), 64)
-        # A patch consists of the distance from the previous patch and the bits above those of a
-        # packed number.
+        # A patch consists of the distance from the previous patch, and of the bits that are put
+        # above the bits of a packed number.
         position = 0
         for patch in self._packed(entry_width, fourth & 31).tolist():
             position += patch >> patch_width
@@ -309,8 +317,8 @@ class _Runs(ByteCursor):
         if self._signed:
             base = unzigzag(base)
         step = unzigzag(self.varint())
-        # With code 0 all differences are equal. Otherwise, all but the first are packed, and have
-        # the sign of the first.
+        # With code 0, all differences are equal. Otherwise, all differences except the first are
+        # packed, and have the same sign as the first.
         deltas = np.full(length - 1, _wrapped(step), np.int64)
         if code and length > 2:
             rest = self._packed(_WIDTHS[code], length - 2).astype(np.int64)
@@ -351,7 +359,9 @@ def _offsets(seconds: Longs, zone: str) -> Longs:
 
 
 def _modelled(seconds: Longs) -> Longs:
-    """The same moment in a year that Arrow knows and that has the same calendar."""
+    """For each of these moments, the same moment in a year that Arrow knows and that has the same
+    calendar.
+    """
     years = seconds.astype("datetime64[s]").astype("datetime64[Y]").astype(np.int64) + 1970
     starts = _year_starts(years)
     models = np.zeros((2, 7), np.int64)
@@ -365,7 +375,7 @@ def _year_starts(years: npt.NDArray[np.int64]) -> Longs:
 
 
 def _kinds(years: npt.NDArray[np.int64]) -> tuple[Longs, Longs]:
-    """Whether each year has a leap day, and the weekday it begins on."""
+    """Two results for each year: whether it has a leap day, and the weekday on which it begins."""
     starts = _year_starts(years)
     leap = (_year_starts(years + 1) - starts) // _DAY - 365
     return leap, (starts // _DAY) % 7

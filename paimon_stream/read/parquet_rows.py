@@ -1,13 +1,13 @@
-"""Parquet files, batch by batch (format.md §7.4).
+"""Reads Parquet files, batch by batch (format.md §7.4).
 
 Arrow turns INT96 timestamps into 64 bits, and a value that does not fit becomes another date. After
-that, nobody can tell whether a moment was in 1716 or in 2300, because Java writes moments before
-1970 as a day and *negative* nanoseconds. So Arrow is shown a footer that declares such columns as
-twelve bytes, which they are. The bytes are decoded here: eight of nanoseconds, four of the Julian
-day.
+that, it is impossible to tell whether a moment was in 1716 or in 2300, because Java writes a moment
+before 1970 as a day and *negative* nanoseconds. So this module gives Arrow a footer that declares
+such columns as values of twelve bytes. It decodes these bytes itself: eight bytes of nanoseconds,
+four bytes of the Julian day.
 
-Row groups are left out by the statistics in the footer, which is read anyway, as `predicate.py`
-leaves out files. Why no row is lost:
+The statistics in the footer show which row groups can be left out, as `predicate.py` leaves out
+files. Why no row is lost:
 
 - Only files whose rows are final are read in part. Skipped rows are still counted: deletion
   vectors, row ids and the check of the number of rows need positions in the file.
@@ -78,19 +78,20 @@ their statistics which row groups are read. None if all are read.
 def read_parquet(
     source: Any, path: str, fields: Sequence[DataField], batch_rows: int, chosen: Chosen = None
 ) -> Iterator[Chunk]:
-    """The columns of `fields` that the file has, by name. One row group is in memory at a time. Of
-    a local file, or with many files open, only some pages of it are in memory.
+    """Reads those columns of `fields` that the file has, by name. One row group is in memory at a
+    time. If the file is local, or many files are open, only some pages of the row group are in
+    memory.
 
     Args:
         source: the opened file.
         path: its path, for errors.
-        fields: the columns, of the schema that the file was written with.
-        batch_rows: the most rows of a chunk.
-        chosen: which row groups are read. The rows of the others are only counted.
+        fields: the wanted columns, from the schema that the file was written with.
+        batch_rows: the most rows that a chunk may have.
+        chosen: which row groups are read. The rows of the other row groups are only counted.
 
     Raises:
         UnsupportedFeature: a timestamp of precision 7 to 9 is beyond Arrow's nanoseconds.
-        FormatError: the file is broken. Arrow raises errors of its own on a broken file, too.
+        FormatError: the file is broken. On a broken file, Arrow may raise its own errors, too.
     """
     buffer_size = _buffer_size(source, len(fields), batch_rows)
     file = pq.ParquetFile(source, pre_buffer=False, buffer_size=buffer_size)
@@ -130,9 +131,9 @@ def read_parquet(
 def _known(
     file: pq.ParquetFile, stored: pa.Schema, columns: Mapping[str, DataField]
 ) -> Iterator[Known]:
-    """What the footer says of these columns in each row group. Left out are nested columns, and
-    columns whose name comes twice among the paths: a path may be that of a ROW's member. `stored`
-    has the types that Arrow gives the file's columns.
+    """What the footer says about these columns in each row group. Nested columns are left out. A
+    column is also left out if its name occurs twice among the paths, because one path may belong to
+    a member of a ROW. `stored` has the types that Arrow gives the columns of the file.
     """
     leaves = file.schema
     positions = defaultdict[str, list[int]](list)
@@ -154,8 +155,9 @@ def _known(
 
 
 def _stats(statistics: pq.Statistics | None, type_: DataType, stored: pa.DataType) -> ColumnStats:
-    """What the statistics of a row group prove of all values of a column: bounds and the number of
-    NULLs. `type_` is the type in the file's schema, `stored` the type that Arrow gives the column.
+    """What the statistics of a row group prove about all values of a column: their bounds and the
+    number of NULLs. `type_` is the type in the file's schema, `stored` the type that Arrow gives
+    the column.
     """
     if statistics is None:
         return NO_STATS
@@ -166,7 +168,7 @@ def _stats(statistics: pq.Statistics | None, type_: DataType, stored: pa.DataTyp
         if _has_bounds(statistics, type_, stored):
             raw = [statistics.min_raw, statistics.max_raw]
             if type_.root is TypeRoot.DECIMAL:
-                # The file has unscaled values.
+                # The file stores unscaled values.
                 raw = [Decimal(bound).scaleb(-stored.scale) for bound in raw]
             lower, upper = column_values(normalize(pa.array(raw, stored), type_), type_)
     nulls = statistics.null_count if statistics.has_null_count else None
@@ -174,7 +176,9 @@ def _stats(statistics: pq.Statistics | None, type_: DataType, stored: pa.DataTyp
 
 
 def _has_bounds(statistics: pq.Statistics, type_: DataType, stored: pa.DataType) -> bool:
-    """Whether the bounds may leave out row groups. The module's docstring has the rules."""
+    """Whether the bounds may be used to leave out row groups, by the rules in the module's
+    docstring.
+    """
     wanted = arrow_type(type_)
     if stored.id != wanted.id and not {stored, wanted} <= _INTEGERS:
         return False
@@ -186,7 +190,7 @@ def _has_bounds(statistics: pq.Statistics, type_: DataType, stored: pa.DataType)
 
 
 def _buffer_size(source: Any, columns: int, batch_rows: int) -> int:
-    """The size of the buffers of columns; 0 to read all of a row group's column at once, in one
+    """The size of the buffers for columns. 0 means that a column of a row group is read in one
     request.
     """
     is_local = isinstance(source, pa.OSFile)
@@ -197,14 +201,14 @@ def _buffer_size(source: Any, columns: int, batch_rows: int) -> int:
 
 
 def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most: int) -> int:
-    """How many rows of a row group make a batch, by its size, or by its first rows if a large value
-    may repeat.
+    """How many rows of a row group make a batch. The number depends on the size of the row group,
+    or on the row group's first rows if a large value may repeat.
     """
     group = file.metadata.row_group(number)
     most = min(most, max(1, group.num_rows * _BATCH_BYTES // max(1, group.total_byte_size)))
     if min(most, group.num_rows) * group.total_byte_size <= 64 * _BATCH_BYTES:
-        # Each row may repeat a value that is in the file once, by a dictionary. No value is larger
-        # than the whole group, so even then the batch is not too large.
+        # With a dictionary, many rows may repeat a value that the file has only once. No value is
+        # larger than the whole row group, so even then the batch is not too large.
         return most
     sample = next(file.iter_batches(_SAMPLE, row_groups=[number], columns=names), None)
     if sample is not None:
@@ -213,7 +217,7 @@ def _rows_at_once(file: pq.ParquetFile, number: int, names: Sequence[str], most:
 
 
 def _with_int96(path: str) -> Leaf:
-    """Turns columns into values, those of twelve bytes into timestamps."""
+    """A function that turns columns into values, and INT96 columns into timestamps."""
 
     def leaf(array: pa.Array, type_: DataType) -> pa.Array:
         if not type_.is_timestamp or not array.type.equals(TWELVE_BYTES):
@@ -229,7 +233,7 @@ def _with_int96(path: str) -> Leaf:
 
 
 def _as_timestamps(array: pa.Array, unit: str) -> pa.Array:
-    """INT96 values (twelve bytes each) as timestamps in this unit, without zone. Raises what
+    """INT96 values (twelve bytes each) as timestamps in this unit, without a time zone. Raises what
     `moments` raises.
     """
     raw = array.buffers()[1]

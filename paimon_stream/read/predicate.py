@@ -1,8 +1,10 @@
-"""A condition on rows, given as a `pyarrow.compute.Expression`: its columns, and what it decides.
+"""A condition on rows, given as a `pyarrow.compute.Expression`: which columns it reads, and which
+rows it keeps.
 
-Nothing here says which values fulfil a condition. Arrow decides that. What is known of some rows (of
-a manifest, a file, a partition, a row group) becomes the guarantee of a fragment of a dataset. This
-fragment is never opened. Arrow says which fragments a scan with this condition would leave out.
+This module does not decide which values fulfil a condition. Arrow decides that. The facts known
+about the rows of a manifest, file, partition or row group become the guarantee of a fragment of an
+Arrow dataset. This fragment is never opened. Arrow says which fragments a scan with this condition
+would leave out.
 
 Why no row is lost:
 
@@ -84,17 +86,17 @@ class Predicate:
     def of(
         cls, where: object, schema: TableSchema, location: str, name: str = "where"
     ) -> "Predicate":
-        """The condition as a predicate.
+        """Makes a predicate of a condition.
 
         Args:
-            where: the argument of the caller.
-            schema: has the columns.
-            location: the table's, for messages.
-            name: the argument's, for messages.
+            where: the condition that the caller gave.
+            schema: the schema with the columns.
+            location: where the table is, for messages.
+            name: the name of the caller's argument, for messages.
 
         Raises:
-            InvalidOption: this is no expression, or it names a column by its position.
-            IncompatibleSchema: the columns do not fit it.
+            InvalidOption: `where` is not an expression, or it names a column by its position.
+            IncompatibleSchema: the condition does not fit the columns.
         """
         if not isinstance(where, pc.Expression):
             raise InvalidOption(
@@ -103,7 +105,7 @@ class Predicate:
                 option=name,
             ).of_table(location)
         if _BY_POSITION.search(_STRING_LITERALS.sub("", str(where))):
-            # A read has the columns in another order, or only some of them.
+            # In a read, the columns may be in another order, or only some of them are read.
             raise InvalidOption(
                 f"the condition {where} names a column by its position. Name it, such as "
                 "pc.field('id').",
@@ -121,8 +123,8 @@ class Predicate:
         return cls(where, tuple(columns), where if parts is None else parts.folded(arrow), arrow)
 
     def possible(self, known: Iterable[Known]) -> list[bool]:
-        """For each of these sets of rows, whether one of them can fulfil the condition; True in
-        doubt.
+        """Says for each of these sets of rows whether at least one row can fulfil the condition. In
+        doubt, the answer is True.
         """
         from pyarrow.dataset import FileSystemDataset, ParquetFileFormat  # imports pandas
 
@@ -141,14 +143,15 @@ class Predicate:
                 for fragment in dataset.get_fragments(filter=self._shorter)
             }
         except pa.ArrowException:
-            # The condition cannot be computed for a value. Reading the rows will report that.
+            # The condition cannot be computed for a value. The error is raised later, when the rows
+            # are read.
             return [True] * count
         return [number in left for number in range(count)]
 
     def _guarantees(
         self, stats: Mapping[str, ColumnStats], rows: int | None
     ) -> Iterator[pc.Expression]:
-        """Conditions of which each row fulfils at least one."""
+        """Some conditions. Each of the rows fulfils at least one of them."""
         cases_by_column = [
             _cases(column, stats[column.name], rows)
             for column in self.columns
@@ -160,8 +163,8 @@ class Predicate:
             yield reduce(and_, combination, pc.scalar(True))
 
     def kept(self, rows: pa.RecordBatch, location: str) -> pa.RecordBatch:
-        """The rows that fulfil the condition, in their order. `location` is the table's, for the
-        message. Raises `InvalidData` if the condition cannot be computed for a value.
+        """The rows that fulfil the condition, in their order. `location` is where the table is, for
+        the message. Raises `InvalidData` if the condition cannot be computed for a value.
         """
         try:
             positions = self.positions(rows)
@@ -175,7 +178,7 @@ class Predicate:
 
     def positions(self, rows: pa.RecordBatch) -> Positions:
         """The positions of the rows that fulfil the condition, ascending. Raises
-        `pyarrow.ArrowException` if it cannot be computed for a value.
+        `pyarrow.ArrowException` if the condition cannot be computed for a value.
         """
         read = pa.Table.from_batches([rows.select(self._schema.names)])
         numbered = read.append_column(_POSITION, pa.array(np.arange(rows.num_rows)))
@@ -196,8 +199,8 @@ def _misfit(where: pc.Expression, empty: pa.Table) -> Exception | None:
 
 
 def _names_read(where: pc.Expression, empty: pa.Table, names: Sequence[str]) -> set[str]:
-    """Which of these columns of an empty table the condition reads: it does not fit the table
-    without them.
+    """The names of those columns of an empty table that the condition reads. Without such a column,
+    the condition does not fit the table.
     """
     if _misfit(where, empty.drop_columns(names)) is None:
         return set()
@@ -227,9 +230,9 @@ def _first_line(error: Exception) -> str:
 
 
 def _cases(column: DataField, stats: ColumnStats, rows: int | None) -> list[pc.Expression]:
-    """What holds for the values of a column: each value is of one of these cases. There are one or
-    two of them, or none if nothing is certain. NULL is a case of its own, because Arrow prunes by
-    no range that allows NULL.
+    """Conditions for the values of a column. Each value fulfils one of them. There are one or two
+    conditions, or none if nothing is certain. NULL has a condition of its own, because Arrow leaves
+    nothing out by a range that also allows NULL.
     """
     reference = pc.field(column.name)
     if rows is not None and stats.null_count == rows:
@@ -239,7 +242,8 @@ def _cases(column: DataField, stats: ColumnStats, rows: int | None) -> list[pc.E
     if in_bounds is not None:
         return [in_bounds, reference.is_null()] if may_be_null else [in_bounds]
     if may_be_null or column.type.is_float:
-        # A float may be NaN. It is valid, and yet is_null(nan_is_null=True) holds for it.
+        # A float may be NaN. Such a float is valid, and yet is_null(nan_is_null=True) is true for
+        # it.
         return []
     return [reference.is_valid()]
 
@@ -254,8 +258,8 @@ def _in_bounds(column: DataField, stats: ColumnStats, rows: int | None) -> pc.Ex
         return None
     if column.type.root is TypeRoot.CHAR:
         # The bounds of an ORC file are padded, and its values are not. A padded bound can sort
-        # after a longer text that begins with the same characters, if that text continues with a
-        # character below the blank.
+        # after a longer text that begins with the same characters. This happens if that text
+        # continues with a character below the blank.
         low = "".join(takewhile(lambda character: character >= " ", low)).rstrip(" ")
     try:
         if not _holds_for_all(column.type, low, high, rows):
@@ -271,15 +275,15 @@ def _in_bounds(column: DataField, stats: ColumnStats, rows: int | None) -> pc.Ex
 
 
 def _holds_for_all(type_: DataType, low: Any, high: Any, rows: int | None) -> bool:
-    """Whether all values of a column that are not NULL are within these bounds, in internal form.
-    Raises one of `BROKEN` if they cannot be compared.
+    """Whether all values of a column that are not NULL are within these bounds, which are in
+    internal form. Raises one of `BROKEN` if the bounds cannot be compared.
     """
     if type_.is_float or type_.is_binary or type_.is_nested:
-        # The bounds of these types bind no value (NaN is beyond all), except in a file of one
-        # row with equal bounds.
+        # The bounds of these types do not limit all values, because NaN is beyond all bounds. Only
+        # in a file of one row are equal bounds certain.
         is_any_zero = type_.is_float and low == 0  # 0.0 and -0.0 are equal, and not the same
         if rows != 1 or low != high or is_any_zero:
             return False
-    # Java may write a bound that is too small. It marks such a bound.
+    # Java may write an upper bound that is too small. Java marks such a bound.
     is_cut = isinstance(high, str) and high.endswith("?")
     return bool(low <= high) and not is_cut

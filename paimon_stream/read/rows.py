@@ -1,6 +1,7 @@
-"""The rows of a scan: one file after the other, each as batches of the wanted columns. Memory holds
-only what the file format needs to return rows: a row group, a stripe, a few blocks. Files with keys
-that overlap are read side by side, so memory holds such a piece of each sorted run.
+"""Reads the rows of a scan, one file after the other, as batches of the wanted columns. Memory
+holds only the part of a file that the format needs to return rows: a row group, a stripe, or a few
+blocks. Files with overlapping keys are read side by side, so memory holds such a part of each
+sorted run.
 """
 
 from collections import defaultdict
@@ -63,7 +64,8 @@ _HADOOP_SUFFIXES: Final = {"gz", "bz2", "deflate", "snappy", "lz4", "zst"}
 _RESTORE_OR_ROLL_BACK: Final = (
     "Restore the file from a backup, or roll the table back to a snapshot that does not use it."
 )
-# What Arrow raises on broken files. On some of them its Python bindings raise errors of their own.
+# The errors that Arrow raises on broken files. On some of them, Arrow's Python bindings raise
+# errors of their own.
 BROKEN_FILE: Final = (pa.ArrowException, *BROKEN)
 
 
@@ -73,7 +75,7 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
 
     Args:
         scan: the planned read.
-        batch_rows: the most rows of a batch.
+        batch_rows: the most rows that a batch may have.
 
     Raises:
         InvalidData: the table's merge engine does not accept a row.
@@ -97,7 +99,7 @@ def read_batches(scan: Scan, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Record
 
 
 def _all_rows(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a scan, without its condition."""
+    """The rows of a scan. Its condition is not applied to them."""
     shows_kinds = ROW_KIND_COLUMN in scan.columns
     if not (shows_kinds or scan.are_changes or scan.before is not None):
         yield from _rows_of_table(scan, batch_rows)
@@ -127,7 +129,7 @@ _KINDS: Final = ("+I", "-U", "+U", "-D")
 
 
 def _with_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows with their kinds as text. Rows that have none are inserts."""
+    """The rows with their kinds as text. Rows without a kind count as inserts."""
     kinds = pa.repeat(pa.scalar(INSERT, pa.int8()), batch.num_rows)
     if KIND in batch.schema.names:
         kinds = batch.column(KIND)
@@ -136,8 +138,8 @@ def _with_kinds(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _changes(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of files of changes, one file after the other, with their kinds if they have some.
-    A deletion vector says nothing of a change.
+    """The rows of files of changes, one file after the other. The rows have their kinds if the
+    files hold kinds. Deletion vectors are not applied to changes.
     """
     columns = scan.columns if scan.merge is None else (*scan.columns, KIND_COLUMN)
     reader = _Reader(replace(scan, vectors={}), columns, scan.where)
@@ -148,7 +150,8 @@ def _changes(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
 
 def _differences(scan: Scan, before: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of the scan that are not among those of `before`, with their kinds
-    (streaming-reads.md §7). Both are merged bucket by bucket, and compared key by key.
+    (streaming-reads.md §7). Both scans are merged bucket by bucket, and their rows are compared key
+    by key.
     """
     assert scan.merge is not None
     names = [*(column.name for column in scan.columns), KIND]
@@ -233,13 +236,14 @@ def section_batches(
     row_filter: RowFilter | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of some sections of one bucket, one per key, as a compaction writes them: with
-    `_SEQUENCE_NUMBER` and `_VALUE_KIND` after the scan's columns, which are all of the table.
+    `_SEQUENCE_NUMBER` and `_VALUE_KIND` after the scan's columns. These are all columns of the
+    table.
 
     Args:
-        scan: the files, which have a primary key.
+        scan: a scan of a table with a primary key.
         wanted: the sections.
-        keep_deletes: whether rows that delete are among the rows.
-        row_filter: chooses among the rows of each file; None for all rows.
+        keep_deletes: whether rows that delete a key are returned.
+        row_filter: a function that chooses the rows of each file that are read; None for all rows.
 
     Raises:
         PaimonStreamError: what `read_batches` raises.
@@ -264,16 +268,16 @@ def section_changes(
     keep_deletes: bool,
     row_filter: RowFilter | None = None,
 ) -> Iterator[tuple[pa.Table, pa.Table | None]]:
-    """The rows of some sections, as `section_batches` returns them, each part with its changelog,
-    if there is one. If the comparison deletes older rows, the rows that were looked up in a section
+    """The rows of some sections, as `section_batches` returns them. Each part has its changelog, if
+    there is one. If the comparison deletes older rows, the rows that were looked up in a section
     are added to `scan.deletions` at the end of the section.
 
     Args:
-        scan: the files, which have a primary key.
+        scan: a scan of a table with a primary key.
         wanted: the sections.
         how: how rows are merged and compared.
-        keep_deletes: whether rows that delete are among the rows.
-        row_filter: chooses among the rows of each file; None for all rows.
+        keep_deletes: whether rows that delete a key are returned.
+        row_filter: a function that chooses the rows of each file that are read; None for all rows.
 
     Raises:
         PaimonStreamError: what `read_batches` raises.
@@ -289,7 +293,7 @@ def section_changes(
         for pieces in merging.whole_keys(how.spec, section, rows_of):
             merged, log, older = merge(pieces)
             if how.deletes_older and row_filter is not None:
-                # Rows that the filter drops are deleted from older files, but not merged.
+                # Rows that the filter drops are deleted from older files, but they are not merged.
                 merged, log, _ = merge(
                     [merging.Piece(entry, row_filter(rows)) for entry, rows in pieces]
                 )
@@ -352,7 +356,8 @@ def _with_rows(
 
 
 def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """The rows of the buckets of a table with a primary key. Files are opened ahead.
+    """The rows of the buckets of a table with a primary key. Files are opened before they are
+    needed.
 
     Sections are made of the files of the scan. A file that was left out of the scan may share keys
     with them. But none of the file's keys fulfils the condition, so stale rows of these keys are
@@ -400,8 +405,8 @@ def _may_have_rows(scan: Scan, entry: ManifestEntry) -> bool:
 
 
 def sections_of(scan: Scan, files: Sequence[ManifestEntry]) -> list[merging.Section]:
-    """The sections of a bucket, whose files are in the scan's order. Raises `FormatError` if keys
-    in the manifest cannot be read.
+    """The sections of a bucket. The bucket's files are in the scan's order. Raises `FormatError` if
+    keys in the manifest cannot be read.
     """
     assert scan.merge is not None
     try:
@@ -428,7 +433,7 @@ def _age(entry: ManifestEntry) -> tuple[int, str]:
 def without_deleted(chunk: Chunk, deleted: Positions, start: int) -> tuple[Chunk, Positions]:
     """The rows of a chunk that are not deleted, and their positions in the file. The chunk begins
     at position `start`. Deleted rows are taken out before values are converted, because their
-    values may not fit today's type.
+    values may not fit the column's type of today.
     """
     positions = np.arange(start, start + chunk.rows)
     first, end = np.searchsorted(deleted, (start, start + chunk.rows)).tolist()
@@ -447,10 +452,10 @@ class _Reader:
     def __init__(
         self, scan: Scan, columns: Sequence[DataField], where: Predicate | None = None
     ) -> None:
-        """`where` is a condition on these columns. By it, row groups without wanted rows are
-        skipped. It is given only for files whose rows are not merged with those of other files:
-        files of append tables, files that are a section by themselves (`_merged`), and files of
-        changes.
+        """`where` is a condition on these columns. Row groups that have no row for this condition
+        are skipped. The condition is given only for files whose rows are not merged with the rows
+        of other files: files of append tables, files that are the only one of a section
+        (`_merged`), and files of changes.
         """
         self._scan = scan
         self._where = where
@@ -463,7 +468,7 @@ class _Reader:
         self._index_files = IndexFiles(scan.table)
 
     def expect(self, entries: Iterable[ManifestEntry]) -> None:
-        """Lets these files be opened ahead, because they are read next."""
+        """Announces files that are read next, so that they can be opened early."""
         file_of = self._scan.table.layout.file_of
         self.ahead.expect(
             (file_of(entry), min(entry.file.file_size, _OPENED_BYTES)) for entry in entries
@@ -472,9 +477,9 @@ class _Reader:
     def file(
         self, entry: ManifestEntry, batch_rows: int, deleted: Positions | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of one file, at most `batch_rows` at once. As in Java, partition columns come
-        from the manifest. `deleted` are the rows to leave out; None for those of the file's vector.
-        Raises what `read_batches` raises.
+        """The rows of one file, in batches of at most `batch_rows` rows. As in Java, partition
+        columns come from the manifest. `deleted` are the rows that are left out. If it is None, the
+        rows in the file's deletion vector are left out. Raises what `read_batches` raises.
         """
         path = self._scan.table.layout.whole_path(self._scan.table.location, entry)
         written = self._schema(entry.file.schema_id)
@@ -508,9 +513,9 @@ class _Reader:
             )
 
     def joined(self, files: Sequence[ManifestEntry], batch_rows: int) -> Iterator[pa.RecordBatch]:
-        """The rows that all of these files hold. Each column comes from the first file that has it,
-        and is NULL if none has it (table-kinds.md §5.3). Raises `FormatError` if it must not be
-        NULL.
+        """The rows that all of these files hold together. Each column comes from the first file
+        that has it. If no file has the column, it is NULL (table-kinds.md §5.3). Raises
+        `FormatError` if such a column must not be NULL.
         """
         columns_of = self._columns_by_file(files)
         deleted = self.deleted(min(files, key=_age))
@@ -538,7 +543,8 @@ class _Reader:
 
     def _columns_by_file(self, files: Sequence[ManifestEntry]) -> list[list[DataField]]:
         """The columns that are read from each of these files, which hold the same rows. A column is
-        read from the first file that has it. If no file has it, the first file gives NULLs.
+        read from the first file that has it. If no file has the column, it is read from the first
+        file as NULLs.
         """
         columns_of: list[list[DataField]] = [[] for _ in files]
         ids_in = [self._column_ids(entry.file) for entry in files]
@@ -557,13 +563,13 @@ class _Reader:
         return columns_of
 
     def _column_ids(self, file: DataFileMeta) -> set[int]:
-        """The ids of the columns in a file."""
+        """The ids of the columns that a file has."""
         schema = self._schema(file.schema_id)
         names = schema.field_names if file.write_cols is None else file.write_cols
         return {schema.by_name[name].id for name in names if name in schema.by_name}
 
     def _with_columns(self, columns: Sequence[DataField]) -> "_Reader":
-        """A reader of other columns. It shares all else with this one."""
+        """A reader of other columns. It shares everything else with this reader."""
         reader = copy(self)
         reader._columns = tuple(columns)
         reader._arrow = arrow_schema(columns)
@@ -585,7 +591,7 @@ class _Reader:
         return deleted_positions(data, place, entry.file.row_count, path)
 
     def _sources(self, written: TableSchema, partition: Mapping[str, Any]) -> dict[int, DataField]:
-        """The columns to read from a file of that schema, by field id."""
+        """The columns that are read from a file with the schema `written`, by field id."""
         wanted = {column.id: column for column in self._columns if column.name not in partition}
         in_file = (*written.fields, SEQUENCE_COLUMN, KIND_COLUMN, ROW_ID_COLUMN)
         sources = {source.id: source for source in in_file if source.id in wanted}
@@ -595,8 +601,8 @@ class _Reader:
         return sources
 
     def _chosen(self, sources: Mapping[int, DataField], partition: Mapping[str, Any]) -> Chosen:
-        """How row groups are chosen that may have wanted rows: by the statistics of which columns,
-        and the function that chooses. Only columns that have today's type in the file count.
+        """Which row groups may have wanted rows: the columns whose statistics decide that, and the
+        function that decides. A column is used only if it has today's type in the file.
         """
         where = self._where
         if where is None:
@@ -636,8 +642,8 @@ class _Reader:
         partition: Mapping[str, Any],
         positions: Positions,
     ) -> pa.RecordBatch:
-        """The chunk with the wanted columns in their types. `positions` are those of its rows in
-        the file.
+        """The chunk with the wanted columns in their types of today. `positions` are the positions
+        of the chunk's rows in the file.
         """
         arrays = []
         for column in self._columns:
@@ -664,14 +670,14 @@ def file_chunks(
     chunk_rows: int = BATCH_ROWS,
     chosen: Chosen = None,
 ) -> Iterator[Chunk]:
-    """Some columns of a file, as the file has them, one chunk at a time.
+    """Reads some columns of a file, as the file has them, one chunk at a time.
 
     Args:
         source: the opened file.
-        path: its path. The end of the name says which format it has.
+        path: the path of the file. The end of the name shows the file's format.
         fields: the columns.
         written: the schema that the file was written with.
-        chunk_rows: the most rows of a chunk. The chunks of ORC are stripes, whatever this is.
+        chunk_rows: the most rows that a chunk may have. For ORC, a chunk is always a stripe.
         chosen: which row groups are read; None for all.
 
     Raises:
@@ -695,7 +701,9 @@ def file_chunks(
 
 
 def _format(name: str) -> str:
-    """The format, by the file's name, never by the table's options (format.md §1.2)."""
+    """The format of a file. Only the file's name decides it, never the table's options (format.md
+    §1.2).
+    """
     parts = name.lower().split(".")
     if len(parts) > 2 and parts[-1] in _HADOOP_SUFFIXES:
         return parts[-2]
@@ -704,8 +712,8 @@ def _format(name: str) -> str:
 
 @contextmanager
 def _reading(path: str, scan: Scan) -> Iterator[None]:
-    """A context for reading a file: turns every error into one of this package that names the
-    file.
+    """A context for reading a file. It turns every error into an error of this package that names
+    the file.
     """
     try:
         yield

@@ -50,9 +50,10 @@ class PointInTime:
     set, the newest snapshot is meant (`find_snapshot`).
 
     Attributes:
-        snapshot_id: its id.
+        snapshot_id: the id of the snapshot.
         tag: the name of a tag.
-        timestamp: in epoch milliseconds. The newest snapshot of this time or before is meant.
+        timestamp: a time in epoch milliseconds. The newest snapshot of this time or earlier is
+            meant.
     """
 
     snapshot_id: int | None = None
@@ -67,7 +68,8 @@ class PointInTime:
 
         Args:
             location: where the table is, for messages.
-            snapshot_id: the id as it was typed; `find_snapshot` refuses all but whole numbers.
+            snapshot_id: the id as the caller gave it; `find_snapshot` refuses everything except
+                whole numbers.
             tag: the name of a tag.
             timestamp: an age or a time.
 
@@ -82,7 +84,9 @@ class PointInTime:
 
     @property
     def said_by(self) -> list[str]:
-        """The names of the attributes that are set; none if the newest snapshot is meant."""
+        """The names of the attributes that are set; the list is empty if the newest snapshot is
+        meant.
+        """
         arguments = {
             "snapshot_id": self.snapshot_id,
             "tag": self.tag,
@@ -100,21 +104,21 @@ class Scan:
 
     Attributes:
         table: the table.
-        schema: the schema in force.
+        schema: the schema by which rows are returned.
         columns: the wanted columns.
         snapshot: the snapshot that is read; None if the table is empty.
-        files: its live files in reading order.
+        files: the live files of the snapshot, in the order in which they are read.
         merge: how rows of one key are merged; None for append tables.
         vectors: the deletion vectors of these files, by the name of the data file.
-        deletions: all deleted rows of each file whose vector a compaction is about to change, by the
-            name of the data file.
-        where: the condition on rows; None for all rows. Files that cannot have a row that fulfils it
-            are not among `files`; with a merge only if their keys or partitions show that.
-        are_changes: whether the files are read one after the other, unmerged, because each of their
-            rows is a change of its own kind.
-        before: of a difference between two snapshots: the files that only the older one has, with
-            their vectors. `files` are then those that only the newer one has. A row that is in
-            both is left out. None for other reads.
+        deletions: all deleted rows of each file whose vector a compaction is about to change, by
+            the name of the data file.
+        where: the condition on rows; None for all rows. Files that cannot have a row that fulfils
+            it are not among `files`; if rows are merged, only keys and partitions may show that.
+        are_changes: whether the files are read one after the other without a merge, because each
+            row is a change of its own kind.
+        before: for a difference between two snapshots, the scan of the files that only the older
+            snapshot has, with their vectors. `files` are then the files that only the newer
+            snapshot has. A row that is in both snapshots is left out. None for other reads.
     """
 
     table: Table
@@ -141,7 +145,7 @@ def plan_scan(
     hidden: bool = False,
 ) -> Scan:
     """Plans a read. Without a point in time, the columns are those of the table's newest schema.
-    With one, they are those of the snapshot's schema, as in Java.
+    With a point in time, they are the columns of the snapshot's schema, as in Java.
 
     Args:
         table: the table.
@@ -150,17 +154,17 @@ def plan_scan(
         filter: a condition on rows, a `pyarrow.compute.Expression`. Partitions and files without
             such rows are left out (`predicate.py`).
         partition: the wanted partition; None for all.
-        specs: in place of a `partition`: the partitions that match one of them are read.
-        hidden: whether also those files are read that readers do not see before a compaction.
+        specs: given instead of `partition`. Partitions that match at least one of them are read.
+        hidden: whether files are also read that readers do not see before a compaction.
 
     Raises:
         UnsupportedFeature: this release does not read the table or an option of it.
-        NotFound: there is no such snapshot or tag.
+        NotFound: the snapshot or the tag does not exist.
         IncompatibleSchema: a column is unknown or named twice, the table cannot have the partition,
             or `filter` does not fit the columns.
         InvalidData: `partition` has values that the partition columns cannot have.
-        InvalidOption: `find_snapshot` refuses the point in time, `filter` is no expression or names
-            a column by its position, or the table's merge options contradict each other.
+        InvalidOption: `find_snapshot` refuses the point in time, `filter` is not an expression or
+            names a column by its position, or the table's merge options contradict each other.
         CorruptMetadata, StorageError: metadata cannot be read.
     """
     if hidden:
@@ -188,7 +192,9 @@ def check_open_to_readers(table: Table) -> None:
 def specs_of(
     table: Table, schema: TableSchema, partition: Mapping[str, Any] | str
 ) -> list[PartitionSpec]:
-    """The partition that a caller names. Raises `InvalidData`, `IncompatibleSchema`."""
+    """The partition that a caller names, as a list with one item. Raises `InvalidData` and
+    `IncompatibleSchema`.
+    """
     default_name = table.options.value(opt.PARTITION_DEFAULT_NAME)
     fields = schema.partition_fields
     return [parse_partition(fields, partition, default_name, table=table.location)]
@@ -201,8 +207,8 @@ def scan_without_files(
     snapshot: Snapshot | None,
     filter: object,
 ) -> Scan:
-    """A scan that has no files yet. Raises `InvalidOption` and `IncompatibleSchema` for a filter
-    that is no condition on the columns.
+    """A scan that has no files yet. Raises `InvalidOption` and `IncompatibleSchema` if the filter
+    is not a condition on the columns.
     """
     merge = _merge_of(table, schema) if schema.primary_keys else None
     where = None if filter is None else Predicate.of(filter, schema, table.location, name="filter")
@@ -230,7 +236,7 @@ def with_files(
 
 
 def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
-    """How rows of one of the table's schemas are merged. The table's options of today decide. If
+    """How rows are merged for one of the table's schemas. The table's options of today decide. If
     they name columns that this schema does not have, the schema's own options decide.
     """
     try:
@@ -244,7 +250,7 @@ def _merge_of(table: Table, schema: TableSchema) -> MergeSpec:
 
 
 def scan_of(table: Table, snapshot: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
-    """A scan of all columns of live files that are already known. Raises the errors of `plan_scan`
+    """A scan of all columns for live files that are already known. Raises the errors of `plan_scan`
     other than `NotFound`.
     """
     _check_readable(table)
@@ -269,10 +275,10 @@ def _vectors(table: Table, snapshot: Snapshot, files: Iterable[ManifestEntry]) -
 
 
 def find_snapshot(table: Table, at: PointInTime) -> Snapshot | None:
-    """The snapshot that is meant; None if the table has none.
+    """The snapshot that `at` means; None if the table has no snapshot.
 
     Raises:
-        NotFound: there is no such snapshot or tag.
+        NotFound: the snapshot or the tag does not exist.
         InvalidOption: the id is not a whole number, the tag is not text, or several attributes are
             set.
         CorruptMetadata, StorageError: a snapshot or a tag cannot be read.
@@ -306,8 +312,8 @@ def find_snapshot(table: Table, at: PointInTime) -> Snapshot | None:
 
 
 def _at(table: Table, store: SnapshotStore, millis: int) -> Snapshot:
-    """The newest snapshot that is not younger than a time in epoch milliseconds. Times ascend with
-    the ids.
+    """The newest snapshot that is not newer than a time in epoch milliseconds. The times of
+    snapshots ascend with their ids.
     """
     ids = store.ids()
     place = bisect_right(ids, millis, key=lambda id_: store.get(id_).time_millis)
@@ -339,8 +345,8 @@ def _tagged(table: Table, tag: str) -> Snapshot:
 def columns_of(
     table: Table, schema: TableSchema, names: Sequence[str] | None
 ) -> tuple[DataField, ...]:
-    """The columns with these names, in their order; all if there are no names. Raises
-    `IncompatibleSchema`.
+    """The columns with these names, in the order of the names. All columns if `names` is None.
+    Raises `IncompatibleSchema`.
     """
     if names is None:
         return schema.fields
@@ -404,7 +410,9 @@ def _files(
 
 
 def _known_of_manifest(scan: Scan, meta: ManifestFileMeta) -> Known:
-    """The bounds of the partitions of a manifest's files. Nothing else is known of their rows."""
+    """The bounds of the partitions of a manifest's files. Nothing else is known about the rows of
+    these files.
+    """
     bounds = partition_bounds(scan.table.partition_types, meta.partition_stats)
     if bounds is None:
         return {}, None
@@ -412,8 +420,8 @@ def _known_of_manifest(scan: Scan, meta: ManifestFileMeta) -> Known:
 
 
 def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
-    """A function that gives the schema with an id, such as that of a file. It reads each schema
-    once, and raises `NotFound`, `CorruptMetadata`, `StorageError`.
+    """A function that returns the schema with an id. The function reads each schema once, and
+    raises `NotFound`, `CorruptMetadata` and `StorageError`.
     """
     schema = scan.schema
     store = SchemaStore(scan.table.storage)
@@ -428,8 +436,8 @@ def schemas_of(scan: Scan) -> Callable[[int], TableSchema]:
 def known_of(
     scan: Scan, files: Iterable[ManifestEntry], where: Predicate, *, values: bool = False
 ) -> Iterator[Known]:
-    """What is known of the rows in each of these files: their partition and the statistics of the
-    columns that `where` reads.
+    """What is known about the rows in each of these files: their partition, and the statistics of
+    the columns that `where` reads.
 
     Statistics are not used for a column whose type has changed since, for timestamps in ORC files,
     and for tables with data evolution.
@@ -440,10 +448,10 @@ def known_of(
 
     Args:
         scan: the read.
-        files: the files, which are of this read.
+        files: the files, which belong to this read.
         where: the condition, which says which columns matter.
         values: whether the statistics of all columns are used even where rows are merged. This is
-            right only if no other file has a key of these files, so that their rows are final.
+            right only if no other file has any of their keys, so that their rows are final.
 
     Raises:
         NotFound, CorruptMetadata, StorageError: a schema cannot be read.
@@ -465,13 +473,17 @@ def known_of(
 
 
 def _key_stats(file: DataFileMeta, written: TableSchema) -> dict[str, ColumnStats]:
-    """The statistics of a file's key, by the names of the schema that it was written with."""
+    """The statistics of a file's key columns. The columns have the names that they had in the
+    schema of the file.
+    """
     key = [written.field(name) for name in written.trimmed_primary_keys]
     return decode_stats(key, file.key_stats)
 
 
 def _value_stats(file: DataFileMeta, written: TableSchema) -> dict[str, ColumnStats]:
-    """The statistics of a file's columns, by the names of the schema that it was written with."""
+    """The statistics of a file's columns. The columns have the names that they had in the schema of
+    the file.
+    """
     return decode_stats(written.fields, file.value_stats, file.value_stats_cols)
 
 
@@ -481,14 +493,14 @@ def _stats_of_columns(
     written: TableSchema,
     decode: Callable[[DataFileMeta, TableSchema], dict[str, ColumnStats]],
 ) -> dict[str, ColumnStats]:
-    """The statistics of a file, by today's names.
+    """The statistics of a file, by the names that columns have today.
 
     Args:
-        columns: today's columns that are asked for.
+        columns: the wanted columns of today.
         file: the file.
-        written: the schema that it was written with.
-        decode: gives the statistics by that schema's names. If it raises `FormatError`, the file
-            counts as one without statistics.
+        written: the schema that the file was written with.
+        decode: a function that returns the statistics by the names in that schema. If it raises
+            `FormatError`, the file counts as a file without statistics.
     """
     try:
         stats_as_written = decode(file, written)
@@ -498,7 +510,8 @@ def _stats_of_columns(
     stats = {}
     for column in columns:
         if column.type.is_timestamp and file.file_name.endswith(".orc"):
-            # The zone of Java's process may be in the bounds, or missing from the values.
+            # In ORC files, the time zone of Java's process may be included in the bounds, or
+            # missing from the values.
             continue
         old = columns_as_written.get(column.id)
         if old is None or old.name not in stats_as_written:
@@ -509,7 +522,7 @@ def _stats_of_columns(
 
 
 def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]:
-    """The statistics of partition columns, in rows that are all of one partition.
+    """The statistics of partition columns for rows of one partition.
 
     Args:
         values: the values of the partition, by the names of the columns; None is NULL.
@@ -523,8 +536,9 @@ def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]
 
 
 def lowest_visible_level(table: Table, merge: MergeSpec) -> int:
-    """The lowest level whose files readers of a table with a primary key see (semantics.md §6.6):
-    1 with first-row and with deletion vectors, because only a compaction makes their rows final.
+    """The lowest level whose files readers of a table with a primary key see (semantics.md §6.6).
+    It is 1 with first-row and with deletion vectors, because only a compaction makes the rows of
+    level 0 final.
     """
     has_vectors = table.options.value(opt.DELETION_VECTORS)
     merges_on_read = table.options.value(opt.DELETION_VECTORS_MERGE_ON_READ)
@@ -551,7 +565,8 @@ def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> li
 
 def _by_rows(table: Table, entries: list[ManifestEntry]) -> list[ManifestEntry]:
     """The files in the order of their rows. Files with the same rows are next to each other, the
-    newest first. Raises `UnsupportedFeature`, and `FormatError` for files that overlap in part.
+    newest first. Raises `UnsupportedFeature`, and `FormatError` for files that overlap only in
+    part.
     """
     for entry in entries:
         name = entry.file.file_name
@@ -595,20 +610,22 @@ class RowRange(NamedTuple):
 
 
 def row_range(entry: ManifestEntry) -> RowRange:
-    """Which rows a file has. If they have no ids, the id of the first one counts as 0."""
+    """Which rows a file has. If the rows have no ids, the id of the first row counts as 0."""
     file = entry.file
     return RowRange(entry.partition, entry.bucket, file.first_row_id or 0, file.row_count)
 
 
 def _overlap_in_part(before: RowRange, after: RowRange) -> bool:
-    """Whether two ranges have some ids in common, but not all. `before` begins first."""
+    """Whether two ranges have some ids in common, but not all. `before` is the range that begins
+    first.
+    """
     are_of_one_bucket = (before.partition, before.bucket) == (after.partition, after.bucket)
     end_of_before = before.first_id + before.rows
     return are_of_one_bucket and before != after and after.first_id < end_of_before
 
 
 def _check_readable(table: Table, *also: opt.Option[Any]) -> None:
-    """Raises `UnsupportedFeature` if an option is set that this release does not read. `also` has
+    """Raises `UnsupportedFeature` if an option is set that this release does not read. `also` are
     further options that this read does not support.
     """
     check_branch_option(table)

@@ -1,1 +1,1 @@
-"""The only package that imports pyspark."""
+"""The integration with Spark. No other folder imports pyspark."""

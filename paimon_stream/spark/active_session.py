@@ -25,9 +25,9 @@ _PAIMON: Final = "org.apache.paimon."
 def open_beside_spark(
     location: str | PathLike[str], storage_options: Mapping[str, str] | None = None
 ) -> Storage:
-    """The storage at a location, as `open_storage` opens it. For an object store, a Spark session
-    gives the settings that the storage options lack: the thread's active session, or else the
-    process's.
+    """The storage at a location, as `open_storage` opens it. For an object store, settings that the
+    storage options lack are taken from a Spark session: the active session of the thread or, if
+    there is none, that of the process.
     """
     return open_storage(location, storage_options, spark=_options_of_session)
 
@@ -35,15 +35,15 @@ def open_beside_spark(
 def in_catalog(
     location: Any, catalog: Mapping[str, str] | str | None
 ) -> tuple[Any, Mapping[str, str]]:
-    """The location of a table, and the storage options that open it. With a catalog, Spark's
-    session and the catalog's database or server are asked.
+    """The location of a table, and the storage options that open it. With a catalog, both are
+    looked up in Spark's session and in the catalog's database or server.
 
     Args:
         location: the table's name in the catalog. Without a catalog it is returned as it is.
         catalog: the options of a catalog, or its name in Spark's session.
 
     Raises:
-        InvalidOption, UnsupportedFeature, MissingExtra, StorageError: as the catalog raises them.
+        InvalidOption, UnsupportedFeature, MissingExtra, StorageError: the errors of the catalog.
     """
     if catalog is None:
         return location, {}
@@ -51,7 +51,9 @@ def in_catalog(
 
 
 def catalog_of(options: Mapping[str, str]) -> FilesystemCatalog:
-    """The catalog with these options. Asks nobody. Raises `InvalidOption`, `UnsupportedFeature`."""
+    """The catalog with these options. No server or database is asked. Raises `InvalidOption`,
+    `UnsupportedFeature`.
+    """
     arguments = catalog_arguments(options)
     kinds: dict[str, type[FilesystemCatalog]] = {"jdbc": JdbcCatalog, "rest": RestCatalog}
     kind = kinds.get(metastore_of(arguments["storage_options"]), FilesystemCatalog)
@@ -63,7 +65,8 @@ def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
 
     Args:
         catalog: the options, or the name of a catalog in Spark's session.
-        session: the session to ask; None for the thread's or the process's.
+        session: the session that has the catalog; None for the session of the thread or of the
+            process.
 
     Raises:
         InvalidOption: `catalog` is neither a mapping of texts nor a name, or the session has no
@@ -82,8 +85,8 @@ def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
 
 
 def catalogs_in(session: Any) -> dict[str, dict[str, str]]:
-    """The options of the session's catalogs by their names, with secrets: of those that have a
-    warehouse, and are Paimon's or of no class.
+    """The options of the session's catalogs, with secrets, by the names of the catalogs. Only
+    catalogs with a warehouse count. Their class must be Paimon's, or missing.
     """
     options = _options_in_session(session, _CATALOGS)
     names = [key.removesuffix(_WAREHOUSE) for key in options if key.endswith(_WAREHOUSE)]
@@ -107,7 +110,7 @@ def _options_in_session(session: Any, prefix: str) -> dict[str, str]:
     from paimon_stream.spark.hadoop_options import unlogged
 
     with unlogged():
-        # SET lists all names, but hides secrets, so each value is asked for by its name.
+        # SET lists all names, but hides secrets. So the value of each name is asked for separately.
         names = [row[0] for row in session.sql("SET").collect() if row[0].startswith(prefix)]
         return {name.removeprefix(prefix): str(session.conf.get(name)) for name in names}
 
@@ -135,7 +138,9 @@ def _options_of_session() -> Mapping[str, str]:
 
 
 def _session() -> Any:
-    """The thread's active session, or else the process's; None if there is none."""
+    """The active session of the thread or, if there is none, that of the process. None if neither
+    has one.
+    """
     module: Any = sys.modules.get("pyspark.sql")
     try:
         return None if module is None else module.SparkSession.active()

@@ -1,7 +1,7 @@
-"""How the columns of a DataFrame become those of a table. Columns, and members of structs at any
+"""Converts the columns of a DataFrame to those of a table. Columns, and members of structs at any
 depth, match by name according to `spark.sql.caseSensitive`. A column that the DataFrame lacks gets
-its default when rows are written, or is NULL if that is allowed (semantics.md R12.2). Types are
-converted only by up-casts.
+the table's default when rows are written, or is NULL if that is allowed (semantics.md R12.2). Types
+are converted only by up-casts.
 """
 
 import difflib
@@ -35,18 +35,18 @@ Fold = Callable[[str], str]
 
 
 def fold_of(*, case_sensitive: bool) -> Fold:
-    """The folding of names under this value of `spark.sql.caseSensitive`."""
+    """The function that folds names, for a value of `spark.sql.caseSensitive`."""
     return str if case_sensitive else str.lower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """How a DataFrame becomes the table's columns.
+    """How the columns of a DataFrame become the columns of a table.
 
     Attributes:
-        columns: the table's columns in the table's order, each with the DataFrame's column from
-            which it is made. None stands for a column of NULLs. If the table's column has a
-            default, the default replaces these NULLs when rows are written.
+        columns: the table's columns in the table's order, each with the column of the DataFrame
+            that fills it. None stands for a column of NULLs. If the table's column has a default,
+            the default replaces these NULLs when rows are written.
         case_sensitive: whether names that differ only by case are two names.
     """
 
@@ -71,20 +71,20 @@ def align(
     location: str,
     missing_are_null: bool = False,
 ) -> Alignment:
-    """How a DataFrame is written to the table. A column that the DataFrame lacks gets its default.
-    A missing nullable member of a struct is always NULL.
+    """How a DataFrame is written to the table. A column that the DataFrame lacks gets the table's
+    default. A missing nullable member of a struct is always NULL.
 
     Args:
         frame: the schema of the DataFrame.
         schema: the table's schema.
         case_sensitive: whether names that differ only by case are two names.
-        location: the table's, for errors.
+        location: the table's location, for errors.
         missing_are_null: whether a missing nullable column without a default is NULL (semantics.md
             R12.2). If not, it is an error.
 
     Raises:
-        IncompatibleSchema: with all reasons in one message: a missing column, a column that the
-            table does not have, an ambiguous name, or a type whose conversion could lose values.
+        IncompatibleSchema: a column is missing, the table does not have a column, a name is
+            ambiguous, or the conversion of a type could lose values. One message has all reasons.
     """
     fold = fold_of(case_sensitive=case_sensitive)
     judge = _Judge(fold, missing_are_null=missing_are_null)
@@ -105,8 +105,8 @@ def align(
 
 
 def _options_that_help(judge: "_Judge", schema: TableSchema) -> str:
-    """The end of the sentence that says what the user can do: the options with which the rows would
-    fit. It is empty if no option solves all problems.
+    """The end of the sentence that says what the user can do. It names the options with which the
+    rows would fit, and is empty if no option solves all problems.
     """
     if judge.problems.keys() <= judge.missing:
         return f", or set {MISSING_COLUMNS.key} = null to write NULL where the rows lack a column"
@@ -121,7 +121,9 @@ def _options_that_help(judge: "_Judge", schema: TableSchema) -> str:
 
 
 def _last_change(schema: TableSchema) -> str:
-    """When the table was last altered, for the user of a stream whose columns fitted before."""
+    """A text that says when the table was last altered. It is for the user of a stream whose
+    columns fitted before.
+    """
     if schema.id == 0:
         return ""
     moment = datetime.fromtimestamp(schema.time_millis // 1000, timezone.utc)
@@ -132,7 +134,7 @@ class _Judge:
     """Collects the problems of a DataFrame's columns.
 
     Attributes:
-        problems: what is wrong with a column, by the column's path.
+        problems: the problem of each column, by the column's path.
         missing: paths of the table's columns that the DataFrame lacks and that could be NULL.
         unknown: paths of the DataFrame's columns that the table does not have.
     """
@@ -148,8 +150,8 @@ class _Judge:
         self, frame: st.StructType, fields: Sequence[DataField], inside: str, keys: set[str]
     ) -> list[st.StructField | None]:
         """For each of the table's columns, the DataFrame's column, or None if the DataFrame lacks
-        it. `inside` is the path of the struct whose members these are, with a dot at its end. It is
-        empty for the columns of the table.
+        it. `inside` is the path of the struct that has the columns as members, with a dot at the
+        end. It is empty for the columns of the table.
         """
         of_struct = f" of {inside[:-1]!r}" if inside else ""
         targets = self._by_folded_name(
@@ -181,8 +183,8 @@ class _Judge:
         return source_of_each
 
     def _by_folded_name(self, names: Sequence[str], whose: str, inside: str) -> dict[str, str]:
-        """Each folded name, with the first of the names that fold to it. Every further name is a
-        problem.
+        """Maps each folded name to the first name that folds to it. Every further such name is
+        added to the problems.
         """
         first: dict[str, str] = {}
         for name in names:
@@ -226,7 +228,7 @@ class _Judge:
     def _judge_type(self, source: st.DataType, target: DataType, path: str) -> None:
         match source, target:
             case st.StructType(), DataType(root=TypeRoot.ROW):
-                # Adds the problems of the members. No member of a ROW is a key.
+                # The call adds the problems of the members. No member of a ROW is a key.
                 self.sources(source, target.fields, inside=f"{path}.", keys=set())
             case st.ArrayType(), DataType(root=TypeRoot.ARRAY, element=DataType() as element):
                 self._judge_type(source.elementType, element, f"{path}.element")
@@ -252,9 +254,9 @@ def _misfit(source: st.DataType, target: DataType, path: str) -> str:
 
 
 def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFrame:
-    """The DataFrame, lazily, with exactly the table's columns followed by `others`. A DataFrame
-    that has them already is returned unchanged, because Spark would analyse the same selection
-    again for every batch.
+    """The DataFrame with exactly the table's columns followed by `others`. Nothing is computed yet.
+    A DataFrame that has these columns already is returned unchanged, because Spark would analyse
+    the same selection again for every batch.
     """
     if not others and alignment.changes_nothing_in(frame.columns):
         return frame
@@ -266,8 +268,8 @@ def project(frame: DataFrame, alignment: Alignment, *others: Column) -> DataFram
 def _expression(
     field: DataField, source: st.StructField | None, get: Callable[[str], Any], fold: Fold
 ) -> Any:
-    """A column of the table, or a member of a struct. `get` returns a column or member of the
-    DataFrame by its name.
+    """The expression for a column of the table, or for a member of a struct. `get` returns a column
+    or member of the DataFrame by its name.
     """
     if source is None:
         null = functions.lit(None).cast(nullable_everywhere(spark_type(field.type)))
@@ -276,8 +278,8 @@ def _expression(
 
 
 def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> Any:
-    """The value with the members of the table's structs, in the table's order. Values of other
-    types are cast.
+    """The expression for a value of the table's type `target`. A struct gets the table's members in
+    the table's order. Values of other types are cast.
     """
     wanted = written_type(target, source)
     if same_but_nulls(source, wanted):
@@ -311,9 +313,10 @@ def _rebuilt(value: Any, source: st.DataType, target: DataType, fold: Fold) -> A
 
 
 def with_key_defaults(frame: DataFrame, table: Table) -> DataFrame:
-    """The rows, with NULLs in partition and key columns replaced by the columns' defaults, if any.
-    In other columns, NULLs are replaced when rows are written. In a key column they must be
-    replaced earlier, because the key decides to which task a row is moved and how rows are sorted.
+    """The rows, with NULLs in partition and key columns replaced by the defaults of these columns,
+    if there are any. In other columns, NULLs are replaced when rows are written. In a key column,
+    NULLs must be replaced earlier, because the key decides to which task a row is moved and how
+    rows are sorted.
     """
     schema = table.schema
     for name in dict.fromkeys((*schema.partition_keys, *schema.primary_keys)):

@@ -1,7 +1,7 @@
-"""One micro-batch, from Spark's DataFrame to a published snapshot. The order matters. First the
-writer is identified. The batch is judged before any work. Then the rows are written, mostly by one
-Spark action. Only then is anything published (exactly-once.md). `stream/one_batch.py` keeps this
-order. This module has the parts that need Spark.
+"""Takes one micro-batch from Spark's DataFrame to a published snapshot. The order of the steps
+matters. First the stream is identified. Next the batch is judged. After that the rows are written,
+mostly by one Spark action. The snapshot is published last (exactly-once.md). `stream/one_batch.py`
+keeps this order. This module has the parts that need Spark.
 """
 
 import logging
@@ -62,7 +62,7 @@ class _AlreadyLogged(logging.Filter):
         self.logged: WeakSet[errors.PaimonStreamError] = WeakSet()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is kept."""
+        """Whether the log record is kept."""
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
         return not isinstance(error, errors.PaimonStreamError) or error not in self.logged
 
@@ -116,7 +116,7 @@ class QueryRun:
 
     def may_repeat(self, frame: DataFrame, query: ObservedQuery) -> bool:
         """Whether Spark may evaluate a batch twice, because the query is known to keep no state. On
-        Spark Connect it may not, and nothing is asked.
+        Spark Connect, the answer is always False.
         """
         if is_connect(frame):
             return False
@@ -125,13 +125,13 @@ class QueryRun:
         return self.stateless
 
     def close(self) -> None:
-        """Gives up the compaction of the run."""
+        """Gives up the compaction of the run, if there is one."""
         if self.compaction is not None:
             self.compaction.close()
 
     def maintain(self, settled: SettledBatch) -> None:
-        """Compacts and expires after a batch, even one without rows. Neither fails the batch. Nothing
-        expires after a batch that was in the table already.
+        """Compacts and expires after a batch, even one without rows. Failures of these two do not
+        fail the batch. If the table had the batch already, nothing expires.
         """
         if self.compaction is not None:
             self.writer.compact(self.compaction, settled)
@@ -144,7 +144,7 @@ class QueryRun:
 
 @dataclass(slots=True)
 class Runs:
-    """The runs of the queries that use one sink. This is all that a sink remembers, and it is never
+    """The runs of the queries that use one sink. A sink remembers nothing else. The runs are never
     pickled.
 
     Attributes:
@@ -161,7 +161,8 @@ class Runs:
     _failing: set[int] = field(default_factory=set)
     # The newest run of each commit user.
     _by_user: dict[str, QueryRun] = field(default_factory=dict)
-    # The query of the last batch, by the location that the sink was given for the checkpoint.
+    # The query of the last batch. The key is the location that the sink was given for the
+    # checkpoint.
     _queries: dict[str | None, ObservedQuery] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
 
@@ -200,9 +201,10 @@ class Runs:
             query: what is known of the query.
             settings: the settings of the sink.
             user: the commit user.
-            rows_of: the rows of the batch, written in this run.
-            after: the batch that must be the newest one of the run. If it is not, or if this
-                process knows no run, a new run begins. None if any batch may be the newest.
+            rows_of: returns the rows of the batch, for the run that writes them.
+            after: the batch that must be the newest one of the run. If another batch is the newest,
+                or if this process knows no run, a new run begins. None if any batch may be the
+                newest.
         """
         run = self._by_user.pop(user, None)
         if run is not None and (
@@ -248,7 +250,7 @@ class Runs:
         self.last_error = None
 
     def _bind(self, query: ObservedQuery, settings: SinkSettings, user: str) -> QueryRun:
-        """A new run."""
+        """Makes a new run of the query."""
         checkpoint = None if query.checkpoint is None else query.checkpoint.root
         writer = StreamWriter(
             storage=settings.open_storage(),
@@ -315,7 +317,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameRows:
-    """The rows of one batch of `foreachBatch`, which `write_job.py` or the driver writes."""
+    """The rows of one batch of `foreachBatch`. Tasks (`write_job.py`) or the driver write them."""
 
     frame: DataFrame
     query: ObservedQuery
@@ -323,8 +325,8 @@ class FrameRows:
     clock: Clock
 
     def write(self, judged: JudgedBatch) -> WrittenBatch:
-        """Writes the rows, or only drains them if an earlier run has prepared the files. Publishes
-        nothing, except the schema that the rows need if that is allowed.
+        """Writes the rows. If an earlier run has prepared the files, the rows are only drained.
+        Publishes nothing, except a new schema if the rows need one and the options allow it.
         """
         began = self.clock.monotonic()
         if isinstance(judged.verdict, Reuse):
@@ -338,8 +340,8 @@ class FrameRows:
 
     def drain(self) -> None:
         """Runs the batch's plan and discards the rows, unless the query is known to keep no state.
-        State stores may need this. Spark 4 refuses a batch that did not advance its state, and
-        Spark 3.5 would lose the state (spark.md §5).
+        The state stores of a query must see each batch. Spark 4 refuses a batch that did not
+        advance the state, and Spark 3.5 would lose the state (spark.md §5).
         """
         if keeps_state(self.frame, self.query) is not False:
             self.frame.write.format("noop").mode("overwrite").save()
@@ -402,10 +404,10 @@ def batch_of(query: ObservedQuery, batch_id: int) -> Batch:
 
 
 def _check_output_mode(query: ObservedQuery, settings: SinkSettings, table: Table) -> None:
-    """Refuses output modes that would give wrong rows. An append table cannot replace a row, so
-    every update would add another row. A table with a primary key accepts updates like new rows,
-    but keeps rows that a complete result no longer has. If the sink replaces the whole table, each
-    batch must be the whole result, or the rest would be lost.
+    """Refuses output modes with which the table would have wrong rows. An append table cannot
+    replace a row, so every update would add another row. A table with a primary key accepts updates
+    like new rows, but keeps rows that a complete result no longer has. If the sink replaces the
+    whole table, each batch must be the whole result. Otherwise the rest would be lost.
     """
     keyed = bool(table.schema.primary_keys)
     if query.output_mode in (None, settings.mode):
@@ -434,8 +436,8 @@ def _check_output_mode(query: ObservedQuery, settings: SinkSettings, table: Tabl
 
 
 def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseException:
-    """The error as users should see it: with table and batch. An error of Spark or of the user's
-    code stays as it is.
+    """The error as users should see it. Its message names the table and the batch. An error of
+    Spark or of the user's code stays as it is.
     """
     if isinstance(error, errors.PaimonStreamError):
         message = error.message
@@ -456,7 +458,7 @@ def _surfacing(error: BaseException, location: str, batch_id: int) -> BaseExcept
 
 
 def _in_one_line(error: BaseException, location: str, batch_id: int) -> str:
-    """One line with the error's type, the table, the batch, and what to do."""
+    """A text of one line with the error's type, the table, the batch, and what to do."""
     if isinstance(error, errors.PaimonStreamError):
         message = " ".join(error.message.split())
         if location in message and f"atch {batch_id}" in message:

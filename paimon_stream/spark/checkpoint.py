@@ -1,7 +1,8 @@
-"""What a Spark checkpoint says about a batch: its source offsets, its watermark, and whether it has
-state. It is only read, and never required. In an object store it is read with the sink's options
-for such a store. If it cannot be read from here (a scheme without a storage, no permission, a
-format of a later Spark), the functions return None, and the sink uses the table alone.
+"""Reads what a Spark checkpoint says about a batch: its source offsets, its watermark, and whether
+the query has state. The checkpoint is only read, and never required. A checkpoint in an object
+store is read with the sink's options for such a store. If the checkpoint cannot be read, the
+functions return None, and the sink uses the table alone. The reason may be a scheme without a
+storage, a missing permission, or a format of a later Spark.
 """
 
 import hashlib
@@ -52,14 +53,14 @@ _LOGS: Final = {"offsets", "commits", "sources", "state"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The checkpoint of one query. `storage` is None if the checkpoint cannot be read from here."""
+    """The checkpoint of one query. `storage` is None if this process cannot read the checkpoint."""
 
     root: str
     storage: Storage | None
 
     def kind(self) -> tuple[Kind, str]:
-        """What exists at the location, and where: the path of the damaged file if there is one,
-        else the root.
+        """What exists at the location, with a path: that of the damaged file if there is one, and
+        otherwise the root.
         """
         if self.storage is None:
             return Kind.UNREADABLE, self.root
@@ -92,14 +93,16 @@ class Checkpoint:
         return LocalStorage(os.path.dirname(self.root)).exists(os.path.basename(self.root))
 
     def _is_folder(self) -> bool:
-        """Whether there is a folder, which may be empty. Object stores have no empty folders."""
+        """Whether there is a folder at the location, which may be empty. Object stores have no
+        empty folders.
+        """
         name = os.path.basename(self.root)
         parent = LocalStorage(os.path.dirname(self.root))
         return self._is_local and (not name or name in parent.list_folders(""))
 
     def _damaged(self, storage: Storage) -> str | None:
-        """The path of the first file that Spark needs at a start and that is missing or cannot be
-        understood; None if there is no such file. A power failure can leave empty files, and files
+        """The path of the first file that Spark needs when it starts the query, and that is missing
+        or damaged; None if there is no such file. A power failure can leave empty files, and files
         that end early.
         """
         if storage.exists("metadata") and self.query_id() is None:
@@ -107,10 +110,10 @@ class Checkpoint:
         planned = self.planned_batch()
         done = self.done_batch()
         if planned is not None:
-            # Spark starts the newest planned batch where the previous batch ended.
+            # Spark starts the newest planned batch at the offsets where the previous batch ended.
             for batch in range(max(planned - 1, 0), planned + 1):
-                # One line each for the version, the batch's metadata, and the offsets of each
-                # source. There is at least one source.
+                # The file has one line each for the version, the batch's metadata, and the offsets
+                # of each source. There is at least one source.
                 lines = _content(storage, f"offsets/{batch}").splitlines()
                 if len(lines) < 3 or not lines[0].startswith(b"v"):
                     return f"offsets/{batch}"
@@ -119,9 +122,9 @@ class Checkpoint:
         return self._empty_record(storage)
 
     def _empty_record(self, storage: Storage) -> str | None:
-        """The path of an empty file in which a source should have recorded what it delivered; None
-        if there is no such file. Spark reads the newest compacted file of a source and those after
-        it.
+        """The path of an empty file in which a source should have recorded its files or offsets;
+        None if there is no such file. Spark reads the newest compacted file of a source, and the
+        files after that one.
         """
         for folder in storage.list_folders("sources"):
             records: dict[int, FileStat] = {}
@@ -142,28 +145,28 @@ class Checkpoint:
         return id_ if isinstance(id_, str) and id_ else None
 
     def planned_batch(self) -> int | None:
-        """The newest batch that Spark has planned; None before the first, and if it cannot be
-        read.
+        """The newest batch that Spark has planned; None if there is none, or if the checkpoint
+        cannot be read.
         """
         return self._newest("offsets")
 
     def done_batch(self) -> int | None:
-        """The newest batch that Spark has noted as done; None before the first, and if it cannot be
-        read.
+        """The newest batch that Spark has noted as done; None if there is none, or if the
+        checkpoint cannot be read.
         """
         return self._newest("commits")
 
     def offsets_hash(self, batch_id: int) -> str | None:
-        """A hash of the batch's source offsets as Spark planned them. A replay does not change
-        their file. If a batch is planned again, its file has another time, even with the same
-        offsets.
+        """A hash of the batch's source offsets as Spark planned them. A replay does not change the
+        file of the offsets. If a batch is planned again, that file contains another time, even with
+        the same offsets.
         """
         data = self._read(f"offsets/{batch_id}")
         return None if data is None else hashlib.sha256(data).hexdigest()
 
     def watermark(self, batch_id: int) -> int | None:
-        """The watermark in epoch milliseconds; None if there is none, for which Spark writes 0
-        (semantics.md §1.5).
+        """The watermark of the query at the batch, in epoch milliseconds. None if there is no
+        watermark: Spark then writes 0 (semantics.md §1.5).
         """
         millis = (self._json(f"offsets/{batch_id}", line=1) or {}).get("batchWatermarkMs")
         return millis if isinstance(millis, int) and millis > 0 else None
@@ -182,8 +185,8 @@ class Checkpoint:
 
         Usually the newest such batch is number `batch_id` - 1. There is an exception. If somebody
         put an older copy of the checkpoint back while a run was alive, that run may have planned
-        this batch in the copy. Spark then goes on with this batch, and the copy has only the time
-        of an earlier batch.
+        the batch in the copy. Spark goes on with that batch, and the copy has only the time of an
+        earlier one.
         """
         if batch_id <= 0:
             return None
@@ -208,8 +211,8 @@ class Checkpoint:
         return self._ask(lambda storage: storage.stat(f"offsets/{batch_id}").modified_millis)
 
     def has_state(self) -> bool | None:
-        """Whether the query keeps state (an aggregation, a stream join, …); None if it cannot be
-        read.
+        """Whether the query keeps state (an aggregation, a stream join, …); None if the checkpoint
+        cannot be read.
         """
 
         def look(storage: Storage) -> bool | None:
@@ -225,7 +228,9 @@ class Checkpoint:
         return self._ask(lambda storage: storage.read(path, MOST_JSON))
 
     def _ask(self, look: Callable[[Storage], T]) -> T | None:
-        """The result of `look`; None if the checkpoint cannot be read."""
+        """The result of `look`, which reads the checkpoint's storage; None if the checkpoint cannot
+        be read.
+        """
         try:
             return None if self.storage is None else look(self.storage)
         except (*_UNREADABLE, CorruptMetadata):
@@ -261,9 +266,10 @@ def open_checkpoint(
     same checkpoint always has the same name.
 
     Args:
-        location: in the form that Spark expects. Unlike in URIs, nothing is percent-encoded.
-        storage_options: those of the table's storage. A checkpoint in an object store uses those
-            that its store knows.
+        location: the checkpoint's location, in the form that Spark expects. Unlike in URIs, nothing
+            is percent-encoded.
+        storage_options: the options of the table's storage. A checkpoint in an object store uses
+            the options that its own store knows.
         spark: returns the session's options of object stores.
     """
     scheme = scheme_of(location)
@@ -281,8 +287,8 @@ def open_checkpoint(
 
 
 def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None) -> Storage | None:
-    """The object store of a checkpoint; None if it cannot be read, so that later batches do not
-    wait for it.
+    """The object store of a checkpoint. None if the store cannot be read, so that later batches do
+    not wait for it.
     """
     try:
         storage = open_folder(location, options_for(store_location(location), options), spark=spark)
@@ -296,7 +302,7 @@ def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None
 
 
 def _content(storage: Storage, path: str) -> bytes:
-    """The content of a file; empty if it is missing or too large. Raises `StorageError` if it
+    """The content of a file; empty if it is missing or too large. Raises `StorageError` if the file
     cannot be read now.
     """
     try:

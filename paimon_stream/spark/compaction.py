@@ -33,8 +33,8 @@ class CompactTask(WriteTask):
     unit: UnitTask
 
     def write(self, batches: Iterable[pa.RecordBatch], partition: int) -> TaskResult:
-        """Rewrites the unit, and returns its message. Spark passes one row that has no meaning. It
-        is read only because Spark requires that.
+        """Rewrites the unit, and returns its message. Spark passes one row that has no meaning. The
+        row is read only because Spark requires that.
         """
         for _ in batches:
             pass
@@ -42,10 +42,10 @@ class CompactTask(WriteTask):
 
 
 class SparkExecutors:
-    """Lets the executors of a session compact, as an `Elsewhere`. Each unit is a Spark job with one
-    task. So the driver can publish the units that are done while others fail, and Spark retries
-    each unit separately. Only `at_once` units are in Spark's queue at a time. A stream in the same
-    session therefore waits for one unit at most.
+    """The executors of a session, which compact units. This class implements `Elsewhere`. Each unit
+    is a Spark job with one task. So the driver can publish the units that are done while others
+    fail, and Spark retries each unit separately. Only `at_once` units are in Spark's queue at a
+    time. A stream in the same session therefore waits for one unit at most.
     """
 
     def __init__(self, session: SparkSession, table: Table) -> None:
@@ -55,16 +55,18 @@ class SparkExecutors:
         self._group = f"paimon-stream-compact-{system().ids.uuid()}"
 
     def at_once(self, units: Sequence[Unit]) -> int:
-        """The number of cores that the executors have. 0 in local mode, and if the units are too
-        few or too small, because then the driver is as quick (`pays`).
+        """The number of units that the executors compact at once: one for each core. 0 if the
+        driver is as quick. That is so in local mode, and if the units are too few or too small
+        (`pays`).
         """
         if is_local(self._context.master) or not pays([unit.size for unit in units]):
             return 0
         return self.cores()
 
     def cores(self) -> int:
-        """How many tasks to run at once: one for each core, but at least `_AT_ONCE_IF_SPARK_GROWS`
-        if Spark may add executors. Spark adds them only if there are more tasks than cores.
+        """The number of tasks that run at once: one for each core, but at least
+        `_AT_ONCE_IF_SPARK_GROWS` if Spark may add executors. Spark adds them only if there are more
+        tasks than cores.
         """
         cores = int(self._context.defaultParallelism)
         grows = of_context(self._session, _GROWS) == "true"
@@ -73,7 +75,9 @@ class SparkExecutors:
         return max(cores, 1)
 
     def run(self, task: UnitTask) -> CommitMessage:
-        """See `Elsewhere`. Raises `WriteInterrupted` if Spark cancels the unit."""
+        """Compacts a unit on an executor, as `Elsewhere.run` says. Raises `WriteInterrupted` if
+        Spark cancels the unit.
+        """
         self._context.setJobGroup(
             self._group, f"Compacts {self._table.location}", interruptOnCancel=True
         )
@@ -90,13 +94,13 @@ class SparkExecutors:
             ) from failed
 
     def cancel(self) -> None:
-        """See `Elsewhere`."""
+        """Cancels the units that are being compacted, as `Elsewhere.cancel` says."""
         self._context.cancelJobGroup(self._group)
 
 
 def pays(sizes: Sequence[int]) -> bool:
-    """Whether Spark jobs pay for units of these sizes in bytes. A job costs 0.2 s of CPU, as much
-    as rewriting 8 MiB.
+    """Whether units of these sizes, in bytes, are large enough for Spark jobs. A job costs 0.2 s of
+    CPU, as much as rewriting 8 MiB.
     """
     return len(sizes) >= _LEAST_UNITS and sum(sizes) >= max(
         _LEAST_BYTES, len(sizes) * _LEAST_BYTES_OF_UNIT

@@ -1,5 +1,5 @@
-"""The data source of Spark, `format("paimon_stream")`: which tables its options name, and its
-readers and writers. docs/spark-format.md says how it is used. Needs Spark 4.0.
+"""The data source `format("paimon_stream")` of Spark, with its readers and writers.
+docs/spark-format.md says how it is used. It needs Spark 4.0.
 
 `PaimonSink` is a function that Spark calls in the driver. A data source runs elsewhere: in Python
 processes that Spark starts on the driver and beside executors. These processes outlive batches and
@@ -41,11 +41,12 @@ _OF_TABLES: Final = {"path", "warehouse", CATALOG, "columns"}
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("paimon_stream")` known to the session, classic or Connect. The option
-    `catalog` then names catalogs that the session has now (docs/catalogs.md).
+    """Makes `format("paimon_stream")` known to the session, classic or Connect. After that, the
+    option `catalog` can name the catalogs that the session has now (docs/catalogs.md).
 
     A classic session also becomes the active session of the calling thread. Spark looks for the
-    data source of a stream in the active session, and a thread that Python starts has none.
+    data source of a stream in the active session, and a thread that Python starts has no active
+    session.
     """
     catalogs = catalogs_in(spark)
     if catalogs:
@@ -60,10 +61,10 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
     creates its instances.
 
     Attributes:
-        word: the word for `format()`.
-        catalogs: the options of catalogs by their names, with secrets. If there are some, Spark
-            pickles the class, and shows it nowhere.
-        of_name: the options that belong to the word itself, because it means one table.
+        word: the name that users pass to `format()`.
+        catalogs: the options of catalogs, with secrets, by the names of the catalogs. If there are
+            any, Spark pickles the class, and does not show it anywhere.
+        of_name: the options that belong to the word itself, if the word stands for one table.
     """
 
     word: ClassVar[str] = NAME
@@ -72,7 +73,7 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """The word for `format()`."""
+        """The name that users pass to `format()`."""
         return cls.word
 
     def schema(self) -> StructType:
@@ -87,11 +88,13 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         return _module("read").schema_of(self._all_options())
 
     def reader(self, schema: StructType) -> ds.DataSourceReader:
-        """Reads a snapshot of the table."""
+        """Makes the reader of a snapshot of the table."""
         return _module("read").reader_of(self._all_options(), schema)
 
     def streamReader(self, schema: StructType) -> ds.DataSourceStreamReader:
-        """Reads the rows that the table has, and then the changes of each new snapshot."""
+        """Makes the reader of a stream: of the rows that the table has, and then of the changes of
+        each new snapshot.
+        """
         return _module("stream").StreamReader(self._all_options(), schema)
 
     def writer(
@@ -99,7 +102,7 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         schema: StructType,
         overwrite: bool,
     ) -> ds.DataSourceWriter:
-        """Appends the rows to the table, or replaces it."""
+        """Makes the writer that appends rows to the table, or replaces the table by them."""
         return _module("write").TableWriter(self._all_options(), schema, overwrite)
 
     def streamWriter(
@@ -107,12 +110,12 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         schema: StructType,
         overwrite: bool,
     ) -> ds.DataSourceStreamWriter:
-        """Appends each batch, or replaces the table by it."""
+        """Makes the writer of a stream. It appends each batch, or replaces the table by it."""
         return _module("write").StreamTableWriter(self._all_options(), schema, overwrite)
 
     def _all_options(self) -> dict[str, str]:
-        """The options of the user and of the word, with the options of the catalog in place of its
-        name. Raises `InvalidOption`.
+        """The options of the user, and those that belong to the word. A catalog's name is replaced
+        by the options of the catalog. Raises `InvalidOption`.
         """
         options = dict(self.options)
         if self.of_name:
@@ -151,13 +154,14 @@ def enter(
     spark: SparkSession,
     source: type[PaimonDataSource],
 ) -> None:
-    """Makes a data source known to the session, and a classic session the thread's active one. py4j
-    does not log the source, because it may hold secrets.
+    """Makes a data source known to the session. A classic session also becomes the active session
+    of the thread. py4j does not log the source, because it may hold secrets.
     """
     from paimon_stream.spark.hadoop_options import unlogged
 
     if hasattr(spark, "_jsparkSession"):
-        # This comes first: Spark refuses a word that the active session knows and this one does not.
+        # The active session is set first, because Spark refuses a word that the active session
+        # knows and this one does not.
         jvm = spark._jvm
         jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
     with unlogged():

@@ -1,10 +1,10 @@
-"""The driver's part of a write by `format("paimon_stream")`: its options, the plan before the
-tasks, and the commit after them.
+"""The driver's part of a write by `format("paimon_stream")`: its options, the plan that is made
+before the tasks run, and the commit after the tasks.
 
-A batch of a stream is judged and committed as `PaimonSink` does it. But its rows are written before
-it is judged, so the files of a batch that is not committed are removed, unless the journal may name
-them. This process cannot write a batch again. After a `SequenceConflict`, the restarted query does
-that.
+A batch of a stream is judged and committed as `PaimonSink` does it. The rows, however, are written
+before the batch is judged. So the files of a batch that is not committed are removed, unless the
+journal may name them. The commit process cannot write a batch again. After a `SequenceConflict`,
+the restarted query does that.
 
 Invariants:
 
@@ -95,10 +95,11 @@ Answers: TypeAlias = Sequence[TaskAnswer | None]
 def settings_of(
     options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> tuple[SinkSettings, opt.Options, int | None]:
-    """Three values: the settings of a sink that would write the same, the options of the write
-    itself, and the commit identifier of a batch write that takes effect only once; None if there is
-    no such identifier. `overwrite` says whether the rows replace those of the table, and
-    `is_stream` whether a streaming query writes. Raises `InvalidOption`, `UnsupportedFeature`.
+    """Returns three values. The first is the settings of a sink that would write the same. The
+    second is the options of the write itself. The third is the commit identifier of a batch write
+    that takes effect only once; None if there is no such identifier. `overwrite` says whether the
+    rows replace those of the table, and `is_stream` whether a streaming query writes. Raises
+    `InvalidOption`, `UnsupportedFeature`.
     """
     own_keys = (
         ("commit-user", "name", "checkpoint") if is_stream else ("commit-user", _IDENTIFIER.key)
@@ -132,14 +133,14 @@ def settings_of(
 def plan(
     columns: st.StructType, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> Plan:
-    """The plan of a batch with these columns. `overwrite` and `is_stream` are as in `settings_of`,
-    here and in the functions below. Raises what `load_table` and `check_writable` raise,
-    `UnsupportedFeature` for tables and options that only `PaimonSink` can write, and
-    `IncompatibleSchema` for columns that do not fit.
+    """The plan of a batch with these columns. `overwrite` says whether the rows replace those of
+    the table, and `is_stream` whether a streaming query writes. Raises what `load_table` and
+    `check_writable` raise, `UnsupportedFeature` for tables and options that only `PaimonSink` can
+    write, and `IncompatibleSchema` for columns that do not fit.
     """
     sink, *_ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     storage = sink.open_storage()
-    # This is read first. If the table is replaced from now on, the commit sees that.
+    # The digest is read first. If the table is replaced after that, the commit notices it.
     digest = SchemaStore(storage).first_digest()
     table = load_table(storage, sink.options)
     check_writable(table, in_stream=is_stream and not overwrite)
@@ -176,7 +177,7 @@ def plan(
 
 def _check_door(table: Table) -> None:
     """Raises `UnsupportedFeature` for a table or an option with which tasks would have to do more
-    than write the rows that they have. This is checked before a batch is judged.
+    than write the rows that they have. It is called before a batch is judged.
     """
     options = table.options
     option: opt.Option[Any] | None = None
@@ -248,8 +249,8 @@ def _is_cast_by_arrow(source: st.DataType, target: st.DataType) -> bool:
 
 
 def _may_be_written_again(table: Table) -> bool:
-    """Whether an operator's decision may let a batch continue that is already in the table. If so,
-    the tasks must write every batch.
+    """Whether an operator has decided that a batch that is already in the table may be written
+    again. If so, the tasks must write every batch.
     """
     decisions = (opt.ON_CHECKPOINT_RESET, opt.ON_TABLE_CHANGE, opt.ON_UNKNOWN_HISTORY)
     return any(table.options.value(decision) == "continue" for decision in decisions)
@@ -287,7 +288,9 @@ def _recent(
 def commit_batch(
     answers: Answers, batch_id: int, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> None:
-    """Commits a batch of a stream, unless it is in the table. Raises what `PaimonSink` raises."""
+    """Commits a batch of a stream, unless the table has it already. Raises what `PaimonSink`
+    raises.
+    """
     sink, of_write, _ = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     first = next((answer for answer in answers if answer is not None), None)
     name = of_write.get("queryname")
@@ -336,9 +339,9 @@ class TaskRows:
     Attributes:
         sink: the settings of a sink that would do the same.
         answers: the answers of the tasks.
-        for_commit: the plan's `for_commit`.
+        for_commit: what the commit needs of the plan, encoded.
         run: the run of the query.
-        keep: is called as soon as the caller must not remove the files any more.
+        keep: is called from the moment at which the caller must not remove the files any more.
     """
 
     sink: SinkSettings
@@ -348,8 +351,9 @@ class TaskRows:
     keep: Callable[[], object]
 
     def write(self, judged: JudgedBatch) -> WrittenBatch:
-        """What the tasks have written. Raises what `written_by` raises, `TableRolledBack` if a task
-        has found the batch in the table, and `TableReplaced` if they have written to another table.
+        """The batch with the files that the tasks have written. Raises what `written_by` raises.
+        Raises `TableRolledBack` if a task found the batch in the table, and `TableReplaced` if the
+        tasks have written to another table.
         """
         if any(answer is not None and answer.result is None for answer in self.answers):
             raise errors.TableRolledBack(
@@ -367,9 +371,9 @@ class TaskRows:
         return written
 
     def _tell_compaction(self, written: WrittenBatch) -> None:
-        """Tells the compaction when the previous batch was committed. If the run begins with this
-        batch, the compaction does not know that. If the snapshot of the previous batch cannot be
-        read, this is logged, and the batch goes on.
+        """Tells the compaction when the previous batch was committed. Otherwise a run that begins
+        with this batch would not know the time. If the snapshot of the previous batch cannot be
+        read, the failure is logged, and the batch goes on.
         """
         compaction = self.run.compaction
         last_of_stream = written.verdict.own
@@ -394,10 +398,10 @@ class TaskRows:
 def _checkpoint_of(
     sink: SinkSettings, query_name: str | None, answer: TaskAnswer | None
 ) -> Checkpoint | None:
-    """The query's checkpoint; None if it is not known. It is the one that the options name.
-    Otherwise it is the folder with the query's name below the session's folder of checkpoints, if
-    that folder belongs to this query. A query without a name has such a folder, too, but each of
-    its starts is a new query.
+    """The query's checkpoint; None if it is not known. The options may name it. If they do not, it
+    is the folder with the query's name below the session's folder of checkpoints, if that folder
+    belongs to this query. A query without a name has such a folder, too, but each of its starts is
+    a new query.
     """
     if sink.checkpoint is not None:
         return sink.open_checkpoint(sink.checkpoint)
@@ -409,8 +413,8 @@ def _checkpoint_of(
 
 def _check_known(sink: SinkSettings, query_id: str, batch_id: int) -> None:
     """Raises `IdentityUnknown` for a later batch of a query that has not registered in the table,
-    and whose checkpoint is not known: only the time of its last batch would show that the table was
-    dropped and created again.
+    if the query's checkpoint is not known. Only the checkpoint would show whether the table was
+    dropped and created again since the query's last batch.
     """
     decision = opt.Options(sink.options, location=sink.location).value(opt.ON_TABLE_CHANGE)
     if batch_id == 0 or decision == "continue":
@@ -430,8 +434,8 @@ def _check_known(sink: SinkSettings, query_id: str, batch_id: int) -> None:
 def commit_rows(
     planned: Plan, answers: Answers, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> None:
-    """Commits the rows of a DataFrame; with a commit identifier, once only. Raises the errors of
-    `TableCommit`.
+    """Commits the rows of a DataFrame as one snapshot. With a commit identifier, they are committed
+    only once. Raises the errors of `TableCommit`.
     """
     sink, _, identifier = settings_of(options, overwrite=overwrite, is_stream=is_stream)
     table = load_table(sink.open_storage(), sink.options)
@@ -475,8 +479,8 @@ def _results(answers: Answers) -> list[Answer]:
 
 
 def _remove(sink: SinkSettings, answers: Answers) -> None:
-    """Removes the files that tasks have written and that nothing refers to. If that fails, its
-    error is only logged: the caller raises the error for which the files are removed.
+    """Removes the files that tasks have written and that nothing refers to. If the removal fails,
+    its error is only logged: the caller raises the error for which the files are removed.
     """
     results = (result for result in _results(answers) if isinstance(result, TaskResult))
     messages = [message for result in results for message in result.messages]

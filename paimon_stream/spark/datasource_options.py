@@ -28,7 +28,7 @@ class SourceOptions:
 
     Attributes:
         location: the table's folder, with the branch.
-        own: options of the read or write itself, and those that Spark adds.
+        own: options of the read or write itself, and options that Spark adds.
         table: options of the table and the sink.
         storage: options of the storage, with secrets.
     """
@@ -114,7 +114,7 @@ def _take_catalog(
 
 
 def _path_in(options: Mapping[str, str]) -> str:
-    """The path of the table. Raises `InvalidOption` if there is not exactly one."""
+    """The path of the table. Raises `InvalidOption` if the options do not name exactly one path."""
     path = options.get("path", "")
     if not path.strip() or "paths" in options:
         raise InvalidOption(

@@ -1,10 +1,11 @@
-"""The batch read of `format("paimon_stream")`: one snapshot, or what changed between two, planned on
-the driver (docs/reading.md, "In Spark").
+"""The batch read of `format("paimon_stream")`: it reads one snapshot, or the changes between two
+snapshots, and is planned on the driver (docs/reading.md, "In Spark").
 
 Invariant: one action reads one snapshot. The reader plans the scan when Spark makes it, and tasks
-plan nothing (splits.py). The scan travels with the reader, without its files, and each split brings
-its own. A task reads data files, index files, and the schemas of files that were written under
-another one. `schema_of` plans with a filter that nothing fulfils, so it opens no manifest.
+plan nothing (splits.py). The reader has the scan without its files, and each split has its own
+files. A task reads data files and index files. It also reads the schemas of files that were written
+under an earlier schema. `schema_of` plans with a filter that nothing fulfils, so no manifest is
+opened.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,11 +65,11 @@ _FOLLOWED: Final = [option.key for option in (MODE, *CHANGE_OPTIONS)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What the options of a read say; None for what they do not say.
+    """What the options of a read say. A value that the options do not name is None.
 
     Attributes:
-        at: which snapshot is read. Its id is a text if the user did not give a number; `plan_scan`
-            refuses that.
+        at: the point in time that is read. If the user gave a snapshot id that is not a number, the
+            id is a text, which `plan_scan` refuses.
         columns: the names of the wanted columns.
         partition: the wanted partition, as the user writes it.
         split_bytes: about how many bytes of files are in a split.
@@ -80,7 +81,7 @@ class ReadOptions:
     split_bytes: int
 
     def of_newest_snapshot(self) -> "ReadOptions":
-        """The same options without a point in time."""
+        """These options without a point in time: the newest snapshot is read."""
         return replace(self, at=NEWEST)
 
 
@@ -120,8 +121,8 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
         filter: Any = None,
         of_stream: Iterable[str] | None = None,
     ) -> None:
-        """`of_stream` has the keys of further options that a stream read follows; None for a batch
-        read. A stream read chooses the snapshots itself.
+        """Plans the scan. `of_stream` has the keys of the further options that a stream read uses;
+        None for a batch read. A stream read chooses the snapshots itself.
         """
         source, read_options = _divided(options)
         self.options = read_options
@@ -157,8 +158,8 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if partition is None or partition.value is None:
-            # There are no splits. Then Spark 4.0 passes None, and later versions pass a partition
-            # whose value is None.
+            # There are no splits. In this case Spark 4.0 passes None, and later versions pass a
+            # partition whose value is None.
             return
         prepare_worker()
         version, data = partition.value
@@ -222,8 +223,8 @@ def _check_mode(source: SourceOptions, at: PointInTime) -> None:
 
 
 def _check_range(source: SourceOptions, mode: str, ranges: Sequence[str]) -> None:
-    """Raises `InvalidOption` if the options name a range of changes and the mode is for a snapshot,
-    or the other way round.
+    """Raises `InvalidOption` if the options name a range of changes and the mode is for a snapshot.
+    Also raises it for a mode that needs a range, if no range is named.
     """
     if (mode == INCREMENTAL) == bool(ranges):
         return
@@ -239,9 +240,10 @@ def check_start(location: str, mode: str, allowed: Sequence[str], named: Sequenc
     """Raises `InvalidOption` if the options name another start than a mode needs.
 
     Args:
-        location: the table.
+        location: the location of the table.
         mode: the value of `scan.mode`.
-        allowed: the mode needs one of these attributes of `PointInTime`. Empty: it needs none.
+        allowed: the attributes of `PointInTime` of which the mode needs one. Empty: the mode needs
+            none.
         named: the attributes that the options set.
     """
     is_right = not named
@@ -259,8 +261,8 @@ def check_start(location: str, mode: str, allowed: Sequence[str], named: Sequenc
 
 
 def _text_of(source: SourceOptions, keys: Sequence[str]) -> str | None:
-    """The text under whichever of these keys is set; None if none is. Raises `InvalidOption` if
-    several are set.
+    """The text of the one key among `keys` that is set; None if none is set. Raises `InvalidOption`
+    if several are set.
     """
     keys_set = [key for key in keys if key in source.own]
     if len(keys_set) > 1:
@@ -281,7 +283,7 @@ def _table(source: SourceOptions) -> Table:
 def _scan(
     source: SourceOptions, chosen: ReadOptions, *, asked: Mapping[str, str], filter: Any
 ) -> Scan:
-    """The plan of a batch read. `asked` and `filter` are as in `plan_read`."""
+    """The plan of a batch read. `asked` and `filter` are passed to `plan_read`."""
     return plan_read(
         _table(source),
         at=chosen.at,

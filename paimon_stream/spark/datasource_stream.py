@@ -1,13 +1,13 @@
-"""The stream read of `format("paimon_stream")`: a table's rows, then what each snapshot changes.
-One process on the driver plans each batch, and tasks get splits like those of a batch read. The
-rules are those of streaming-reads.md.
+"""The stream read of `format("paimon_stream")`: the rows of a table, followed by the changes of
+each new snapshot. One process on the driver plans each batch, and tasks get splits like those of a
+batch read. The rules are those of streaming-reads.md.
 
-Invariant: a batch that is run again reads the same. An offset is the last snapshot that was read,
-with its nonce. The start of the first batch is a constant, because Spark does not write a start
-into the checkpoint. What that batch reads follows from the mode and from its end offset, whenever
-Spark asks. It may also depend on which snapshots have expired. So from Spark 4.2 on, the end offset
-says where the first batch began. Earlier versions ask for the newest offset without saying how far
-they have read, so there the end offset cannot say it.
+Invariant: a batch that is run again reads the same rows. An offset is the last snapshot that was
+read, with its nonce. The start of the first batch is a constant, because Spark does not write a
+start into the checkpoint. What the first batch reads follows from the mode and from the end offset
+of that batch. It may also depend on which snapshots have expired. So from Spark 4.2 on, the end
+offset says where the first batch began. Earlier versions of Spark ask for the newest offset without
+saying how far they have read. With these versions, the end offset cannot say where the batch began.
 """
 
 from bisect import bisect_left
@@ -70,8 +70,8 @@ class Offset(_OffsetWithoutRows, total=False):
         snapshot: the id of the last snapshot that was read.
         nonce: the nonce of this snapshot. It is empty if the table had no snapshot.
         rows: the number of rows of the table in this snapshot.
-        first: only in the end offset of a stream's first batch: where the batch began, as the two
-            values of a `_Begin`.
+        first: where the batch began, as the two values of a `_Begin`. Only the end offset of a
+            stream's first batch has it.
     """
 
     rows: int
@@ -82,9 +82,9 @@ class _Begin(NamedTuple):
     """Where a batch begins.
 
     Attributes:
-        after: the changes of snapshots above this id are read.
-        all_rows_of: the id of the snapshot of which all rows are read before these changes; None
-            if the batch reads only changes.
+        after: the id above which the changes of snapshots are read.
+        all_rows_of: the id of the snapshot of which all rows are read before these changes; None if
+            the batch reads only changes.
     """
 
     after: int
@@ -140,7 +140,7 @@ class _StreamOptions:
     def of(cls, table: Table, at: PointInTime, *, has_keys: bool) -> "_StreamOptions":
         """The options of a stream read of this table. `at` is the point in time that the options of
         the read name, and `has_keys` says whether rows of one key are merged. Raises
-        `InvalidOption`, and `UnsupportedFeature` for tables whose changes cannot be told.
+        `InvalidOption`, and `UnsupportedFeature` if the files of the table do not show its changes.
         """
         mode = table.options.value(MODE)
         if mode == INCREMENTAL:
@@ -202,8 +202,8 @@ def _check_changes_can_be_told(table: Table, producer: str) -> None:
 
 def _check_columns(table: Table, names: Sequence[str]) -> None:
     """Raises `InvalidOption` if Spark was told the columns of an older snapshot, because an option
-    in the table's schema names it for batch reads. Spark does not say beforehand that it is to be a
-    stream, which would lack the later columns in silence.
+    in the table's schema names that snapshot for batch reads. Spark does not say beforehand that it
+    reads a stream. Without this check, the stream would silently lack the later columns.
     """
     keys = [key for key in POINTS if key in opt.lowered(table.schema.options)]
     missing = [field.name for field in table.schema.fields if field.name not in names]
@@ -217,9 +217,10 @@ def _check_columns(table: Table, names: Sequence[str]) -> None:
 
 
 class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
-    """Reads exactly the columns of a schema. Raises `InvalidOption`, `IncompatibleSchema`, and
-    `UnsupportedFeature` for tables whose changes cannot be told. For batches it raises `NotFound`,
-    `TableRolledBack`, and what `read_batches` raises.
+    """The stream read of one table. It reads exactly the columns of a schema. Making it raises
+    `InvalidOption`, `IncompatibleSchema`, and `UnsupportedFeature` if the table's files do not show
+    its changes. Reading a batch raises `NotFound`, `TableRolledBack`, and what `read_batches`
+    raises.
     """
 
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
@@ -234,7 +235,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         if self._options.columns is None and not names_start(options):
             _check_columns(self._table, schema.names)
         self._store = SnapshotStore(self._table.storage)
-        # The types in which Spark expects the rows, with the column of kinds if it is wanted.
+        # The types in which Spark expects the rows, including the column of row kinds if it is
+        # wanted.
         self._arrow = arrow_of(schema)
         # The newest snapshot that is read, once Spark has asked the stream to end.
         self._newest_allowed = 2**63
@@ -242,7 +244,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         self._stream = _StreamOptions.of(self._table, self._options.at, has_keys=has_keys)
 
     def __getstate__(self) -> dict[str, Any]:
-        # Tasks do not need the store, and its memory of snapshots grows.
+        # Tasks do not need the store of snapshots, and its memory grows.
         return {**self.__dict__, "_store": None}
 
     def initialOffset(self) -> Offset:
@@ -250,16 +252,15 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return _BEFORE
 
     def latestOffset(self, start: Offset = _BEFORE, limit: Any = None) -> Offset:
-        """The offset of the newest snapshot, or of an earlier one if the limit requires that
-        (streaming-reads.md §6). Before version 4.2, Spark passes no limit.
+        """The offset of the newest snapshot, or of an earlier one if the limit allows fewer
+        snapshots (streaming-reads.md §6). Before version 4.2, Spark passes no limit.
         """
         snapshot = self._store.latest()
         newest_id = 0 if snapshot is None else snapshot.id
         last = min(self._newest_allowed, newest_id)
         begin = self._begin(last, start)
         if begin.after > last or begin.all_rows_of == 0:
-            # The snapshot with which the stream starts does not exist yet. Or it existed, and is
-            # gone.
+            # The snapshot with which the stream starts does not exist yet, or it is gone.
             return _BEFORE
         last = min(last, begin.after + getattr(limit, "max_files", last + 1))
         if snapshot is not None and last != snapshot.id:
@@ -272,20 +273,20 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
                 "rows": snapshot.total_record_count,
             }
         if limits is not None and start == _BEFORE:
-            # With this, a first batch that is run again begins at the same place.
+            # With this entry, a first batch that is run again begins at the same place.
             offset["first"] = list(begin)
             return offset
         is_at_end = start["snapshot"] == last and start["nonce"] == offset["nonce"]
         return start if is_at_end else offset
 
     def getDefaultReadLimit(self) -> Any:
-        """The most snapshots of a batch, as Spark's limit on files. Spark has no limit on
+        """The most snapshots that a batch reads, as a limit on files. Spark has no limit on
         snapshots.
         """
         return limits.ReadMaxFiles(self._stream.most_snapshots)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Lets the stream end with the snapshot that is the newest now."""
+        """Makes the stream end with the present newest snapshot."""
         newest = self._store.latest()
         self._newest_allowed = 0 if newest is None else newest.id
 
@@ -335,8 +336,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
 
     def _changes(self, after: int, last: int) -> Scan:
         """A scan of the changes of the snapshots after `after`, up to and including `last`: the
-        files of their changelogs if the table has a changelog producer, else the files that they
-        added.
+        files of their changelogs if the table has a changelog producer, and otherwise the files
+        that they added.
         """
         table = self._table
         specs = None
@@ -352,7 +353,7 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         kinds_read = {CommitKind.APPEND}
         if table.options.value(_OVERWRITES):
             kinds_read.add(CommitKind.OVERWRITE)
-        # With a changelog producer, every snapshot counts.
+        # In a table with a changelog producer, every snapshot counts.
         snapshots = [
             snapshot
             for snapshot in self._snapshots(after, last)
@@ -376,7 +377,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         yield from rows_of_split(scan, self._arrow, data, version)
 
     def commit(self, end: Offset) -> None:
-        """Moves the consumer on, once a batch has taken effect (streaming-reads.md §5)."""
+        """Moves the consumer of the stream to the next snapshot, once a batch has taken effect
+        (streaming-reads.md §5).
+        """
         if self._stream.consumer and end != _BEFORE:
             write_consumer(self._table.storage, self._stream.consumer, end["snapshot"] + 1)
 
@@ -384,9 +387,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         """Whether the snapshot of an offset is not part of the table's history (streaming-reads.md
         §5).
 
-        If its file is gone, a rollback by this package has left a note of it. A rollback by another
-        engine leaves no note, but shows if the next snapshot was built on another number of rows.
-        Raises `HistoryUnknown` if records contradict each other.
+        If the snapshot's file is gone, a rollback by this package has left a note of the snapshot.
+        A rollback by another engine leaves no note. It is noticed if the next snapshot was built on
+        another number of rows. Raises `HistoryUnknown` if records contradict each other.
         """
         if not offset["nonce"]:
             return False
@@ -411,8 +414,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return offset.get("rows", rows) != rows
 
     def _begin(self, newest: int, start: Offset) -> _Begin:
-        """Where a batch begins that follows the offset `start` (streaming-reads.md §2). `newest` is
-        the id of the newest snapshot; 0 if there is none.
+        """The place where the batch after the offset `start` begins (streaming-reads.md §2).
+        `newest` is the id of the newest snapshot; 0 if there is none.
         """
         if start != _BEFORE:
             return _Begin(start["snapshot"], None)
@@ -432,9 +435,9 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
 
     def _newest_before(self, millis: int, newest: int) -> int:
         """The id of the newest snapshot that is older than a time in epoch milliseconds. If all
-        older ones are gone, it is the id before the oldest snapshot that is left; 0 if the table
-        has no snapshot. Changelogs that outlive their snapshots count as snapshots, as in Paimon.
-        Times ascend with the ids.
+        older snapshots are gone, the result is the id before the oldest remaining snapshot; 0 if
+        the table has no snapshot. Changelogs that outlive their snapshots count as snapshots, as in
+        Paimon. Times ascend with the ids.
         """
         stores: dict[int, SnapshotStore | ChangelogStore] = {}
         if changelog_outlives(self._table.options):

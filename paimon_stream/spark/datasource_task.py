@@ -1,4 +1,4 @@
-"""What a task of the data source receives, and what it answers."""
+"""What a task of the data source receives, and what it sends back."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -32,8 +32,8 @@ class Plan:
     for_commit: bytes
 
     def rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows in the table's columns. A column that the rows lack is NULL. Types are converted
-        when rows are written.
+        """The rows, with the columns of the table. A column that the rows lack is NULL. Types are
+        converted when rows are written.
         """
         names = [name for name, _ in self.columns]
         for batch in batches:
@@ -51,7 +51,7 @@ class TaskAnswer(WriterCommitMessage):  # type: ignore[misc]
     Attributes:
         result: an encoded `TaskResult` or `TaskFailure`. None if the batch is in the table already,
             so that no file was written.
-        for_commit: the plan's `for_commit`.
+        for_commit: what the commit needs of the plan, encoded.
         query_id: in a stream, Spark's id of the query.
         run_id: in a stream, Spark's id of this run of the query.
         checkpoints: in a stream, the session's folder of checkpoints, if it has one.

@@ -1,14 +1,14 @@
-"""Writes rows by `format("paimon_stream")`: the writers, and what each task does. `datasource.py`
-draws the processes.
+"""Writes rows by `format("paimon_stream")`. This module has the writers, and the code of each task.
+A picture in `datasource.py` shows the processes.
 
-Spark asks for a writer in a process on the driver and pickles it for the tasks. The writer makes the
-plan that the tasks need, and the pickle contains the plan. Spark commits in
-another process. There it makes a new writer for each batch of a stream. The plan and the commit are
-in datasource_commit.py, which no worker loads.
+Spark asks for a writer in a process on the driver and pickles it for the tasks. The writer makes
+the plan that the tasks need, and the pickle contains the plan. Spark commits in another process. In
+that process, Spark makes a new writer for each batch of a stream. The plan and the commit are in
+datasource_commit.py, which no worker loads.
 
 The plan is made before the judgement, so it may be wrong: its first number may be too low, or the
-batch may have been committed since. The judgement detects both. If others have used the plan's
-numbers, that is a `SequenceConflict`.
+batch may have been committed since. The judgement detects both. If other commits have used the
+plan's numbers, the commit raises `SequenceConflict`.
 
 Rows of a table with a primary key are not shuffled. Task p numbers its rows from the plan's first
 number plus p · 2^26 (`NUMBERS` in tasks.py). So the files of a batch may overlap in keys, but not
@@ -45,8 +45,8 @@ _PLANS: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class _RowWriter:
-    """The part of a writer that makes the plan and runs in tasks. `options` are as Spark passes
-    them.
+    """The part of a writer that makes the plan and runs in tasks. `options` are the options as
+    Spark passes them.
     """
 
     is_stream = False
@@ -57,8 +57,8 @@ class _RowWriter:
         self._plan: Plan | None = None
         _driver().settings_of(**self._arguments)  # raises for wrong options, before the tasks
         if _PLANS in sys.modules:
-            # In this process Spark shows all lines of an error. Where it pickles a writer, it shows
-            # only one.
+            # Spark shows all lines of an error that is raised in this process. If the error is
+            # raised while Spark pickles a writer, Spark shows only one line.
             self._planned()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -71,8 +71,9 @@ class _RowWriter:
         return self._plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Writes the rows of one task. A failure that Spark need not retry is an answer, too, so
-        that `commit` removes the files of the other tasks. Raises `Unavailable`, `IdentityUnknown`.
+        """Writes the rows of one task. A failure that Spark need not retry is returned as an
+        answer, so that `commit` removes the files of the other tasks. Raises `Unavailable`,
+        `IdentityUnknown`.
         """
         context = begin_task()
         plan = self._planned()
@@ -98,7 +99,7 @@ class _RowWriter:
 
     def abort(self, messages: Sequence[TaskAnswer | None], *batch: int) -> None:
         """Removes the files of a write that was never committed. For a stream, Spark also passes
-        the id of the batch, which is not needed.
+        the id of the batch, which is not used.
         """
         _driver().abort(messages, **self._arguments)
 
@@ -123,5 +124,5 @@ class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWrite
     is_stream = True
 
     def commit(self, messages: Sequence[TaskAnswer | None], batchId: int) -> None:
-        """Publishes the batch, unless it is published. Raises what `PaimonSink` raises."""
+        """Publishes the batch, unless the table has it already. Raises what `PaimonSink` raises."""
         _driver().commit_batch(messages, batchId, **self._arguments)

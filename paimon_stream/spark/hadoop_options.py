@@ -1,7 +1,7 @@
 """Reads from Spark's configuration where its object stores are, and which credentials open them. In
-the driver, that is the Hadoop configuration with which Spark itself reads and writes:
-`spark.hadoop.fs.s3a.*`, and what was set for the session, without Hadoop's defaults. On Spark
-Connect, which has no JVM in reach, these are the session's settings.
+the driver, the Hadoop configuration is read, with which Spark itself reads and writes. It has
+`spark.hadoop.fs.s3a.*` and the settings of the session. Hadoop's defaults are left out. On Spark
+Connect, where no JVM can be reached, the settings of the session are read.
 """
 
 import json
@@ -52,8 +52,8 @@ def _of_jvm(session: Any) -> Mapping[str, str]:
     configuration = session._jsparkSession.sessionState().newHadoopConf()
     jvm = session._jvm
     writer = jvm.java.io.StringWriter()
-    # This call lists all names and where they come from. It hides secrets, so each value is asked
-    # for by its name.
+    # This call lists the names of all settings, and where they come from. It hides secrets, so the
+    # value of each name is asked for separately.
     jvm.org.apache.hadoop.conf.Configuration.dumpConfiguration(configuration, writer)
     properties = json.loads(str(writer.toString()))["properties"]
     names = [
@@ -67,8 +67,8 @@ def _of_jvm(session: Any) -> Mapping[str, str]:
 
 @contextmanager
 def unlogged() -> Iterator[None]:
-    """Drops what py4j logs in this thread: answers and pickled tasks hold credentials of Spark and
-    of the storage.
+    """A context in which the log records of py4j in this thread are dropped. Answers and pickled
+    tasks contain credentials of Spark and of the storage.
     """
     here = threading.get_ident()
 

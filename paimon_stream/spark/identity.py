@@ -1,8 +1,8 @@
-"""Finds the streaming query of a batch. The query determines the commit user that writes the batch,
-and shows whether state is kept (exactly-once.md §1; semantics.md R1.1). Spark passes only the rows
-and the batch id to a `foreachBatch` function. So the query is found by other means: local
-properties of the thread, Spark's table of running queries, and the checkpoint's `metadata`. What
-cannot be found is None; it is never guessed.
+"""Finds the streaming query of a batch. The query determines the commit user of the batch, and
+shows whether Spark keeps state for it (exactly-once.md §1; semantics.md R1.1). Spark passes only
+the rows and the batch id to a `foreachBatch` function. So the query is found by other means: local
+properties of the thread, Spark's table of running queries, and the checkpoint's `metadata`. A value
+that cannot be found is None, and is never guessed.
 """
 
 import functools
@@ -48,7 +48,7 @@ method that returns the operator that is held.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedQuery:
-    """What is known of a query. What is not known is None.
+    """What is known of a query. A value that is not known is None.
 
     Attributes:
         query_id: Spark's id of the query, the same after each restart.
@@ -66,7 +66,7 @@ class ObservedQuery:
 
 
 def is_connect(frame: DataFrame) -> bool:
-    """Whether the DataFrame is from Spark Connect, where no JVM is in reach."""
+    """Whether the DataFrame is from Spark Connect, where no JVM can be reached."""
     return not hasattr(frame, "_jdf")
 
 
@@ -82,8 +82,8 @@ def observe_query(
     Args:
         frame: the rows of the batch.
         checkpoint: the location that the user gives for the query's checkpoint.
-        last: the result for an earlier batch with the same `checkpoint`. The result stays true
-            during a run. Using it again saves a dozen calls to Spark.
+        last: the result for an earlier batch with the same `checkpoint`. That result stays true
+            during a run. If it is used again, a dozen calls to Spark are saved.
         opened: opens the checkpoint at a location.
 
     Raises:
@@ -117,8 +117,8 @@ def check_checkpoint(checkpoint: Checkpoint | None, query_id: str | None) -> Non
 
 
 def _is_of_run(frame: DataFrame, query: ObservedQuery) -> bool:
-    """Whether the batch is known to be of the same run. False, too, if the run is not known,
-    because a job group of the user hides the run id.
+    """Whether the batch is known to be of the same run as an earlier one, which `query` describes.
+    False, too, if the run is not known, because a job group of the user hides the run id.
     """
     if is_connect(frame) or query.output_mode is None:
         return False
@@ -186,7 +186,7 @@ def _observed_on_classic(
 
 def execution_of(frame: DataFrame, query_id: str) -> Any:
     """Spark's own object for the running query, from the table that all sessions share. The session
-    of a batch is a clone, which lists no queries.
+    of a batch is a clone that does not list queries.
     """
     session: Any = frame.sparkSession
     key = session.sparkContext._jvm.java.util.UUID.fromString(query_id)
@@ -236,7 +236,9 @@ def keeps_state(frame: DataFrame, query: ObservedQuery) -> bool | None:
 
 
 def _plans_state(frame: DataFrame, query: ObservedQuery) -> bool | None:
-    """Whether an operator of the batch's plan keeps state; None if the plan cannot be read."""
+    """Whether the plan of the batch has an operator that keeps state; None if the plan cannot be
+    read.
+    """
     if query.query_id is None or is_connect(frame):
         return None
     try:
@@ -272,8 +274,8 @@ def _has_state(frame: DataFrame, plan: Any) -> bool:
 
 
 def _stateful_operator(session: Any, loader: Any) -> Any:
-    """Spark's class of operators with state. Raises one of `NOT_AS_KNOWN` if the class has neither
-    of the known names.
+    """The Java class of Spark's operators with state. Raises one of `NOT_AS_KNOWN` if the class has
+    neither of the two known names.
     """
     earlier, later = _STATEFUL
     try:

@@ -20,9 +20,9 @@ _PLACE_BITS: Final = 2**33 - 1
 
 @dataclass(slots=True)
 class LimitExpressions:
-    """Spark's expressions for the limits used so far. They are kept, because Spark takes half the
-    time for an expression that exists already. `partitions` is the number of partitions that a
-    batch last had.
+    """Spark's expressions for the limits that were used so far. Spark takes half the time for an
+    expression that exists already, so the expressions are kept. `partitions` is the number of
+    partitions of the last batch.
     """
 
     partitions: int = 1
@@ -33,8 +33,8 @@ class LimitExpressions:
     def within_share(
         self, frame: DataFrame, share: Share, schema: TableSchema, operation: str | None
     ) -> Any:
-        """The rows of the frame that are in the shares of their partitions, each with one more row,
-        and with NULL in place of rows that are too wide.
+        """The rows of the frame that are in the shares of their partitions, and one more row of
+        each partition. NULL stands in the place of a row that is too wide.
         """
         shortened = frame.where(self.places(share))
         rows = self.narrow_rows(share, schema, operation)
@@ -70,7 +70,8 @@ class LimitExpressions:
         self, frame: DataFrame, most_bytes: int, schema: TableSchema, operation: str | None
     ) -> DataFrame:
         """The frame, with a column that says which rows have more than `most_bytes`
-        (`map_arrow.guarded`). `operation` is as for `narrow_rows`.
+        (`map_arrow.guarded`). `operation` names the text column that says what a row does, if there
+        is one.
         """
         key = (most_bytes, schema.id, operation)
         if key not in self._guarded:

@@ -1,11 +1,12 @@
 """`DataFrame.mapInArrow` for columns with any names, and Arrow batches whose size fits into the
-JVM. One part of a row's size in Arrow follows from the column types alone. A Spark expression
-computes the rest.
+JVM. A part of the size of a row in Arrow follows from the column types alone. A Spark expression
+computes the other part.
 
 To keep its limit of bytes, Spark 4 asks each column for its size after each row. That takes a tenth
-to a third of the time to move rows to Python, and only the largest possible value switches it off
-(docs/performance.md). Without the limit, and on Spark 3.5, which does not have it, the number of
-rows in a batch is limited instead. Rows whose width is not fixed are guarded then (`guarded`).
+to a third of the time to move rows to Python, and only the largest possible value of the limit
+avoids that (docs/performance.md). Without the limit, and on Spark 3.5, which does not have it, the
+number of rows in a batch is limited instead. In that case, rows whose width is not fixed are
+guarded (`guarded`).
 
 In a `foreachBatch` on classic Spark, the session is a clone that belongs to the stream. A batch
 write changes the user's own session and then restores it; on Spark 4 it does so only if rows are
@@ -14,8 +15,9 @@ work in it. If the user has set one of these values, nothing is changed either. 
 the whole action. So if Python functions of the user make the rows, the size of the sink's rows says
 nothing about the rows of these functions. Batches then stay as small as for rows of unknown width.
 
-Threads of one program may write to several tables in one session at once. Then each of them gets
-the smallest size of all, because Spark reads the values at an unknown time while the action runs.
+Threads of one program may write to several tables in one session at once. In that case, each of
+them gets the smallest of the sizes, because Spark reads the values at an unknown time while the
+action runs.
 """
 
 import logging
@@ -78,8 +80,9 @@ def map_arrow(frame: DataFrame, task: ArrowTask, schema: st.StructType | str) ->
 
 @contextmanager
 def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
-    """A context in which Spark makes Arrow batches of at most that size for one action, if the sink
-    may choose it. The module's docstring says what that costs, and whose session is changed.
+    """A context for one action in which Spark makes Arrow batches of at most the size `size`, if
+    the sink may choose the size. The module's docstring says what that costs, and whose session is
+    changed.
     """
     if not may_choose(frame):
         yield
@@ -102,8 +105,8 @@ def arrow_batches_of(size: ArrowBatches, frame: DataFrame) -> Iterator[None]:
 
 
 def may_choose(frame: DataFrame) -> bool:
-    """Whether the sink may choose the size of Arrow batches: not on Connect, and not if the user
-    has set one of the values.
+    """Whether the sink may choose the size of Arrow batches. It may not on Spark Connect, and not
+    if the user has set one of Spark's limits for such batches.
     """
     if is_connect(frame):
         return False
@@ -116,9 +119,9 @@ def may_choose(frame: DataFrame) -> bool:
 
 
 def runs_python(frame: DataFrame) -> bool:
-    """Whether Spark runs Python functions of the user to make these rows; True, too, if that cannot
-    be known. These functions get Arrow batches of the same size as the sink, and their rows may be
-    wider.
+    """Whether Spark runs Python functions of the user to make the rows of the frame. Also True if
+    that cannot be known. These functions get Arrow batches of the same size as the sink, and their
+    rows may be wider.
     """
     if is_connect(frame):
         return True
@@ -139,13 +142,16 @@ def runs_python(frame: DataFrame) -> bool:
 
 
 def _session_of(frame: DataFrame) -> Any:
-    """The JVM's session. Python may have several objects for it, which are equal."""
+    """The frame's session in the JVM. Python may have several objects for one session, which are
+    equal.
+    """
     return frame.sparkSession._jsparkSession
 
 
 def _limits(sizes: Sequence[ArrowBatches]) -> dict[str, str]:
-    """The values for actions of all these sizes at once. For a value that is left out, Spark's
-    default holds. The default limits bytes on Spark 4.
+    """The settings of Spark for several actions at once, with Arrow batches of these sizes. For a
+    setting that is left out, Spark's default holds. On Spark 4, the default limits the bytes of a
+    batch.
     """
     without_limit = [size for size in sizes if not (_SPARK_LIMITS_BYTES and size.bytes_limited)]
     if not without_limit:
@@ -157,8 +163,8 @@ def _limits(sizes: Sequence[ArrowBatches]) -> dict[str, str]:
 
 
 def _change(frame: DataFrame, before: dict[str, str], after: dict[str, str]) -> None:
-    """Changes the values in the session. The limit of bytes is restored before more rows are
-    allowed. It is removed only after the number of rows is limited.
+    """Changes Spark's limits for Arrow batches in the session. The limit of bytes is restored
+    before more rows are allowed. This limit is removed only after the number of rows is limited.
     """
     conf = frame.sparkSession.conf
     for key in reversed(before):
@@ -170,7 +176,7 @@ def _change(frame: DataFrame, before: dict[str, str], after: dict[str, str]) -> 
 
 
 def narrow_row(fields: Sequence[DataField], most: int | Column) -> Column:
-    """The row with these columns as a struct, which is NULL if the row has more bytes than
+    """An expression for a struct of these columns. It is NULL for a row that has more bytes than
     `most`.
     """
     row = F.struct(*(named(field.name) for field in fields))
@@ -198,10 +204,11 @@ def _varying_values(type_: DataType) -> int:
 
 
 def guarded(fields: Sequence[DataField], most: int) -> list[Column]:
-    """These columns without values that are too wide for an Arrow batch: in a row of more than
-    `most` bytes, the columns whose values differ in size are NULL. One more column, the last one,
-    says whether a row is too wide (`tasks.unguarded`). A struct, as `narrow_row` makes it, would
-    cost more, because Spark makes an object of each value in it (docs/performance.md).
+    """Expressions for these columns, with NULL in place of values that are too wide for an Arrow
+    batch. In a row of more than `most` bytes, the columns whose values differ in size are NULL. One
+    more column, the last one, says whether a row is too wide (`tasks.unguarded`). A struct, as
+    `narrow_row` makes it, would cost more, because Spark makes an object of each value in it
+    (docs/performance.md).
     """
     is_wide = row_bytes(fields) > most
     columns = []
@@ -219,8 +226,8 @@ def fixed_row_bytes(schema: TableSchema) -> int | None:
 
 
 def row_bytes(fields: Sequence[DataField]) -> Column:
-    """The size of a row with these columns in bytes, a BIGINT. It is slightly more than Arrow
-    needs.
+    """An expression for the size of a row with these columns in bytes, a BIGINT. The size is
+    slightly larger than Arrow needs.
     """
     fixed = F.lit(sum(_fixed(field.type) for field in fields)).cast("long")
     varying = [_varying(named(field.name), field.type) for field in fields if _varies(field.type)]
@@ -247,19 +254,19 @@ def _adds_up_elements(type_: DataType) -> bool:
 
 
 def _fixed(type_: DataType) -> int:
-    """The bytes that each value takes, even if it is NULL."""
+    """The bytes that each value of the type takes, even a value that is NULL."""
     if type_.root is TypeRoot.ROW:
         return NULL_BYTES + sum(_fixed(member.type) for member in type_.fields)
     return NULL_BYTES + (_width(type_) or OFFSET_BYTES)
 
 
 def _width(type_: DataType) -> int | None:
-    """The bytes that Arrow takes for each value; None if they depend on the value."""
+    """The bytes that Arrow takes for each value; None if the number depends on the value."""
     return fixed_width(arrow_type(type_))
 
 
 def _varying(value: Any, type_: DataType) -> Column:
-    """The bytes that the value takes in addition to the fixed ones."""
+    """An expression for the bytes that a value takes in addition to the fixed bytes of its type."""
     match type_:
         case DataType(root=TypeRoot.ROW):
             sizes = [

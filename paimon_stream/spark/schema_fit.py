@@ -1,7 +1,7 @@
-"""Fits rows and table together: extends the table's schema if that is allowed, then aligns the
-rows. Everything is checked before anything is published, so rows that do not fit leave the schema
-unchanged. The new schema is published before the rows, so every reader of these rows finds it
-(semantics.md §12).
+"""Extends the table's schema for the rows of a batch, if that is allowed, and then aligns the rows
+with the schema. Everything is checked before anything is published, so rows that do not fit leave
+the schema unchanged. The new schema is published before the rows, so every reader of these rows
+finds it (semantics.md §12).
 """
 
 from collections.abc import Callable
@@ -41,9 +41,9 @@ def fit_rows(
         runtime: gives the time of a new schema.
 
     Returns:
-        The table with the schema for these rows, and the rows, lazily. The rows have exactly the
-            table's columns, followed, if there is one, by the column that says what each row does,
-            as text.
+        The table with the schema for these rows, and a DataFrame of the rows, which are not
+        computed yet. The DataFrame has exactly the table's columns. If a column says what each row
+        does, it follows as text.
 
     Raises:
         IncompatibleSchema: the rows do not fit.
@@ -61,7 +61,7 @@ def fit_rows(
 
 
 def check_rows(frame: DataFrame, table: Table) -> None:
-    """Raises what `fit_rows` would raise, and changes nothing."""
+    """Raises what `fit_rows` would raise for these rows, and changes nothing."""
     frame, _ = _set_apart(frame, table)
     check_columns(frame.schema, table, case_sensitive=is_case_sensitive(frame))
 
@@ -76,14 +76,14 @@ def check_columns(
     schema = table.schema if merge is None else merge(table.schema)
     if schema is not table.schema:
         check_grown(table, schema)
-    # Raises for columns that do not fit.
+    # The call raises an error for columns that do not fit.
     _aligned(columns, table, schema, case_sensitive=case_sensitive)
     return schema
 
 
 def check_earlier_columns(schema: TableSchema, table: Table) -> TableSchema:
-    """Does the same as `check_columns`, for a DataFrame with exactly the columns of an earlier
-    schema of the table and the column that `paimon-stream.operation-column` names.
+    """Checks, as `check_columns` does, a DataFrame with exactly the columns of an earlier schema of
+    the table. The DataFrame also has the column that `paimon-stream.operation-column` names.
     """
     operations = operations_of(table.options)
     if operations is not None:
@@ -124,7 +124,9 @@ def _set_apart(frame: DataFrame, table: Table) -> tuple[DataFrame, tuple[Column,
 
 
 def is_case_sensitive(frame: DataFrame) -> bool:
-    """Whether the session of the frame tells names apart that differ only by case."""
+    """Whether two names that differ only by case are different names in the session of the
+    frame.
+    """
     return str(frame.sparkSession.conf.get("spark.sql.caseSensitive", "false")).lower() == "true"
 
 
@@ -149,7 +151,7 @@ def _merge_of(
         members = _members(columns, schema.fields, may_widen, fold)
         now = runtime.clock.now_millis()
         merged = merge_columns(schema, members, kind, location=table.location, time_millis=now)
-        # Raises for columns that do not fit even now.
+        # The call raises an error for columns that do not fit even into the extended schema.
         _aligned(columns, table, merged, case_sensitive=case_sensitive)
         return merged
 
@@ -162,8 +164,8 @@ def _members(
     may_widen: Callable[[str], bool],
     fold: Fold,
 ) -> tuple[DataField, ...]:
-    """The DataFrame's columns, or the members of a struct, as Paimon's. Names have the table's
-    spelling. Each column has the table's type if its values fit into that type unchanged.
+    """The DataFrame's columns, or the members of a struct, as columns of Paimon. Names have the
+    table's spelling. Each column has the table's type if its values fit into that type unchanged.
     """
     known_by_name = {fold(field.name): field for field in known}
     members = []
@@ -194,12 +196,12 @@ def _relaxed(type_: DataType) -> DataType:
 def _changed(
     source: st.DataType, old: DataType, column: str, fold: Fold, *, widen: bool
 ) -> DataType:
-    """The type that the rows require in place of the table's type. It is the table's type if the
-    values fit.
+    """The type that a column of the table must have for these rows. If the values fit into the
+    present type, the type stays the same.
 
     Args:
-        source: the type of the rows.
-        old: the type in the table.
+        source: the type of the column in the rows.
+        old: the present type in the table.
         column: the name of the DataFrame's column, for errors.
         fold: the folding of names.
         widen: whether a type may become wider.

@@ -1,9 +1,9 @@
-"""Moves rows so that the rows of each bucket are in one task, if that is needed (write_plan.py;
+"""If it is necessary, moves rows so that all rows of a bucket are in one task (write_plan.py;
 spark.md §3).
 
 Invariant: within a key, the rows keep the order of the DataFrame, because that order decides which
-row is the newest. Rows that Spark sorts get a column with their place before the shuffle, which is
-dropped after the sort. Packets are put in the order of the tasks that packed them
+row is the newest. Rows that Spark sorts get a column with their place before the shuffle. The
+column is dropped after the sort. Packets are put in the order of the tasks that packed them
 (write/shuffle_packets.py).
 """
 
@@ -59,8 +59,8 @@ _INLINE: Final = 7
 
 
 def check_shuffle(table: Table) -> None:
-    """Raises `InvalidOption` if `paimon-stream.shuffle` needs buckets that are missing or forbids a
-    needed shuffle.
+    """Raises `InvalidOption` if `paimon-stream.shuffle` asks for a shuffle by buckets that the
+    table does not have, or forbids a shuffle that the table needs.
     """
     choice = table.options.value(opt.SHUFFLE)
     if choice == "none" and table.has_dynamic_buckets:
@@ -101,7 +101,9 @@ def gather_keys(frame: DataFrame, table: Table) -> tuple[DataFrame, bool]:
 
 
 def assigners(frame: DataFrame, table: Table) -> int:
-    """How many tasks give keys their dynamic buckets at once (table-kinds.md §2.2)."""
+    """The number of tasks that give keys their dynamic buckets at the same time (table-kinds.md
+    §2.2).
+    """
     options = table.options
     if options.is_set(opt.DYNAMIC_PARALLELISM):
         tasks = options.value(opt.DYNAMIC_PARALLELISM)
@@ -119,9 +121,10 @@ def assigners(frame: DataFrame, table: Table) -> int:
 
 def gather_packets(frame: DataFrame, spec: WriteSpec, *, guarded: bool = False) -> DataFrame:
     """The rows as shuffle packets (write/shuffle_packets.py), so that Spark moves few records
-    instead of many. All rows of a (partition, bucket), or with dynamic buckets of the keys of one
-    assigner, are in one partition, in their original order. They are not sorted by key, so the task
-    that writes them sorts them in its own memory. `guarded` is as for `WriteTask`.
+    instead of many. All rows of a (partition, bucket) are in one partition of the DataFrame, in
+    their original order. With dynamic buckets, all rows of the keys of one assigner are in one
+    partition. The rows are not sorted by key, so the task that writes them sorts them in its own
+    memory. `guarded` says whether one more column shows which rows are too wide.
     """
     if spec.is_dynamic:
         fixed = {
@@ -141,11 +144,12 @@ def gather_packets(frame: DataFrame, spec: WriteSpec, *, guarded: bool = False) 
 
 
 def _most_tasks(frame: DataFrame, table: Table | WriteSpec) -> int:
-    """The most tasks that are worth the cost of their start."""
+    """The largest number of tasks for which the cost of their start is worthwhile."""
     buckets: int = table.options.value(opt.BUCKET)
     most = int(frame.sparkSession.conf.get(_PARTITIONS, "200") or 200)
     if table.schema.partition_keys and not is_connect(frame):
-        # More tasks would only cost their start. The number of partitions with rows is not known.
+        # More tasks would only add the cost of their start. The number of partitions with rows is
+        # not known.
         cores = int(frame.sparkSession.sparkContext.defaultParallelism)
         return min(most, max(buckets, _TASKS_PER_CORE * cores))
     return most if table.schema.partition_keys else min(buckets, most)
@@ -169,7 +173,7 @@ def _with_bucket(frame: DataFrame, table: Table) -> DataFrame:
 
 
 def _placed(frame: DataFrame, table: Table) -> DataFrame:
-    """The frame with all rows of a (partition, bucket) in one of its partitions."""
+    """The frame, in which all rows of a (partition, bucket) are in one partition of Spark."""
     count = _most_tasks(frame, table)
     bucket = F.col(_BUCKET)
     if not table.schema.partition_keys:
@@ -198,7 +202,9 @@ def _with_assigned_bucket(
     function: str,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
-    """The rows with a column for the bucket. Runs in Python beside an executor."""
+    """The rows with a column for the bucket, which is computed from the columns `names`. This runs
+    in Python beside an executor.
+    """
     for batch in batches:
         of_rows = assign_buckets(batch.select(names), types, buckets, function)
         columns = [*batch.columns, pa.array(of_rows, pa.int32())]
@@ -253,8 +259,8 @@ def _row(keys: Sequence[DataField]) -> Column:
             data = F.coalesce(named(field.name).cast("binary"), F.lit(b""))
             length = F.length(data)
             is_long = length > F.lit(_INLINE)
-            # A longer text follows the slots, padded to whole slots. Its slot has the place of the
-            # text in the upper 32 bits, and its length in the lower ones.
+            # A longer text follows the slots, padded to whole slots. The slot of the text has its
+            # place in the upper 32 bits, and its length in the lower 32 bits.
             padded = (F.ceil(length / F.lit(_SLOT)) * F.lit(_SLOT)).cast("int")
             place = F.shiftleft(offset, 32).bitwiseOR(length.cast("long"))
             last = F.unhex(F.hex((length + F.lit(0x80)).cast("long")))  # from 128 to 255, one byte
@@ -269,7 +275,7 @@ def _row(keys: Sequence[DataField]) -> Column:
 
 
 def _number(field: DataField) -> Column:
-    """The bits of the value as a long; zero for NULL."""
+    """An expression for the bits of a value as a long; zero for NULL."""
     column = named(field.name)
     if field.type.root is TypeRoot.BIGINT:
         return F.coalesce(column.cast("long"), F.lit(0).cast("long"))
@@ -280,7 +286,7 @@ def _number(field: DataField) -> Column:
 
 
 def _eight_bytes(value: Column) -> Column:
-    """A long as eight bytes, little endian."""
+    """An expression for a long as eight bytes, little endian."""
     turned = F.lit(0).cast("long")
     for byte in range(_SLOT):
         lowest = F.shiftright(value, 8 * byte).bitwiseAND(F.lit(0xFF).cast("long"))

@@ -142,7 +142,8 @@ class PaimonSink:
         """
         settings = self._settings
         arguments = opt.Arguments(shown_location(settings.location))
-        # The type is asked, because the property raises an error for a frame that is not a stream.
+        # The class is asked, because for a frame that is not a stream, the property raises an
+        # error.
         if not hasattr(type(df), "writeStream"):
             raise arguments.wrong("df", df, "a streaming DataFrame, from spark.readStream")
         arguments.text("query_name", query_name, optional=True)

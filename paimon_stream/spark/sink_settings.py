@@ -1,5 +1,5 @@
-"""The arguments of a `PaimonSink` as one value. It travels with the sink, and is checked before
-anything is read.
+"""The arguments of a `PaimonSink` as one value. The value is pickled with the sink, and is checked
+before anything is read.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,9 +28,9 @@ class SinkSettings:
 
     Attributes:
         location: the table's folder, with the branch.
-        token: distinguishes two sinks of one run. Copies of a sink keep it.
-        session: the Spark session that runs the query, once it is known. Its Hadoop configuration
-            completes the storage options.
+        token: distinguishes two sinks of one run. Copies of a sink have the same token.
+        session: the Spark session that runs the query, once it is known. The session's Hadoop
+            configuration completes the storage options.
     """
 
     location: str
@@ -65,8 +65,8 @@ class SinkSettings:
         opt.warn_of_unfollowed_writes(self.options)
 
     def check_mode(self, table: Table) -> None:
-        """Raises `UnsupportedFeature` for mode `update` in an append table, where no row can
-        replace another.
+        """Raises `UnsupportedFeature` for the mode `update` in an append table, because no row of
+        such a table can replace another.
         """
         if self.mode == "update" and not table.schema.primary_keys:
             raise UnsupportedFeature(
@@ -84,7 +84,7 @@ class SinkSettings:
         return self.mode == "complete"
 
     def open_storage(self) -> Storage:
-        """The storage of the table's folder. It is not accessed yet."""
+        """The storage of the table's folder. No request is sent to it yet."""
         return open_storage(self.location, self._all_storage_options(), spark=self._hadoop)
 
     def open_checkpoint(self, location: str) -> Checkpoint:
@@ -94,7 +94,9 @@ class SinkSettings:
         return open_checkpoint(location, self._all_storage_options(), self._hadoop)
 
     def _all_storage_options(self) -> dict[str, str]:
-        """The storage options, with those of the sink's options that concern the storage."""
+        """The storage options of the sink, and those of its other options that concern the
+        storage.
+        """
         options = opt.Options(self.options)
         of_storage = (opt.UNSAFE_SINGLE_WRITER, *opt.store_options())
         set_here = {
@@ -111,8 +113,9 @@ class SinkSettings:
 
     @property
     def prefix(self) -> str | None:
-        """The `commit.user-prefix` that was set for the sink; None if it was not set. The table's
-        own is not used, because the commit user must not change when the table is altered.
+        """The `commit.user-prefix` that was set for the sink; None if it was not set. The option in
+        the table's schema is not used, because the commit user must not change when the table is
+        altered.
         """
         options = opt.Options(self.options)
         if not options.is_set(opt.COMMIT_USER_PREFIX):

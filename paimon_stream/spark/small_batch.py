@@ -1,14 +1,14 @@
 """Writes small batches in the driver. An action without Python workers takes half the time of an
-action with them. The rows come as Arrow and go through the functions of tasks, so files, messages
-and errors are those of `write_job`. The plan (write_plan.py) chooses these batches.
+action with them. The driver gets the rows as Arrow data and calls the functions of tasks, so files,
+messages and errors are those of `write_job`. The plan (write_plan.py) chooses the batches that the
+driver writes.
 
 The size of the next batch is not known before it is read, and it must not overload the driver. So
 each partition returns only a share: at most one row more than the whole batch may have, and rows of
 a limited size. With more partitions, each returns fewer rows. NULL stands for a row that is too
-wide. If the batch has no more rows than allowed and no row was too wide, then nothing is missing,
-and this action was the only one. Otherwise the rows are dropped before any of them is written, and
-the tasks write the batch from their own evaluation of Spark's plan. If the shares would be too
-small, the tasks write the batch.
+wide. If the batch has no more rows than allowed, and no row was too wide, then the driver has all
+rows. Otherwise it drops them before it writes any, and the tasks write the batch from their own
+evaluation of Spark's plan. The tasks also write the batch if the shares would be too small.
 
 Invariant: the rows of a batch never come from two evaluations of Spark's plan. So the driver never
 writes the batches of a query that keeps state, because its operators must see a batch only once.
@@ -62,19 +62,20 @@ def write_small(
     limit_expressions: LimitExpressions,
     target: Table | None = None,
 ) -> Written | None:
-    """Does in the driver what `run_write_job` does, and raises the same errors.
+    """Writes all rows of a DataFrame in the driver, and raises the same errors as `run_write_job`.
 
     Args:
         frame: the rows, in exactly the table's columns.
         table: the table.
-        order: how they are written.
+        order: how the rows are written.
         limit_expressions: Spark's expressions that earlier batches of the run have used.
-        target: the table with the storage to write to; None if it is the storage of `table`.
+        target: the table, with another storage to which the files are written; None if they are
+            written to the storage of `table`.
 
     Returns:
-        As `run_write_job`; None if nothing is written, because the batch is larger than the plan
-            allows, or because this Spark does not report partitions or cannot return Arrow. The
-            plan then learns that the driver has refused the batch.
+        The messages, in the order of Spark's partitions. None if nothing is written: the batch is
+            larger than the plan allows, or this Spark does not report partitions or cannot return
+            Arrow. In that case, the plan learns that the driver has refused the batch.
     """
     check_shuffle(table)
     rows = _collected(frame, table, order, limit_expressions)
@@ -145,8 +146,8 @@ def _as_arrow(frame: Any) -> Sequence[pa.RecordBatch] | None:
 
 
 def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> Answer:
-    """The task's answer. The task is tried as often as Spark would try it, and its errors are the
-    same as on an executor.
+    """The answer of the task, which runs in the driver. The task is tried as often as Spark would
+    try it, and its errors are the same as on an executor.
     """
     for attempt in range(task.attempts):
         try:
@@ -158,12 +159,12 @@ def _answer(task: WriteTask, rows: Sequence[pa.RecordBatch]) -> Answer:
 
 
 def release_memory(size: int) -> None:
-    """Returns the memory that rows of `size` bytes have left to the operating system, if `size` is
-    at least 1 MiB. The thread that held the rows must call this, after it has dropped them.
+    """Returns the freed memory of rows of `size` bytes to the operating system, if `size` is at
+    least 1 MiB. The thread that held the rows must call this function after it has dropped them.
 
-    Each query calls its sink in a thread of its own, and both allocators, Arrow's and the C
-    library's, keep the memory that a thread has freed for that thread: about 40 MB after a batch of
-    100,000 rows. With many streams in one driver, that adds up to gigabytes of unused memory. A
+    Each query calls its sink in a thread of its own. Both allocators, Arrow's and the C library's,
+    keep the memory that a thread has freed for the same thread. That is about 40 MB after a batch
+    of 100,000 rows. With many streams in one driver, that adds up to gigabytes of unused memory. A
     call takes one to five milliseconds.
     """
     if size >= _WORTH_IT:

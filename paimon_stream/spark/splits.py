@@ -1,12 +1,13 @@
-"""A planned read in splits, which tasks of Spark read. A split holds the manifest entries of its
-files, as commit messages, one for each file, with the place of its deletion vector: the same
-versioned bytes as in a commit. Tasks plan nothing; they read files.
+"""Divides a planned read into splits, which tasks of Spark read. A split holds the manifest entries
+of its files. Each is a commit message, in the same versioned bytes as in a commit, with the place
+of the file's deletion vector. Tasks plan nothing, and only read files.
 
 Invariants: files of a bucket whose keys overlap (a section, `read/merged.py`) are in one split, in
 the order of the scan. That is the order of commits, which decides which of two rows with the same
-sequence number is older. Files of changes are read one after the other, so those of a bucket stay
-together. A split of a difference between two snapshots has the files of both, of whole buckets.
-Files that hold columns of the same rows also stay together.
+sequence number is older. In a read of changes, the files of a bucket are read one after the other,
+so they are in one split. In a read of the difference between two snapshots, a split has all files
+that the two snapshots have in its buckets. Files that hold columns of the same rows are also in one
+split.
 """
 
 import inspect
@@ -44,13 +45,13 @@ _UTC: Final = (
 
 
 def arrow_of(schema: StructType) -> pa.Schema:
-    """The Arrow schema in which Spark expects such rows."""
+    """The Arrow schema in which Spark expects rows of a Spark schema."""
     return to_arrow_schema(schema, **_UTC)
 
 
 def splits_of(scan: Scan, split_bytes: int) -> list[bytes]:
     """The scan's files, divided into splits of about `split_bytes` bytes. Raises `FormatError` if
-    keys in a manifest cannot be read.
+    the keys in a manifest cannot be read.
     """
     before = scan.before
     older_files = files_of_buckets(() if before is None else before.files)
@@ -66,7 +67,7 @@ def splits_of(scan: Scan, split_bytes: int) -> list[bytes]:
 
 
 def without_files(scan: Scan) -> Scan:
-    """The scan without its files: what a task needs in addition to its split."""
+    """The scan without its files. A task needs it in addition to its split."""
     before = None if scan.before is None else without_files(scan.before)
     return replace(scan, files=(), vectors={}, before=before)
 
@@ -118,8 +119,8 @@ def _in_spark(
 
 
 def _units_of_rows(scan: Scan) -> Iterable[list[ManifestEntry]]:
-    """Lists of files whose rows are merged or joined. Every other file is in a list of its own.
-    Files are in the scan's order.
+    """Divides the files into lists. Files whose rows are merged or joined are in one list, and
+    every other file is in a list of its own. The order of files is that of the scan.
     """
     if scan.merge is not None:
         sections = [
@@ -135,8 +136,9 @@ def _units_of_rows(scan: Scan) -> Iterable[list[ManifestEntry]]:
 
 
 def _units(scan: Scan) -> Iterable[list[ManifestEntry]]:
-    """Files that stay together. Where rows have a key, the changes of a bucket are read one after
-    the other, and a difference compares whole buckets.
+    """Lists of files that must be in one split. If rows have a key, that is the whole bucket in two
+    cases: changes of a bucket are read one after the other, and the difference between two
+    snapshots compares whole buckets.
     """
     if scan.merge is not None and (scan.are_changes or scan.before is not None):
         return buckets(scan.files)
@@ -146,7 +148,7 @@ def _units(scan: Scan) -> Iterable[list[ManifestEntry]]:
 def _packed(
     units: Iterable[list[ManifestEntry]], split_bytes: int
 ) -> Iterator[list[ManifestEntry]]:
-    """The files of each split. Those of a unit stay together."""
+    """The files of each split. The files of one unit are in the same split."""
     split: list[ManifestEntry] = []
     bytes_left = split_bytes
     for files in units:
@@ -162,7 +164,7 @@ def _packed(
 
 
 def _messages(scan: Scan, files: Iterable[ManifestEntry]) -> list[CommitMessage]:
-    """Each file as a message, with the place of its deletion vector."""
+    """One message for each file, with the place of the file's deletion vector."""
     messages = []
     for entry in files:
         vector = scan.vectors.get(entry.file.file_name)
@@ -194,7 +196,7 @@ def _as_removed(message: CommitMessage) -> CommitMessage:
 
 
 def _decoded(scan: Scan, messages: Iterable[CommitMessage]) -> Scan:
-    """The scan of a task with the files of its split."""
+    """The scan, as a task reads it, with the files of its split."""
     messages = list(messages)
     before = scan.before
     if before is not None:
@@ -234,7 +236,7 @@ def _with_files(scan: Scan, messages: Iterable[CommitMessage]) -> Scan:
 
 
 def _micros(type_: DataType) -> DataType:
-    """The type without digits beyond microseconds, which Spark does not have."""
+    """The type with at most the digits of microseconds, because Spark has no finer times."""
     if type_.is_timestamp:
         return replace(type_, precision=min(type_.precision, 6))
     key = None if type_.key is None else _micros(type_.key)

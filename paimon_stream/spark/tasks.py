@@ -45,8 +45,8 @@ numbers of a table last for more than ten years.
 
 
 def merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger batches, because each batch costs as much to write as a thousand
-    rows. This holds a few more megabytes of rows.
+    """The same rows in larger batches, because writing a batch costs as much as writing a thousand
+    rows. The larger batches hold a few more megabytes of rows in memory.
     """
     waiting: list[pa.RecordBatch] = []
     rows = 0
@@ -88,15 +88,15 @@ ArrowTask = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def with_names(
     task: ArrowTask, names: tuple[str, ...], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Runs a task on rows whose columns were renamed for the transfer. The task gets them under
-    these original names.
+    """Runs a task on rows whose columns were renamed for the transfer. The task gets the columns
+    under their original names, `names`.
     """
     return task(pa.RecordBatch.from_arrays(batch.columns, names=names) for batch in batches)
 
 
 def unguarded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows without the last column, which says whether the row is too wide
-    (`map_arrow.guarded`). Raises `RowTooWide` for such a row.
+    (`map_arrow.guarded`). Raises `RowTooWide` if a row is too wide.
     """
     for batch in batches:
         *columns, is_wide = batch.columns
@@ -118,11 +118,12 @@ class WriteTask:
     """Writes the rows of one task, in Python beside an executor.
 
     Attributes:
-        spec: what the task needs to know of the table.
-        attempts: how often Spark tries a task.
+        spec: the description of the table for the task.
+        attempts: the number of times that Spark tries a task.
         packed: whether the rows come as packets.
         guarded: whether one more column says which rows are too wide.
-        first_sequence: for tables with a primary key, a number above all sequence numbers in them.
+        first_sequence: for tables with a primary key, a number above all sequence numbers in the
+            table.
         is_sorted: whether the rows of a bucket come sorted by key.
         operations: the column that says what each row does; None if there is none.
         numbers: how many sequence numbers each task has, in the order of tasks, if several tasks
@@ -147,9 +148,9 @@ class WriteTask:
         )
 
     def answer(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> Answer:
-        """The answer of this attempt: what it wrote for this partition, that a row is too wide, or why
-        the task must not be tried again. Raises `Unavailable` if Spark should try the task again,
-        perhaps on another machine.
+        """The answer of one attempt of the task. It says what was written for this partition, that
+        a row is too wide, or why the task must not be tried again. Raises `Unavailable` if Spark
+        should try the task again, perhaps on another machine.
         """
         incoming = iter(batches)
         row_bytes = 0  # the largest mean row size of a batch, at least 1 if there is a row
@@ -183,7 +184,7 @@ class WriteTask:
         return replace(written, row_bytes=row_bytes, widest_row=widest, partition_id=partition)
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows in the columns of the table."""
+        """The rows, with the columns of the table."""
         if self.packed:
             from paimon_stream.write.shuffle_packets import unpack
 
@@ -200,7 +201,7 @@ class WriteTask:
         if self.numbers is not None:
             first += partition * self.numbers
         elif self.spec.assigners > 1:
-            # Several tasks may write older keys of a bucket, but never the same key.
+            # Several tasks may write older keys of a bucket, but they never write the same key.
             first += partition * _NUMBERS_OF_TASK
         return write_keyed_task(
             self.spec,
@@ -218,8 +219,8 @@ def pack_task(
     *,
     guarded: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows as packets. Packs them in Python beside an executor. `guarded` is as for
-    `WriteTask`.
+    """Packs rows into packets, in Python beside an executor. `guarded` says whether one more column
+    shows which rows are too wide.
     """
     from paimon_stream.write.shuffle_packets import pack
 

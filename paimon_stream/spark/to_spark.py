@@ -1,5 +1,5 @@
-"""A table as a DataFrame of Spark. Spark's own Parquet reader reads files that hold rows as they
-are. Python tasks read all other files, in splits (docs/reading.md, "In Spark").
+"""A table as a DataFrame of Spark. Spark's own Parquet reader reads the files that hold rows in
+their final form. Python tasks read all other files, in splits (docs/reading.md, "In Spark").
 """
 
 import logging
@@ -60,8 +60,8 @@ def frame_of(spark: SparkSession, scan: Scan, native: bool | None) -> DataFrame:
     Args:
         spark: the session.
         scan: the planned read.
-        native: whether Spark's own reader reads the files. None chooses it for local files that
-            hold rows as they are.
+        native: whether Spark's own reader reads the files. None: it reads local files that hold
+            rows in their final form.
 
     Raises:
         UnsupportedFeature: Spark's own reader was asked for, and would not return the right rows.
@@ -116,7 +116,7 @@ def _rows(
 def _by_spark(
     spark: SparkSession, scan: Scan, written: TableSchema, files: Iterable[ManifestEntry]
 ) -> DataFrame:
-    """The rows of files of one schema."""
+    """The rows of some files that have the same schema."""
     sources = _sources(scan, written)
     struct = StructType(
         [
@@ -138,15 +138,15 @@ def _column(field: DataField, source: DataField | None) -> Any:
     else:
         column = named(source.name)
     if field.type.is_float:
-        # Without this, Spark skips row groups by their bounds. The bounds leave NaN out, so rows
-        # with NaN would be lost.
+        # Without this expression, Spark skips row groups by their bounds. The bounds leave NaN out,
+        # so rows with NaN would be lost.
         column = functions.nanvl(column, functions.lit(float("nan")).cast(type_))
     return column.alias(field.name)
 
 
 def _sources(scan: Scan, written: TableSchema) -> list[tuple[DataField, DataField | None]]:
-    """Each wanted column, with the column of files that have the schema `written`; None if these
-    files lack it.
+    """Each column of the scan, with the matching column of files that have the schema `written`;
+    None if these files lack it.
     """
     by_id = {field.id: field for field in written.fields}
     return [(field, by_id.get(field.id)) for field in scan.columns]
@@ -158,8 +158,8 @@ def _path(scan: Scan, entry: ManifestEntry) -> str:
 
 
 def _obstacle_to_spark(scan: Scan, schemas: Iterable[TableSchema]) -> str | None:
-    """Why Spark's own reader would not return the rows of the table, as a clause; None if it would
-    return them. `schemas` are those of the files.
+    """The reason why Spark's own reader would not return the rows of the table, as a clause; None
+    if it would return them. `schemas` are the schemas of the files.
     """
     if isinstance(scan.table.storage, BranchStorage | ExternalStorage | SpelledStorage):
         return "it is a branch, has external paths, or is partitioned by FLOAT or DOUBLE"
@@ -186,8 +186,8 @@ def _obstacle_to_spark(scan: Scan, schemas: Iterable[TableSchema]) -> str | None
 
 
 def _merges_rows(scan: Scan) -> bool:
-    """Whether the rows of a table with a primary key must be merged, because not all of them are in
-    files as they are.
+    """Whether the rows of a table with a primary key must be merged, because some files do not hold
+    rows in their final form.
     """
     for files in buckets(scan.files):
         for section in sections_of(scan, files):
@@ -198,7 +198,9 @@ def _merges_rows(scan: Scan) -> bool:
 
 
 def _obstacle_of_schema(scan: Scan, written: TableSchema) -> str | None:
-    """Why Spark's own reader cannot read files of this schema; None if it can."""
+    """The reason why Spark's own reader cannot read files of the schema `written`; None if it
+    can.
+    """
     sources = _sources(scan, written)
     if all(source is None for _, source in sources):
         return "files have none of the columns"
@@ -214,8 +216,8 @@ def _obstacle_of_schema(scan: Scan, written: TableSchema) -> str | None:
 
 
 def _spark_reads_differently(type_: DataType) -> bool:
-    """Whether Spark reads values of the type differently: digits beyond microseconds, times of a
-    day, and, where it filters, NaN in members of a struct.
+    """Whether Spark reads values of the type differently from this package. It does so for digits
+    beyond microseconds, for times of a day, and for NaN in members of a struct when it filters.
     """
     if type_.is_timestamp and type_.precision > 6:
         return True

@@ -1,5 +1,5 @@
-"""The trigger of a query that a sink starts. Spark judges its words and its interval, and each of
-Spark's errors becomes the same error of ours, which lists what can be given.
+"""The trigger of a query that a sink starts. Spark checks the trigger's name and its interval. Each
+of Spark's errors becomes the same error of this package, which lists the triggers that exist.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,9 @@ _WITHOUT_FOREACH_BATCH: Final = ("continuous", "realTime")
 def start_with(
     writer: DataStreamWriter, trigger: Mapping[str, Any], location: str
 ) -> StreamingQuery:
-    """Starts the query with these arguments of `DataStreamWriter.trigger`; without any, with
-    Spark's default. Raises `InvalidOption` if they are no trigger of a query with `foreachBatch`.
+    """Starts the query. `trigger` has the arguments of `DataStreamWriter.trigger`. If it is empty,
+    the query has Spark's default trigger. Raises `InvalidOption` if the arguments are no trigger of
+    a query with `foreachBatch`.
     """
     if not trigger:
         return writer.start()
@@ -37,7 +38,7 @@ def start_with(
     try:
         return triggered.start()
     except IllegalArgumentException as failed:
-        # On Spark Connect the server reads the interval, and not before the start.
+        # On Spark Connect, the server reads the interval only when the query starts.
         if "interval" in str(failed):
             raise refused from None
         raise

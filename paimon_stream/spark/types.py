@@ -1,6 +1,6 @@
-"""Maps Spark's types to Paimon's, and says which Spark type may be written as which other. A column
-of another type is converted only if Spark itself calls that an up-cast. Up-casts that rest on an
-assumption are refused: between timestamps with and without time zone, between numbers and
+"""Maps Spark's types to Paimon's, and says which Spark type may be written as which other type. A
+column of another type is converted only if Spark itself calls that an up-cast. Up-casts that rest
+on an assumption are refused: between timestamps with and without time zone, between numbers and
 timestamps, and from bytes to text (format.md §2.5).
 """
 
@@ -38,7 +38,7 @@ SPARK_TIME: Final[type[st.DataType] | tuple[()]] = getattr(st, "TimeType", ())
 _MILLI_DIGITS: Final = 3
 _LENGTHS: Final = {TypeRoot.VARCHAR: MAX_LENGTH, TypeRoot.VARBINARY: MAX_LENGTH}
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP, TypeRoot.TIMESTAMP_LTZ}
-# The root that a new table gets for each Spark class.
+# For each class of Spark's types, the type root that a column of a new table gets.
 _ROOTS: Final[Mapping[type[st.DataType], TypeRoot]] = {
     spark_class: root
     for root, spark_class in _PLAIN.items()
@@ -63,7 +63,9 @@ def to_data_fields(struct: st.StructType) -> tuple[DataField, ...]:
 
 
 def paimon_type(type_: st.DataType, column: str) -> DataType:
-    """The nullable type of a new column. `column` is for the message of `UnsupportedFeature`."""
+    """The Paimon type of a new column, which is nullable. `column` is its name, for the message of
+    `UnsupportedFeature`.
+    """
     match type_:
         case st.VarcharType():
             return DataType(root=TypeRoot.VARCHAR, precision=type_.length)
@@ -81,7 +83,7 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
         case st.StructType():
             return DataType(root=TypeRoot.ROW, fields=to_data_fields(type_))
     if isinstance(type_, SPARK_TIME):
-        # Paimon's TIME holds milliseconds, whatever its precision is.
+        # Paimon's TIME holds milliseconds, even if its precision is higher.
         return DataType(root=TypeRoot.TIME, precision=min(type_.precision, _MILLI_DIGITS))
     root = _ROOTS.get(type(type_))
     if root is None:
@@ -97,8 +99,8 @@ def paimon_type(type_: st.DataType, column: str) -> DataType:
 
 
 def spark_type(type_: DataType) -> st.DataType:
-    """The type in a DataFrame (format.md §2.5). CHAR and VARCHAR, which Spark has only in tables,
-    are strings.
+    """The Spark type of a column in a DataFrame (format.md §2.5). CHAR and VARCHAR, which Spark has
+    only in tables, are strings.
     """
     match type_:
         case DataType(root=TypeRoot.DECIMAL):
@@ -119,10 +121,10 @@ def spark_type(type_: DataType) -> st.DataType:
 
 
 def written_type(type_: DataType, source: st.DataType) -> st.DataType:
-    """The type that a column of a DataFrame gets before it is written: that of `spark_type`. But
-    Spark's TIME stays as it is, also inside arrays, maps and structs, because Spark has no cast
-    from it. When rows are written, Arrow makes Paimon's TIME from it. A time that is not whole
-    milliseconds is then an error.
+    """The type that a column of a DataFrame gets before it is written: the type that `spark_type`
+    returns. Only Spark's TIME stays as it is, also inside arrays, maps and structs, because Spark
+    cannot cast it. When rows are written, Arrow converts it to Paimon's TIME. A time that is not
+    whole milliseconds is an error.
     """
     match type_, source:
         case DataType(root=TypeRoot.TIME), _ if isinstance(source, SPARK_TIME):
@@ -152,7 +154,7 @@ def written_type(type_: DataType, source: st.DataType) -> st.DataType:
     return spark_type(type_)
 
 
-# Spark's up-casts between numbers, except up-casts that silently round large numbers.
+# Spark's up-casts between numbers, without those that silently round large numbers.
 _WIDER: Final[Mapping[type[st.DataType], tuple[type[st.DataType], ...]]] = {
     st.ByteType: (st.ShortType, st.IntegerType, st.LongType, st.FloatType, st.DoubleType),
     st.ShortType: (st.IntegerType, st.LongType, st.FloatType, st.DoubleType),
@@ -187,7 +189,7 @@ def can_up_cast(source: st.DataType, target: st.DataType) -> bool:
             fits_before = _digits_before(source) <= _digits_before(target)
             return fits_before and int(source.scale) <= int(target.scale)
         case st.DecimalType(), _ if type(target) in _DIGITS:
-            # Like Spark's `isTighterThan`: every value of the source must certainly fit.
+            # As in Spark's `isTighterThan`, every value of the source type must certainly fit.
             return int(source.scale) == 0 and int(source.precision) < _DIGITS[type(target)]
         case _, st.DecimalType() if type(source) in _DIGITS:
             return _digits_before(target) >= _DIGITS[type(source)]

@@ -1,14 +1,15 @@
-"""`register_views`: names in Spark SQL for the tables of a catalog (docs/spark-sql.md).
+"""`register_views` gives the tables of a catalog names in Spark SQL (docs/spark-sql.md).
 
 Spark's catalog does not pass the options of a table to a data source in Python. So each table gets
-a data source of its own, whose class holds the options (docs/decisions/0021-a-class-for-each-name.md).
+a data source of its own, whose class holds the options
+(docs/decisions/0021-a-class-for-each-name.md).
 
 Invariants:
 
-- Nothing in Spark can delete files of a table. A name is an external table of Spark's catalog, whose
-  files DROP TABLE leaves alone. DROP DATABASE deletes the folder that Spark has for the database, so
-  that folder must not hold the tables.
-- A name in Spark's catalog that is not of the same table is never replaced.
+- Nothing in Spark can delete files of a table. A name is an external table of Spark's catalog,
+  whose files DROP TABLE leaves alone. DROP DATABASE deletes the folder that Spark has for the
+  database, so that folder must not hold the tables.
+- A name in Spark's catalog that belongs to another table is never replaced.
 """
 
 import hashlib
@@ -49,9 +50,9 @@ class _SqlName:
 
     Attributes:
         database: the database.
-        table: the table in it.
+        table: the table's name in the database.
         location: the table's folder.
-        place: what distinguishes the table from all others, without credentials.
+        place: values that distinguish the table from all others, without credentials.
     """
 
     database: str
@@ -69,25 +70,27 @@ class _SqlName:
 
     @property
     def word(self) -> str:
-        """The word for `format()` that means this table. A table of this name elsewhere has another
-        word: a session that has registered that table would otherwise read it under the name that
-        Spark's catalog has for this one.
+        """The word for `format()` that means this table. A table with the same name elsewhere has
+        another word. Otherwise a session that has registered that other table would read it under
+        the name that Spark's catalog has for this table.
         """
         digest = hashlib.sha256(json.dumps(self.place).encode()).hexdigest()
         return f"{self.words}{digest[:16]}"
 
     @property
     def words(self) -> str:
-        """How the words of all tables of this name begin. Spark compares words in lower case."""
+        """The beginning of the words of all tables with this name. Spark compares words in lower
+        case.
+        """
         return f"paimon_stream.{self.database}.{self.table}.".lower()
 
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """What Spark's catalog has under a name.
+    """The table or view that Spark's catalog has under a name.
 
     Attributes:
-        word: its data source.
+        word: the name of its data source.
         folder: its folder, as Spark shows it.
     """
 
@@ -102,9 +105,9 @@ def register_views(
     databases: Iterable[str] | None = None,
 ) -> list[str]:
     """Makes each table of a catalog readable and writable as `database.table` in Spark SQL. Each
-    query reads the newest snapshot. Call it again for tables and columns that are new.
+    query reads the newest snapshot. Call this function again for tables and columns that are new.
 
-    As by `register`, a classic session becomes the active one of the calling thread.
+    As with `register`, a classic session becomes the active session of the calling thread.
 
     Tables that cannot be read, or whose names Spark does not take, are left out with a warning.
 
@@ -112,14 +115,14 @@ def register_views(
         spark: the session, classic or Connect, in which the names hold.
         catalog: a warehouse's folder, a catalog's options, its name in the session, or what
             `catalog` returns.
-        databases: the databases whose tables get names; None for all.
+        databases: the databases whose tables get names. None: all databases.
 
     Returns:
         The names, sorted.
 
     Raises:
         UnsupportedFeature: Spark is earlier than 4.0.
-        NotFound: there is no such database, or none in the warehouse.
+        NotFound: there is no such database, or the warehouse has no database.
         InvalidOption: an argument is wrong, or Spark keeps its own database in the folder of the
             tables.
         StorageError: the catalog cannot be read.
@@ -154,8 +157,8 @@ def _source() -> Any:
 
 
 def _options_of(spark: Any, catalog: Any) -> dict[str, str]:
-    """The options of the catalog, with a full path of the warehouse, because other processes read
-    it.
+    """The options of the catalog. The path of the warehouse is a full path, because other processes
+    read it.
     """
     if isinstance(catalog, FilesystemCatalog):
         options = {"warehouse": catalog.warehouse, **catalog.storage_options}
@@ -176,7 +179,7 @@ class _Views:
     Attributes:
         spark: the session.
         source: the module of the data source.
-        options: those of the catalog, with secrets.
+        options: the options of the catalog, with secrets.
         paimon: the catalog.
     """
 
@@ -186,8 +189,8 @@ class _Views:
     paimon: FilesystemCatalog
 
     def register(self, database: str) -> list[str]:
-        """Gives the tables of a database their names, and returns these. Names of tables that are
-        gone are dropped.
+        """Gives the tables of a database their names, and returns the names. Names of tables that
+        are gone are dropped.
         """
         tables = self.paimon.list_tables(database)
         if not _SQL_NAME.fullmatch(database):
@@ -204,7 +207,7 @@ class _Views:
         return registered
 
     def _names_of(self, database: str, tables: Iterable[str]) -> list[_SqlName]:
-        """Those of the tables that can have a name in Spark SQL."""
+        """The names of the tables that can have a name in Spark SQL."""
         names: dict[str, _SqlName] = {}
         for table in tables:
             shown = f"{database}.{table}"
@@ -229,8 +232,8 @@ class _Views:
     def _check_folder(
         self, database: str, tables: Iterable[str], names: Iterable[_SqlName]
     ) -> None:
-        """Raises `InvalidOption` if Spark's folder of the database is that of the tables, or one is
-        within the other: DROP DATABASE would delete them.
+        """Raises `InvalidOption` if Spark's folder of the database is the folder of the tables, or
+        one is within the other. In that case DROP DATABASE would delete the tables.
         """
         spark_folder = self._spark_folder(database)
         # DESCRIBE DATABASE writes a space as %20, and spark.sql.warehouse.dir does not.
@@ -248,7 +251,7 @@ class _Views:
                 )
 
     def _spark_folder(self, database: str) -> str:
-        """The folder that Spark has, or would make, for a database."""
+        """The folder that Spark has for a database, or would create for it."""
         if self.spark.catalog.databaseExists(database):
             rows = self.spark.sql(f"DESCRIBE DATABASE `{database}`").collect()
             return str(next(row[1] for row in rows if row[0] == "Location"))
@@ -260,8 +263,8 @@ class _Views:
     def _folders(
         self, database: str, tables: Iterable[str], names: Iterable[_SqlName]
     ) -> list[str]:
-        """The folders of the tables of a database, also of those without a name in Spark SQL and
-        of those that are yet to come. A server says only where a table is that it has.
+        """The folders of the tables of a database, also of tables without a name in Spark SQL and
+        of future tables. A server says only where its present tables are.
         """
         if metastore_of(self.options) != "rest":
             return [f"{self.paimon.warehouse}/{database}.db"]
@@ -269,7 +272,9 @@ class _Views:
         return [known.get(table) or self.paimon.location((database, table)) for table in tables]
 
     def _create_database(self, database: str) -> bool:
-        """Whether Spark takes the name of the database. It does not take `global_temp`."""
+        """Creates the database in Spark's catalog. Returns whether Spark takes the name of the
+        database. It does not take `global_temp`.
+        """
         from pyspark.errors import AnalysisException
 
         try:
@@ -280,7 +285,9 @@ class _Views:
         return True
 
     def _holders(self, database: str) -> dict[str, _Holder]:
-        """What Spark's catalog has in a database, by the name in lower case."""
+        """The tables and views that Spark's catalog has in a database, by their names in lower
+        case.
+        """
         rows = self.spark.sql(f"SHOW TABLE EXTENDED IN `{database}` LIKE '*'").collect()
         return {
             row["tableName"].lower(): _Holder(
@@ -292,7 +299,7 @@ class _Views:
         }
 
     def _register(self, name: _SqlName, holders: Mapping[str, _Holder]) -> bool:
-        """Whether the table has got its name, or had it."""
+        """Gives a table its name. Returns whether the table has the name now."""
         holder = holders.get(name.table.lower())
         if holder is not None and holder.word != name.word:
             self._let_it_be_dropped(name, holder.word)
@@ -311,8 +318,9 @@ class _Views:
         return True
 
     def _let_it_be_dropped(self, name: _SqlName, word: str) -> None:
-        """Makes the data source of a table of another warehouse known, if it is not. A session
-        that has registered that warehouse, too, goes on reading it.
+        """Makes the data source of a table of another warehouse known to the session, unless it is
+        known already. A session that has also registered that other warehouse can still read the
+        table.
         """
         if not word.startswith(name.words):
             return
@@ -323,16 +331,17 @@ class _Views:
                 self._enter(word, {})
 
     def _enter(self, word: str, of_name: Mapping[str, str]) -> None:
-        """Makes the data source of a table known to the session. Spark cannot even drop a name whose
-        data source it does not know.
+        """Makes the data source of a table known to the session. Spark cannot even drop a name if
+        the session does not know its data source.
         """
         attributes = {"word": word, "of_name": of_name}
         base = self.source.PaimonDataSource
         self.source.enter(self.spark, type("PaimonTableSource", (base,), attributes))
 
     def _create(self, name: _SqlName, columns: "StructType") -> bool:
-        """Puts the name into Spark's catalog, in place of an earlier one of the same table. Returns
-        whether Spark takes it: it does not take columns that differ in case only.
+        """Puts the name of a table into Spark's catalog. An earlier name of the same table is
+        replaced. Returns whether Spark takes the name. It does not if two columns differ in case
+        only.
         """
         from pyspark.errors import AnalysisException
 
@@ -384,7 +393,7 @@ def _value_in(pattern: re.Pattern[str], information: str) -> str:
 
 
 def _plain(location: str) -> str:
-    """A folder without its scheme, in one form for comparisons."""
+    """The path of a folder without its scheme, in a form in which paths can be compared."""
     is_local = scheme_of(location) in ("", "file")
     shown = location if is_local else shown_location(location)  # a local path may have '#' and '?'
     path = re.sub(r"\A[\w+.-]+:/*", "", shown).strip("/")

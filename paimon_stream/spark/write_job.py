@@ -1,9 +1,9 @@
-"""The Spark action of a batch: every task writes data files and answers with what it wrote. Further
-actions are rare: a row was too wide for its Arrow batch, a batch was too large for the driver, or
-others used the same sequence numbers. Rows go to Python as Arrow batches, in the tasks that hold
-them. They are shuffled only if the table has a primary key, there would be too many files, or the
-option `shuffle` asks for it. A task's answer is one row of typed bytes. Spark returns exactly one answer
-per partition, from the attempt that succeeded (spark.md §2).
+"""Runs the Spark action of a batch, in which every task writes data files and returns what it
+wrote. Further actions are rare: a row was too wide for its Arrow batch, a batch was too large for
+the driver, or other commits used the same sequence numbers. Rows go to Python as Arrow batches, in
+the tasks that hold them. They are shuffled only if the table has a primary key, there would be too
+many files, or the option `shuffle` asks for it. A task's answer is one row of typed bytes. Spark
+returns exactly one answer per partition, from the attempt that succeeded (spark.md §2).
 """
 
 import logging
@@ -81,13 +81,13 @@ _OVERWRITE_MODE: Final = "spark.sql.sources.partitionOverwriteMode"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOrder:
-    """How the rows of one batch are written, whoever writes them.
+    """How the rows of one batch are written, by tasks or by the driver.
 
     Attributes:
         plan: the plan of the stream's run, or of this write. The plan learns from the write.
         user: the commit user.
         numbering: the numbering of the rows; None for a table without a primary key, and for a
-            table whose rows wait for their numbers.
+            table whose rows get their numbers later.
         operations: a column, in addition to the table's, that says what each row does; None if
             there is none.
         limit_expressions: Spark's expressions that earlier batches of the run have used. None if
@@ -108,7 +108,7 @@ def run_write_job(frame: DataFrame, table: Table, order: WriteOrder) -> Written:
     Args:
         frame: the rows, in exactly the table's columns.
         table: the table.
-        order: how they are written.
+        order: how the rows are written.
 
     Returns:
         The messages, in the order of Spark's partitions.
@@ -152,19 +152,19 @@ def _write(
     tasks: int | None,
     size: ArrowBatches,
 ) -> Written:
-    """Runs the job once.
+    """Runs the job once, for the rows of a DataFrame.
 
     Args:
         frame: the rows, in exactly the table's columns.
         table: the table.
-        order: how they are written.
+        order: how the rows are written.
         way: the way that the plan has chosen.
         tasks: how many tasks have the rows; None if that is not known.
         size: the size of the Arrow batches.
 
     Raises:
         RowTooWide: a guarded row was too wide. The files of all tasks are removed.
-        PaimonStreamError: as `run_write_job`.
+        PaimonStreamError: the errors of `run_write_job`.
     """
     guarded = size.most_row_bytes is not None
     if size.most_row_bytes is not None:
@@ -193,11 +193,11 @@ def _write(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Placed:
-    """Rows in the tasks that write them.
+    """Rows that have been moved to the tasks that write them.
 
     Attributes:
         frame: the rows, or packets of them.
-        spec: what the tasks need to know.
+        spec: the description of the table for the tasks.
         is_sorted: whether the rows of each bucket are sorted by key.
     """
 
@@ -207,8 +207,8 @@ class _Placed:
 
 
 def _placed(frame: DataFrame, table: Table, spec: WriteSpec, way: Way, *, guarded: bool) -> _Placed:
-    """Moves the rows to the tasks that write them, in the way that `way` names. `guarded` is as for
-    `WriteTask`.
+    """Moves the rows to the tasks that write them, in the way that `way` names. `guarded` says
+    whether one more column shows which rows are too wide.
     """
     if way is Way.PACKETS:
         of_keys = assigners(frame, table) if table.has_dynamic_buckets else 1
@@ -222,8 +222,8 @@ def _placed(frame: DataFrame, table: Table, spec: WriteSpec, way: Way, *, guarde
 
 
 def _numbers_of_task(tasks: int | None) -> int:
-    """How many sequence numbers each task has. `tasks` is the number of tasks; None if it is not
-    known.
+    """The number of sequence numbers that each task has. `tasks` is the number of tasks; None if it
+    is not known.
     """
     return max(NUMBERS, _NUMBERS_OF_FEW // (tasks or _NUMBERS_OF_FEW))
 
@@ -255,15 +255,16 @@ def partitions_of(frame: Any, planned: Any = None) -> int | None:
 
 
 def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Written:
-    """Runs the tasks whose answers are the rows of the frame. Returns and raises as `written_by`,
-    where `gathered` is explained.
+    """Runs the tasks whose answers are the rows of the frame. Returns and raises what `written_by`
+    does, which explains `gathered`.
     """
     try:
         rows = answers.collect()
     except PySparkException as failed:
-        # The files of tasks that have ended stay for `remove_orphan_files`: their names were in the
-        # answers, which are lost with the job. Other tasks may still be writing, because Spark does
-        # not wait for them, so their files cannot be distinguished from files of other writers.
+        # The files of tasks that have ended stay until `remove_orphan_files`. The names of these
+        # files were in the answers, which are lost with the job. Other tasks may still be writing,
+        # because Spark does not wait for them, so their files cannot be distinguished from files of
+        # other writers.
         if _NOT_SHIPPED not in str(failed):
             raise
         raise ConfigError(
@@ -276,7 +277,9 @@ def answers_of(answers: DataFrame, table: Table, *, gathered: bool = True) -> Wr
 
 
 def spec_of(table: Table, user: str, numbering: Numbering | None) -> WriteSpec:
-    """What tasks need to know. `user` and `numbering` are as for `WriteOrder`."""
+    """The description of the table for tasks. `user` is the commit user, and `numbering` is that of
+    the rows.
+    """
     index = None if numbering is None else numbering.index
     return WriteSpec(
         storage=table.storage,
@@ -320,19 +323,20 @@ def written_by(answers: Iterable[Answer], table: Table, *, gathered: bool = True
 
 
 def _largest(sizes: list[int]) -> int | None:
-    """The largest of the sizes; None if one is unknown, or if there is none."""
+    """The largest of the sizes; None if a size is not known, or if there are none."""
     return max(sizes) if sizes and all(sizes) else None
 
 
 def task_attempts(session: SparkSession) -> int:
-    """How often the session's Spark tries a task."""
+    """The number of times that the session's Spark tries a task."""
     return attempts_of(session.sparkContext.master, of_context(session, _TASK_FAILURES))
 
 
 def of_context(session: SparkSession, key: str) -> str | None:
     """The value of a setting of the session's SparkContext, None if it is not set. A session's own
-    configuration may have another value: `getOrCreate` writes a builder's values there, where they
-    change nothing. `getConf` copies all values, with a call of the JVM for each.
+    configuration may have another value: `getOrCreate` writes a builder's values into it, where
+    they change nothing. `getConf` is not used, because it copies all values, with a call of the JVM
+    for each.
     """
     value: str | None = session.sparkContext._conf.get(key, None)
     return value
@@ -340,7 +344,7 @@ def of_context(session: SparkSession, key: str) -> str | None:
 
 def attempts_of(master: str | None, failures: str | None) -> int:
     """How often Spark tries a task. A master such as `local[2,3]` contains the number. For
-    clusters, even local ones, it is the value `failures` of `spark.task.maxFailures`.
+    clusters, even local ones, the number is `failures`, the value of `spark.task.maxFailures`.
     """
     local = _LOCAL.fullmatch(master or "")
     if local is not None:
@@ -375,7 +379,8 @@ def _failure(answers: list[Answer], table: Table, *, gathered: bool) -> PaimonSt
 def _torn_bucket(answers: list[Answer], table: Table) -> PaimonStreamError | None:
     """The error for a bucket whose rows came to several tasks; None if there is none. If two rows
     of a key had equal sequence numbers, it would not be known which row is newer. With dynamic
-    buckets, only new keys must come to one task. Rows of bucket -2 may come to any task.
+    buckets, only the rows of new keys must come to one task. Rows of bucket -2 may come to any
+    task.
     """
     is_fixed = table.options.value(BUCKET) > 0
     results = (answer for answer in answers if isinstance(answer, TaskResult))
@@ -397,8 +402,8 @@ def _torn_bucket(answers: list[Answer], table: Table) -> PaimonStreamError | Non
 
 
 def overwrites_dynamically(frame: DataFrame) -> bool | None:
-    """Whether the session makes overwrites without a partition dynamic; None if the option is not
-    set.
+    """Whether overwrites without a partition are dynamic in this session; None if Spark's option
+    for that is not set.
     """
     mode = frame.sparkSession.conf.get(_OVERWRITE_MODE, None)
     return None if mode is None else str(mode).strip().lower() == "dynamic"
@@ -418,14 +423,14 @@ def write_frame(
         frame: the rows.
         table: the table.
         fixed: values of columns that the DataFrame may lack, by name.
-        numbering: as for `WriteOrder`.
+        numbering: the numbering of the rows; None without a primary key.
         user: the commit user.
 
     Returns:
         The table to commit to, and the messages.
 
     Raises:
-        InvalidOption: this is a streaming DataFrame.
+        InvalidOption: the DataFrame is a streaming one.
         PaimonStreamError: what `fit_rows` and `run_write_job` raise.
     """
     if frame.isStreaming:

@@ -1,7 +1,7 @@
-"""How the next batch of a run is written, chosen by the batches before it.
+"""Chooses how the next batch of a run is written, by what was learned from earlier batches.
 
-The driver writes batches of few rows (small_batch.py). Tasks write the rest in one of three ways
-(`Way`):
+The driver writes batches of few rows (small_batch.py). Tasks write all other batches in one of
+three ways (`Way`):
 
 - Each task writes the rows that it has. This is the usual way for append tables. Rows with a
   primary key stay in their tasks, too, if at most four tasks have them and their files have a
@@ -12,12 +12,12 @@ The driver writes batches of few rows (small_batch.py). Tasks write the rest in 
   more CPU, but readers have to open each file (docs/performance.md).
 - Each task writes the rows of its buckets, which Spark moves and sorts. This is for batch writes
   into tables with a primary key, and for streams whose rows do not fit into the memory of tasks.
-  With packets, the memory would still be limited, but a bucket would get several files. With this
+  With packets, the memory would still be limited, but a bucket would get several files. In this
   way, Spark spills to disk instead.
 
 The plan also knows how wide the rows are, which decides how many may be in one Arrow batch
-(spark.md §4): Spark allocates it in the JVM's memory outside the heap. There are three kinds of
-rows:
+(spark.md §4). Spark allocates such a batch in the JVM's memory outside the heap. There are three
+kinds of rows:
 
 - Rows of fixed width. Their number in an Arrow batch follows from the limit of bytes.
 - Rows of variable width, if the widest row of the last batches is known. Their number in an Arrow
@@ -110,7 +110,7 @@ costs at most a 64th.
 
 
 class Way(Enum):
-    """Who writes a batch, and how its rows get to the writer."""
+    """Who writes a batch, the driver or tasks, and how its rows get to the tasks."""
 
     DRIVER = "driver"
     TASKS = "tasks"
@@ -120,8 +120,8 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What one batch wrote. `row_bytes` is the largest mean size of a row in an Arrow batch, and
-    `widest_row` the size of the widest row; None if it is unknown.
+    """What was written for one batch. `row_bytes` is the largest mean size of a row in an Arrow
+    batch, and `widest_row` the size of the widest row; None if that is not known.
     """
 
     messages: tuple[CommitMessage, ...]
@@ -133,8 +133,8 @@ class Written:
 class ArrowBatches:
     """The size of the Arrow batches that Spark passes to Python: at most `records` rows. With
     `bytes_limited`, Spark's own limit of bytes applies in the versions that have one (4.0 and
-    later). `most_row_bytes` is the most bytes of a row, and means that every row must be guarded.
-    It is None if rows are not guarded.
+    later). If rows are guarded, `most_row_bytes` is the largest number of bytes that a row may
+    have; otherwise it is None.
     """
 
     records: int
@@ -144,8 +144,8 @@ class ArrowBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """What each partition of a batch may pass to the driver: `rows` rows and one more. Each of the
-    first `usual` rows may have `usual_bytes` bytes, and each further row `other_bytes`.
+    """The rows that each partition of a batch may pass to the driver: `rows` rows and one more.
+    Each of the first `usual` rows may have `usual_bytes` bytes, and each further row `other_bytes`.
     """
 
     rows: int
@@ -156,7 +156,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Learned:
-    """What a plan knows of the batches so far.
+    """What a plan knows of earlier batches.
 
     Attributes:
         rows: the number of rows of each of the newest batches; None for a batch that was not small.
@@ -170,8 +170,8 @@ class _Learned:
         files_of_group: the mean number of files of each (partition, bucket) in the last batch that
             was written by `Way.TASKS`.
         gathers: whether the next batch is gathered, because the last one left many small files.
-        too_large: the bytes of the smallest batch that left several files in a bucket; None if none
-            has.
+        too_large: the bytes of the smallest batch that left several files in a bucket; None if
+            there was no such batch.
     """
 
     rows: tuple[int | None, ...] = ()
@@ -194,8 +194,8 @@ class _Learned:
 
     @property
     def guarded_rows(self) -> int:
-        """How many rows an Arrow batch may have if the next batch is like the last batches and no
-        row is much wider; 0 if too little is known of the last batches.
+        """The number of rows that an Arrow batch may have, if the next batch is like the last ones
+        and no row is much wider; 0 if too little is known of the last batches.
         """
         widest_rows = [size for size in self.widest_rows if size]
         if self.row_bytes is None or not widest_rows:
@@ -206,18 +206,18 @@ class _Learned:
         return _power_of_two_within(min(of_usual, _ARROW_BYTES // (max(widest_rows) * _WIDER)))
 
     def after_refusal(self) -> "_Learned":
-        """What is known once a batch was too large or too wide for the driver."""
+        """The knowledge after a batch that was too large or too wide for the driver."""
         rows = _newest((*self.rows, None))
         return replace(self, rows=rows, row_bytes=None, widest_rows=())
 
     def after_wide_row(self) -> "_Learned":
-        """What is known once a guarded row was too wide. Its batch is written again, as the first
-        of the batches that go in the safe way.
+        """The knowledge after a guarded row that was too wide. The batch of the row is written
+        again. It is the first of the batches that are written in the safe way.
         """
         return replace(self, safe_batches=1 + _SAFE_BATCHES)
 
     def after(self, way: Way, written: Written, table: Table) -> "_Learned":
-        """What is known once a batch was written in this way."""
+        """The knowledge after a batch that was written in the way `way`."""
         messages = [message for message in written.messages if message.new_files]
         rows = sum(map(_rows_of, messages))
         files = sum(len(message.new_files) for message in messages)
@@ -226,8 +226,8 @@ class _Learned:
         is_small = rows <= _row_limit(table) and size <= _MOST_BYTES
         too_large = self.too_large
         if files > len(messages) and (too_large is None or size < too_large):
-            # If a bucket has several files, its rows did not fit into memory, or it was large in
-            # any case.
+            # A bucket with several files is a sign that its rows did not fit into memory, or that
+            # it was large in any case.
             too_large = size
         row_bytes = self.row_bytes
         widest_rows = self.widest_rows
@@ -258,13 +258,14 @@ class _Learned:
 
 
 def _newest(sizes: tuple[int | None, ...]) -> tuple[int | None, ...]:
-    """The sizes of as many batches as are remembered."""
+    """The newest of the sizes: those of as many batches as the plan remembers."""
     return sizes[-_REMEMBERED:]
 
 
 def _is_gathered(files_of_group: float, bytes_of_group: float) -> bool:
     """Whether the rows of each (partition, bucket) go to one task. The arguments are the mean
-    number of files that tasks would write for each, and their bytes together.
+    number of files that tasks would write for each (partition, bucket), and the mean sum of their
+    bytes.
     """
     return (
         files_of_group >= _MANY_FILES
@@ -287,8 +288,8 @@ class WritePlan:
     _learned: _Learned = _Learned()
 
     def most_rows(self, table: Table) -> int | None:
-        """The most rows that the driver writes in the next batch. None if tasks must write it:
-        before the first batch, and if one of the newest batches was not small.
+        """The largest number of rows with which the driver writes the next batch. None if tasks
+        must write the batch: it is the first one, or one of the newest batches was not small.
         """
         largest = self._learned.largest
         if largest is None:
@@ -296,8 +297,9 @@ class WritePlan:
         return min(_power_of_two(max(largest * _GROWTH - 1, _LEAST_ROWS)), _row_limit(table))
 
     def share(self, table: Table, partitions: int) -> Share | None:
-        """What each partition of the batch may pass to the driver, which must be able to hold all
-        shares. None if that would be fewer rows than one of the newest batches had.
+        """The rows that each partition of the next batch may pass to the driver, which must be able
+        to hold all of these shares. None if a share would have fewer rows than one of the newest
+        batches had.
         """
         largest = self._learned.largest
         most = self.most_rows(table)
@@ -315,8 +317,8 @@ class WritePlan:
         return Share(rows=most, usual=usual, usual_bytes=usual_bytes, other_bytes=other_bytes)
 
     def way_of_tasks(self, table: Table, tasks: int | None = None) -> Way:
-        """How tasks write the next batch. `tasks` is how many tasks have its rows; None if that is
-        not known.
+        """How tasks write the next batch. `tasks` is the number of tasks that have the rows of the
+        batch; None if that is not known.
         """
         choice = table.options.value(SHUFFLE)
         if choice == "auto" and table.schema.primary_keys and self._stay(table, tasks):
@@ -346,9 +348,9 @@ class WritePlan:
     def arrow_batches(
         self, way: Way, fixed_row_bytes: int | None = None, *, guardable: bool = False
     ) -> ArrowBatches:
-        """The size of the next batch's Arrow batches. Spark's limit is switched off only for rows
-        that are known to be narrow. The limit takes a tenth to a third of the JVM's time, but wide
-        rows need it.
+        """The size of the next batch's Arrow batches. Spark's limit of bytes is switched off only
+        for rows that are known to be narrow. It takes a tenth to a third of the JVM's time, but
+        wide rows need the limit.
 
         Args:
             way: how the batch is written.
@@ -377,19 +379,19 @@ class WritePlan:
         self._learned = self._learned.after_wide_row()
 
     def refused(self) -> None:
-        """Learns that a batch is too large or too wide for the driver. After that, rows are no
-        longer known to be narrow.
+        """Learns that a batch is too large or too wide for the driver. After such a batch, rows are
+        no longer known to be narrow.
         """
         self._learned = self._learned.after_refusal()
 
     def learn(self, way: Way, written: Written, table: Table) -> None:
-        """Learns from a batch that was written in the given way."""
+        """Learns from a batch that was written in the way `way`."""
         self._learned = self._learned.after(way, written, table)
 
 
 def _rows_of(message: CommitMessage) -> int:
-    """The rows in the files of a message, and the rows that were merged away, which the sequence
-    numbers show.
+    """The number of rows that were written to the files of a message. Rows that were merged away
+    count, because the sequence numbers show them.
     """
     first = min(file.min_sequence_number for file in message.new_files)
     last = max(file.max_sequence_number for file in message.new_files)
@@ -397,7 +399,7 @@ def _rows_of(message: CommitMessage) -> int:
 
 
 def _row_limit(table: Table) -> int:
-    """The most rows of any batch of the table that the driver writes."""
+    """The largest number of rows with which the driver writes a batch of the table."""
     return _MOST_GROUPED_ROWS if is_grouped(table) else _MOST_ROWS
 
 
@@ -410,14 +412,13 @@ def is_grouped(table: Table) -> bool:
 
 def _power_of_two(above: int) -> int:
     """The smallest power of two that is larger than `above`. With powers of two, few different
-    limits occur. That saves compilations, because Spark compiles each limit of rows.
+    limits occur. So Spark compiles few of them.
     """
     return 1 << above.bit_length()
 
 
 def _power_of_two_within(most: int) -> int:
     """The largest power of two that is not above `most`, at least 1. With powers of two, few
-    different numbers occur. That saves expressions of guarded rows, which Spark must build and
-    compile for each number.
+    different numbers occur. So Spark builds and compiles few expressions of guarded rows.
     """
     return 1 << max(0, most.bit_length() - 1)

@@ -1,4 +1,4 @@
-"""The storage protocol: the few operations that the commit protocol is built on.
+"""The storage protocol: the few operations on which the commit protocol is built.
 
 A `Storage` is bound to one folder, its *root* (a table, or a Spark checkpoint). Paths are relative
 to the root, with `/` between names. A path that would leave the root is refused. Every
@@ -7,16 +7,17 @@ implementation passes `tests/contract`.
 Invariants:
 
 - The only atomic operation is `put_if_absent`: it creates a file that is absent, with all of its
-  content, or changes nothing. Everything depends on it, because it lets exactly one writer have a
-  snapshot id. A storage without it is refused (`NotAtomic`). All other operations may be repeated.
+  content, or changes nothing. Everything depends on this operation, because it lets exactly one
+  writer have a snapshot id. A storage without it is refused (`NotAtomic`). All other operations may
+  be repeated.
 - Files of `write` and `write_all` are durable when the call returns, so they are durable before a
   snapshot that refers to them. Only hints need not be durable (`write_hint`), because nobody
   believes a hint without a proof.
 - All errors are `StorageError`s, with three exceptions. `read` raises `CorruptMetadata` for a file
-  that is too large to be what it should be. A path that is refused raises `InvalidOption`. An
-  object store raises a `ConfigError` if its settings are wrong (no such bucket) or this process may
-  not use it. `Unavailable` means that the operation may have taken effect; all other errors prove
-  that it has not.
+  that is too large for its kind. A path that is refused raises `InvalidOption`. An object store
+  raises a `ConfigError` if its settings are wrong (no such bucket), or if this process may not use
+  the store. `Unavailable` means that the operation may have taken effect. All other errors prove
+  that the operation has not taken effect.
 """
 
 import re
@@ -43,7 +44,7 @@ MB by default, format.md §4) and the journal of a batch (about 1 KB for each of
 
 
 class PutResult(Enum):
-    """What `put_if_absent` found."""
+    """The result of `put_if_absent`."""
 
     CREATED = "created"
     EXISTS = "exists"
@@ -51,12 +52,12 @@ class PutResult(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileStat:
-    """A file.
+    """A file, as a storage lists it.
 
     Attributes:
-        path: relative to the root.
-        size: in bytes.
-        modified_millis: when it was modified, in epoch milliseconds.
+        path: the path, relative to the root.
+        size: the size in bytes.
+        modified_millis: when the file was modified, in epoch milliseconds.
     """
 
     path: str
@@ -71,16 +72,18 @@ class FileStat:
 
 @runtime_checkable
 class Storage(Protocol):
-    """One folder of a storage. Implementations are immutable and can be pickled, because they
-    travel to executors. Methods that have a body here call other methods. An implementation that
-    has a faster way overrides them.
+    """One folder of a storage. Implementations are immutable, and can be pickled to be sent to
+    executors. Some methods of this class have a body that calls other methods. An implementation
+    that has a faster way overrides these methods.
     """
 
     __slots__ = ()
 
     @property
     def location(self) -> str:
-        """The root as a user would write it, without credentials; for messages."""
+        """The root, in the form in which users write it, without credentials. It is for
+        messages.
+        """
 
     @property
     def has_folders(self) -> bool:
@@ -89,26 +92,27 @@ class Storage(Protocol):
         """
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """The whole content. Raises `NotFound`. Raises `CorruptMetadata` for a file of more than
-        `limit` bytes, without reading it: no file of its kind is so large.
+        """The whole content of the file. Raises `NotFound`. Raises `CorruptMetadata` for a file of
+        more than `limit` bytes, without reading it: no file of its kind is so large.
         """
 
     def write(self, path: str, data: bytes) -> None:
-        """Creates or replaces the file. Readers see the old or the new content, never a part. The
-        file is durable when the call returns. Creates missing folders.
+        """Creates or replaces the file. Readers see the old or the new content, and never a part of
+        it. The file is durable when the call returns. Creates missing folders.
         """
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Does what `write` does for each path and its content, in any order. All files are whole
-        and durable when the call returns. Until then, and if the call raises, some files may exist,
-        and new ones may be incomplete. So this is for files that nothing refers to yet.
+        """Writes each path with its content, as `write` does, in any order. All files are whole and
+        durable when the call returns. Before that, and if the call raises an error, some files may
+        exist, and new files may be incomplete. So the method is for files to which nothing refers
+        yet.
         """
         for path, data in files:
             self.write(path, data)
 
     def write_hint(self, path: str, data: bytes) -> None:
-        """Like `write`, but for hints, which need not be durable. If the machine stops before
-        another file of that folder is written durably, this file may have its old content, be
+        """Writes a hint, as `write` does, but need not make it durable. If the machine stops before
+        another file of the same folder is written durably, the hint may have its old content, be
         empty, or be missing.
         """
         self.write(path, data)
@@ -121,8 +125,8 @@ class Storage(Protocol):
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """The files directly in the folder (`""` is the root) whose names start with `prefix`,
         sorted by name; [] for a missing folder. Files that vanish in the meantime are left out.
-        Names that begin with a dot are left out, too, unless `prefix` begins with one: these are
-        temporary files of this or another engine.
+        Names that begin with a dot are left out, too, unless `prefix` begins with a dot: such names
+        are those of temporary files.
         """
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
@@ -139,8 +143,8 @@ class Storage(Protocol):
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
         """All files below the folder at any depth, in any order, a page at a time. These include
-        files whose names begin with a dot. They do not include what is in folders whose names
-        begin with a dot, or behind a symbolic link.
+        files whose names begin with a dot. They do not include files in folders whose names begin
+        with a dot, or behind a symbolic link.
         """
         yield files_of(self, folder)
         for name in self.list_folders(folder):
@@ -169,31 +173,32 @@ class Storage(Protocol):
         """
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
-        """Does what `delete` does for each path, in any order. Returns the `StorageError` or
-        `InvalidOption` of each path that could not be deleted; the others are gone (stores.md §7).
+        """Deletes each path, as `delete` does, in any order. Returns the `StorageError` or
+        `InvalidOption` of each path that could not be deleted. All other paths are gone (stores.md
+        §7).
         """
         return delete_each(self.delete, paths)
 
     def is_link(self, path: str) -> bool:
-        """Whether the path, or a folder above it that is below the root, is a symbolic link; always
-        False for a storage without links. All reading and listing follows links.
+        """Whether the path, or a folder above it that is below the root, is a symbolic link; False
+        for every path in a storage without links. All reading and listing follows links.
         """
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
         """A stream for a new file of any size, under a name that is used once. `AlreadyExists` is
-        raised for an existing file, when the context begins or ends. After a context without an
-        exception the file is complete and durable; after one with an exception it is removed (best
-        effort). Creates missing folders.
+        raised for an existing file, when the context begins or ends. If the context ends without an
+        exception, the file is complete and durable. If it ends with an exception, the file is
+        removed as far as possible. Creates missing folders.
         """
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
-        """A random-access source that pyarrow reads from. Raises `NotFound`."""
+        """A source with random access, from which pyarrow reads. Raises `NotFound`."""
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
         """The results of functions that use this storage and do not depend on each other, in the
-        order of the functions. Where answers take long, as in an object store, all functions run at
-        once, in several threads, and the first error is raised when all have ended. In other
-        storages they run one after the other, and none begins after one has failed.
+        order of the functions. If answers take long, as in an object store, all functions run at
+        the same time in several threads, and the first error is raised when all have ended. In
+        other storages the functions run one after the other, up to the first failure.
         """
         return in_turn(requests)
 
@@ -201,7 +206,9 @@ class Storage(Protocol):
 def delete_each(
     delete: Callable[[str], object], paths: Iterable[str]
 ) -> dict[str, PaimonStreamError]:
-    """`delete_all` for storages that delete each file by itself, in the order of the paths."""
+    """Implements `delete_all` for storages that delete each file by itself. The files are deleted
+    in the order of the paths.
+    """
     failed: dict[str, PaimonStreamError] = {}
     for path in paths:
         try:
@@ -212,17 +219,17 @@ def delete_each(
 
 
 def files_of(storage: Storage, folder: str) -> list[FileStat]:
-    """The files directly in the folder, also hidden ones."""
+    """The files directly in the folder, including hidden ones."""
     return [*storage.list_files(folder), *storage.list_files(folder, ".")]
 
 
 def delete_below(storage: Storage, folder: str, last: Sequence[str] = ()) -> None:
-    """Deletes a folder with all that is in it, but nothing behind links. `last` names folders in it
-    that are deleted last. Raises the `StorageError` or `InvalidOption` of the first file that
-    cannot be deleted.
+    """Deletes a folder with its content, but nothing behind links. `last` names inner folders that
+    are deleted last. Raises the `StorageError` or `InvalidOption` of the first file that cannot be
+    deleted.
     """
-    # A storage without real folders has no empty ones to delete. There, folders matter only for the
-    # order.
+    # In a storage without real folders, there are no empty folders to delete. Inner folders matter
+    # only for the order.
     names = storage.list_folders(folder) if last or storage.has_folders else []
     others = (
         name for name in names if name not in last and not storage.is_link(f"{folder}/{name}")
@@ -263,7 +270,9 @@ def _is_text(path: str) -> bool:
 
 
 def read_if_there(read: Callable[..., bytes], *arguments: Any) -> bytes | None:
-    """What the `read` of a storage returns for these arguments; None if there is no such file."""
+    """The result of the function `read` of a storage for these arguments; None if there is no such
+    file.
+    """
     try:
         return read(*arguments)
     except NotFound:
@@ -292,16 +301,16 @@ _HELD_BYTES: Final = 16 << 20
 
 
 class FileSink(Protocol):
-    """Receives whole files: a storage, or a bundle for one."""
+    """The interface of an object to which whole files are written: a storage, or a bundle."""
 
     def write(self, path: str, data: bytes) -> None:
         """Creates or replaces the file."""
 
 
 class Bundle:
-    """Holds files back, up to 16 MiB of them, to write them with fewer syncs. Nothing may refer to
-    any of the files before all exist. They can be relied on only after `flush` has returned. If the
-    bundle is dropped before, some of the files may exist, or none.
+    """Holds up to 16 MiB of files back, so that they are written with fewer syncs. Nothing may
+    refer to any of the files before all of them exist. The files certainly exist only after `flush`
+    has returned. If the bundle is dropped before, some of the files may exist, or none.
     """
 
     __slots__ = ("_files", "_held", "_in_doubt", "_storage")
@@ -313,8 +322,8 @@ class Bundle:
         self._in_doubt = False  # whether a flush that failed may have left files
 
     def write(self, path: str, data: bytes) -> None:
-        """Adds the file. Raises `StorageError` if files must be written to make room and that
-        fails.
+        """Adds the file. Raises `StorageError` if files have to be written to make room, and
+        writing them fails.
         """
         replaced = self._files.pop(path, b"")
         self._held += len(data) - len(replaced)
@@ -324,15 +333,15 @@ class Bundle:
 
     def drop(self, path: str) -> bool:
         """Drops a file if it is still held. Returns whether it is certain that nothing of the file
-        was sent: it was held, and no flush has failed since the last one that succeeded.
+        was sent: it was held, and no flush has failed since the last successful one.
         """
         data = self._files.pop(path, None)
         self._held -= len(data or b"")
         return data is not None and not self._in_doubt
 
     def flush(self) -> None:
-        """Writes the held files; then all added files are durable. After a `StorageError` the files
-        are still held.
+        """Writes the held files. After that, all added files are durable. After a `StorageError`,
+        the files are still held.
         """
         if self._files:
             self._in_doubt = True
@@ -359,14 +368,15 @@ class BufferedOutputs:
         return getattr(self.storage, name)
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A stream for a new file under a name that is used once. When it ends, it raises
-        `StorageError` if files must be written to make room and that fails.
+        """A stream for a new file under a name that is used once. At its end, the stream raises
+        `StorageError` if files have to be written to make room, and writing them fails.
         """
         return _HeldOutput(self, path)
 
     def hold(self, path: str, data: bytes) -> None:
-        """Holds a file that is complete. Raises `StorageError` if files must be written to make
-        room and that fails. Then this file is removed (best effort), as by `Storage.open_output`.
+        """Holds a file that is complete. Raises `StorageError` if files have to be written to make
+        room, and writing them fails. In that case this file is removed as far as possible, as by
+        `Storage.open_output`.
         """
         try:
             self._bundle.write(path, data)
@@ -381,7 +391,7 @@ class BufferedOutputs:
             self.storage.delete(path)
 
     def flush(self) -> None:
-        """Writes the held files; then all files are durable. Raises `StorageError`."""
+        """Writes the held files. After that, all files are durable. Raises `StorageError`."""
         self._bundle.flush()
 
 
@@ -411,7 +421,7 @@ class _HeldOutput:
             self._outputs.hold(self._path, bytes(self._held))
 
     def write(self, data: Any) -> int:
-        """Holds the data, or passes it on. Returns the number of bytes."""
+        """Holds the data, or passes it to the storage. Returns the number of bytes."""
         if self._stream is None and len(self._held) + len(data) > _HELD_BYTES:
             self._stream = self._context.enter_context(
                 self._outputs.storage.open_output(self._path)

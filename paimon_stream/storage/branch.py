@@ -1,7 +1,7 @@
-"""A branch of a table as a storage. It shows the branch's own metadata, and all other files, which
-the branch shares with the table (table-kinds.md §6). A table that is opened over such a view reads
-and writes that branch. The folders of a branch are in `branch/branch-<name>/`: those that Java has
-there, and this package's own folder. So each branch has its own streams.
+"""Shows a branch of a table as a storage. The storage shows the branch's own metadata, and all
+other files, which the branch shares with the table (table-kinds.md §6). A table that is opened on
+such a storage reads and writes the branch. The folders of a branch are in `branch/branch-<name>/`:
+the same folders as in Java, and this package's own folder. So each branch has its own streams.
 """
 
 import os
@@ -47,12 +47,12 @@ _NO_NAME: Final = re.compile(r"[\s\0/\\$?#\ud800-\udfff]|\A(main|[0-9]*)\Z")
 
 
 class PathPlace(NamedTuple):
-    """Where a file that a view shows under some path really is.
+    """The real place of a file that a view shows under another path.
 
     Attributes:
         storage: the storage that has the file.
-        there: how the path begins in that storage, in place of `here`.
-        here: how the path begins in the view.
+        there: the beginning of the path in that storage, in place of `here`.
+        here: the beginning of the path in the view.
     """
 
     storage: Storage
@@ -60,17 +60,17 @@ class PathPlace(NamedTuple):
     here: str = ""
 
     def path_there(self, path: str) -> str:
-        """The path in the storage, of a path in the view."""
+        """The path in the storage for a path in the view."""
         return self.there + path[len(self.here) :]
 
     def path_here(self, path: str) -> str:
-        """The path in the view, of a path in the storage."""
+        """The path in the view for a path in the storage."""
         return self.here + path.removeprefix(self.there)
 
 
 class StorageView:
-    """Shows `wrapped`, and perhaps other storages, under other paths. The method `_place` of a
-    subclass says where a path is.
+    """Shows the storage `wrapped`, and perhaps other storages, under other paths. The method
+    `_place` of a subclass returns the real place of a path.
     """
 
     __slots__ = ("wrapped",)
@@ -96,9 +96,9 @@ class StorageView:
         return call
 
     def _all(self, name: str, items: Sequence[Any]) -> dict[str, PaimonStreamError]:
-        """Calls `write_all` or `delete_all` (`name`) of each storage once, with the items whose
-        paths it has. An item is a path, or a pair of path and content. Returns what failed, by the
-        paths in the view.
+        """Calls the method `name`, which is `write_all` or `delete_all`, of each storage once, with
+        the items whose paths are in that storage. An item is a path, or a pair of path and content.
+        Returns the errors by the paths in the view.
         """
         groups: dict[str, _PathGroup] = {}
         for item in items:
@@ -119,11 +119,11 @@ class StorageView:
 
 
 class _PathGroup(NamedTuple):
-    """What one storage is asked for at once.
+    """The items of one call of `write_all` or `delete_all` that are in one storage.
 
     Attributes:
         storage: the storage.
-        paths_here: the paths in the view, by those in the storage.
+        paths_here: the paths in the view, by the paths in the storage.
         items: the paths in the storage, or pairs of path and content.
     """
 
@@ -142,8 +142,8 @@ def _with_path_here(place: PathPlace, result: Any) -> Any:
 
 
 class BranchStorage(StorageView):
-    """The files of one branch of the table in `wrapped`. Callers see it as a `Storage`
-    (`branch_storage`).
+    """The files of one branch of the table in `wrapped`. `branch_storage` returns it as a
+    `Storage`.
     """
 
     __slots__ = ("branch", "folder")
@@ -172,7 +172,7 @@ class BranchStorage(StorageView):
 
 
 def branch_storage(table: Storage, branch: str) -> Storage:
-    """The branch of the table in `table`."""
+    """The storage of a branch of the table in `table`."""
     return cast(Storage, BranchStorage(table, branch))
 
 
@@ -197,27 +197,30 @@ def branch_folder(branch: str) -> str:
 
 
 def branch_names(storage: Storage) -> list[str]:
-    """The names of all branches but main, also of those that are half made or half deleted."""
+    """The names of all branches except main, including branches whose creation or deletion was
+    interrupted.
+    """
     names = whole_of(storage).list_folders(_FOLDER)
     return [name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)]
 
 
 def branch_note(branch: str) -> str:
-    """The file beside the table that exists while a branch is being made or deleted. No commit
-    user's folder has this name, for none has a dot (`user_folder` in table/layout.py).
+    """The path of the note that exists while a branch is being made or deleted. No commit user's
+    folder has this name, because the names of these folders have no dot (`user_folder` in
+    table/layout.py).
     """
     return f"{_OWN_FOLDER}/{_NOTE}{branch}"
 
 
 def older_branch_note(branch: str) -> str:
-    """Where releases up to 0.1.0 wrote the note of `branch_note`. A commit user `branch-<name>` has
-    its folder there.
+    """The path at which releases up to 0.1.0 wrote the note of `branch_note`. The folder of a
+    commit user `branch-<name>` has the same path.
     """
     return f"{_OWN_FOLDER}/{_PREFIX}{branch}"
 
 
 def notes_of_branch(table: Storage, branch: str) -> list[str]:
-    """The files that say that the branch is being made or deleted, also those of earlier releases.
+    """The notes that the branch is being made or deleted, including those of earlier releases.
     Folders of commit users are not among them. Raises `StorageError`.
     """
     notes = (branch_note(branch), older_branch_note(branch))
@@ -225,7 +228,9 @@ def notes_of_branch(table: Storage, branch: str) -> list[str]:
 
 
 def is_noted(table: Storage, branch: str) -> bool:
-    """Whether the branch is being made or deleted. One request. Raises `StorageError`."""
+    """Whether the branch is being made or deleted. This takes one request. Raises
+    `StorageError`.
+    """
     return bool(notes_of_branch(table, branch))
 
 
@@ -269,7 +274,7 @@ def split_location(location: str) -> tuple[str, str | None]:
 
 def with_branch(location: Any, branch: str | None) -> Any:
     """The location of a branch of the table; the location itself if `branch` is None. Raises
-    `InvalidOption` for a bad name, or if the location is that of another branch.
+    `InvalidOption` for a bad name, or if the location names another branch.
     """
     if branch is None or not isinstance(location, str | os.PathLike):
         return location

@@ -1,12 +1,13 @@
-"""Tables in a folder of this machine, or of anything mounted like a local folder.
+"""Stores tables in a folder of this machine, or in a mounted folder.
 
-The atomic create is a hard link: the content goes to a synced temporary file beside the target,
-which is then linked to its name. Unlike a rename, a hard link never replaces a file (semantics.md
-R2.3). Temporary files are named `.<name>.<uuid>.tmp`. Listings leave out names that begin with a
-dot unless they are asked for, so a file left by a killed process does no harm.
+A file is created atomically by a hard link. The content is written to a synced temporary file
+beside the target. After that, the target's name is linked to this file. Unlike a rename, a hard
+link never replaces a file (semantics.md R2.3). Temporary files are named `.<name>.<uuid>.tmp`.
+Listings leave out names that begin with a dot unless they are asked for, so a file that a killed
+process has left does no harm.
 
 Invariant: nothing is deleted behind a symbolic link. A deletion opens one folder after the other,
-    and refuses a symbolic link on the way.
+and refuses a symbolic link on the way.
 """
 
 import contextlib
@@ -47,9 +48,10 @@ class LocalStorage(Storage):
     """A folder of the local file system. The folder need not exist: reads find nothing, and the
     first write creates it. Raises `InvalidOption` for an empty root.
 
-    Where hard links are not supported, `put_if_absent` raises `NotAtomic`. With
-    `unsafe_single_writer`, files get their final names at once instead. Readers may then find half
-    a file, and a kill may leave one. So that is safe only for one writer at a time.
+    If the file system has no hard links, `put_if_absent` raises `NotAtomic`. With
+    `unsafe_single_writer`, it creates files directly under their final names. In that case readers
+    may find half a file, and a kill may leave one. So the option is safe only for one writer at a
+    time.
 
     >>> LocalStorage("/tmp/warehouse/db.db/orders").location
     '/tmp/warehouse/db.db/orders'
@@ -75,7 +77,9 @@ class LocalStorage(Storage):
         return self.root
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """See `Storage.read`. A folder, a pipe or a device is not found."""
+        """The whole content of the file, as in `Storage.read`. Raises `NotFound` also for a folder,
+        a pipe or a device.
+        """
         full = self._full(path)
         with os_files.reading(full), open(full, "rb", opener=_without_waiting) as source:
             size = _regular(full, os.fstat(source.fileno())).st_size
@@ -95,10 +99,11 @@ class LocalStorage(Storage):
             os_files.sync_folder_of(full)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Like `write` for each file, but new files get their names at once, because nothing refers
-        to them yet. Some are open together. They are synced, several at once if that takes long,
-        and then once each of their folders and the folders above it, down from the root: a writer
-        that was killed, or is at work, may have made one of them and not synced its name.
+        """Writes each file, as `write` does, but new files get their names at once, because nothing
+        refers to them yet. Several files are open at the same time. They are synced, several at
+        once if that takes long. After that, each of their folders and the folders above it are
+        synced once, from the root downwards. A writer that was killed, or is at work, may have
+        created such a folder without syncing its name.
         """
         waiting = [(self._full(path), path, data) for path, data in files]
         created: list[os_files.CheckedFile] = []
@@ -116,12 +121,12 @@ class LocalStorage(Storage):
         files: Sequence[tuple[str, str, bytes]],
         created: list[os_files.CheckedFile],
     ) -> int:
-        """Does what `write_all` does for the first of the files, for at least one. Returns their
-        number. They are fewer than all if the process may not open more files at once.
+        """Writes the first of the files, at least one, as `write_all` does. Returns their number.
+        Some files are left if the process may not open more files at once.
 
         Args:
-            files: the absolute path, the path and the content of each.
-            created: gets each new file, also before an error.
+            files: the absolute path, the path and the content of each file.
+            created: gets each new file, even if an error follows.
         """
         first = len(created)
         folders: dict[str, str] = {}  # each folder to sync, and the path of a file below it
@@ -146,7 +151,7 @@ class LocalStorage(Storage):
                 written += 1
             os_files.close_files(created[first:])
         except BaseException:
-            # New folders stay, and other verbs do not sync the names of folders that they find.
+            # New folders stay, and other methods do not sync the names of existing folders.
             for folder, full in folders.items():
                 with contextlib.suppress(StorageError):
                     os_files.sync_folders({folder: full})
@@ -161,7 +166,9 @@ class LocalStorage(Storage):
             os.replace(temporary, full)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
-        """See `Storage.put_if_absent`. Raises `NotAtomic` if the file system has no hard links."""
+        """Creates a file atomically, as in `Storage.put_if_absent`. Raises `NotAtomic` if the file
+        system has no hard links.
+        """
         full = self._full(path)
         with self._temporary(full, data) as temporary:
             try:
@@ -173,10 +180,10 @@ class LocalStorage(Storage):
         return PutResult.CREATED
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """See `Storage.list_files`."""
+        """Lists files, as in `Storage.list_files`."""
         files = []
         for entry in self._entries(folder, prefix):
-            # `os_files.reading` is entered only after an error, because folders may hold very many
+            # `os_files.reading` is entered only after an error, because a folder may have very many
             # files.
             try:
                 if entry.is_file():
@@ -198,33 +205,34 @@ class LocalStorage(Storage):
         )
 
     def list_folders(self, folder: str) -> list[str]:
-        """See `Storage.list_folders`."""
+        """Lists folders, as in `Storage.list_folders`."""
         return sorted(
             entry.name for entry in self._entries(folder, "") if _is_of_kind(entry, entry.is_dir)
         )
 
     def stat(self, path: str) -> FileStat:
-        """The size and modification time. Raises `NotFound`, also for a folder, a pipe or a
-        device.
+        """The size and modification time of a file. Raises `NotFound`, also for a folder, a pipe or
+        a device.
         """
         full = self._full(path)
         with os_files.reading(full):
             return _file_stat(path, _regular(full, os.stat(full)))
 
     def delete(self, path: str) -> None:
-        """See `Storage.delete`."""
+        """Deletes a file or an empty folder, as in `Storage.delete`."""
         full = self._full(path)
         try:
             delete_below(self.root, path)
         except OSError as failed:
-            # A read-only file system reports that it is read-only before it looks for the file.
+            # A read-only file system reports first that it is read-only, even if the file is
+            # missing.
             is_gone = failed.errno in NO_SUCH_FILE or _is_missing(full)
             if not is_gone:
                 raise os_files.translated(failed, full, "delete") from None
 
     def rename(self, source: str, target: str) -> None:
-        """Renames a folder in one step. Raises `StorageError` if it is missing, or the target
-        exists and has files.
+        """Renames a folder in one step. Raises `StorageError` if the folder is missing, or if the
+        target exists and has files.
         """
         full = self._full(target)
         with os_files.writing(full):
@@ -245,7 +253,7 @@ class LocalStorage(Storage):
         return any(os.path.islink(f"{self.root}/{above}") for above in (path, *parents(path)))
 
     def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
-        """A buffered stream for a new file; see `Storage.open_output`. The name is taken at
+        """A buffered stream for a new file, as in `Storage.open_output`. The file is created at
         once.
         """
         return os_files.Output(self._full(path))
@@ -275,8 +283,8 @@ class LocalStorage(Storage):
 
     @contextlib.contextmanager
     def _temporary(self, full: str, data: bytes, *, synced: bool = True) -> Iterator[str]:
-        """A context with a temporary file that has the data. It is beside the target `full`. It is
-        synced unless `synced` is False, and is removed at the end.
+        """A context with a temporary file that contains the data. The file is in the folder of the
+        target `full`. It is synced unless `synced` is False, and is removed at the end.
         """
         folder, name = os.path.split(full)
         temporary = f"{folder}/.{name}.{self.ids.uuid()}.tmp"
@@ -310,12 +318,12 @@ def _note_folder(folders: dict[str, str], full: str, folder: str) -> None:
 
 
 def _without_waiting(full: str, flags: int) -> int:
-    """Opens a file for `open`. A pipe without a writer does not make the caller wait."""
+    """Opens a file, as `open` needs it. A pipe without a writer does not make the caller wait."""
     return os.open(full, flags | os.O_NONBLOCK)
 
 
 def _regular(full: str, status: os.stat_result) -> os.stat_result:
-    """The same status, if it is the status of a regular file. Raises `IsADirectoryError` for a
+    """Returns the status if it is the status of a regular file. Raises `IsADirectoryError` for a
     folder, and `NotFound` for a pipe, a socket or a device.
     """
     if stat.S_ISDIR(status.st_mode):
@@ -329,7 +337,7 @@ def _regular(full: str, status: os.stat_result) -> os.stat_result:
 
 
 def _is_of_kind(entry: os.DirEntry[str], is_kind: Callable[[], bool]) -> bool:
-    """The answer of a method of the entry, such as `is_file`; False for a link that leads
+    """The answer of `is_kind`, a method of the entry such as `is_file`; False for a link that leads
     nowhere.
     """
     try:
@@ -367,9 +375,9 @@ def _put_exclusively(full: str, data: bytes) -> PutResult:
 
 
 def _linked_nevertheless(temporary: str) -> bool:
-    """Whether a link that reported an error was made after all. A network file system repeats a
-    request whose answer was lost, and the repetition reports "exists". The link count shows that
-    the link was made (man 2 open, O_EXCL).
+    """Whether a hard link was made although the system reported an error. A network file system
+    repeats a request whose answer was lost, and the repetition reports "exists". The number of
+    links of the file shows that the link was made (man 2 open, O_EXCL).
     """
     try:
         return os.stat(temporary).st_nlink > 1
@@ -379,9 +387,9 @@ def _linked_nevertheless(temporary: str) -> bool:
 
 # -- deleting without following symbolic links -----------------------------------------------------
 #
-# A path is followed from one open folder to the next, and a link in it is refused. So nothing
-# outside the root is deleted, even if a folder is replaced by a link meanwhile. The root itself may
-# be a link or lie behind one.
+# A deletion follows its path from one open folder to the next, and refuses a link on the way. So
+# nothing outside the root is deleted, even if a folder is replaced by a link meanwhile. The root
+# itself may be a link or lie behind one.
 
 NO_SUCH_FILE: Final = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG))
 """The errors of the system for a path at which there can be no file."""
@@ -391,9 +399,8 @@ _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOE
 
 def delete_below(root: str, path: str) -> None:
     """Deletes the file at the path below the root, or an empty folder. For a symbolic link to a
-    file it deletes the link, never what the link points to. Does nothing for a folder that is not
-    empty, and for a link to a folder. Raises `OSError`, and `StorageError` for a path through a
-    symbolic link.
+    file, the link is deleted, and never the file behind it. A folder that is not empty, and a link
+    to a folder, stay. Raises `OSError`, and `StorageError` for a path through a symbolic link.
     """
     *folders, name = path.split("/")
     parent = os.open(root, _FOLDER)

@@ -44,8 +44,9 @@ class StoreLocation:
         scheme: the location's scheme, in lower case.
         shown: the location without credentials.
         bucket: the bucket or container.
-        prefix: the folder's key in it, never empty.
-        host: Azure's, with the account as its first part; empty if the location has none.
+        prefix: the key of the folder in the bucket, never empty.
+        host: the host of Azure, with the account as its first part; empty if the location has no
+            host.
     """
 
     kind: str
@@ -57,21 +58,21 @@ class StoreLocation:
 
     @property
     def account(self) -> str:
-        """Azure's storage account, empty if the location does not name it."""
+        """The storage account of Azure; empty if the location does not name it."""
         return self.host.partition(".")[0]
 
 
 def scheme_of(location: str) -> str:
-    """The scheme in lower case, empty for a plain path."""
+    """The scheme of a location in lower case; empty for a plain path."""
     scheme = _SCHEME.match(location)
     return scheme[1].lower() if scheme else ""
 
 
 def shown_location(location: str) -> str:
-    """The location without user, password, query and fragment."""
+    """The location without its user, password, query and fragment."""
     scheme, colon, address = location.partition(":")
     if not _SCHEME.match(location):
-        # A plain path, or a URI whose scheme was forgotten. Such a URI may have a login.
+        # This is a plain path, or a URI whose scheme was forgotten. Such a URI may have a login.
         return scheme + colon + re.sub(r"^//[^/@]*@", "//", address)
     address = re.split(r"[?#]", address, maxsplit=1)[0]
     if not address.startswith("//"):
@@ -90,7 +91,7 @@ def shown_location(location: str) -> str:
 
 
 def store_location(location: str) -> StoreLocation:
-    """The parts of a location in an object store, whose scheme is one of `KIND_OF`. Keys are not
+    """Parses a location in an object store. Its scheme is one of `KIND_OF`. Keys are not
     percent-decoded, and empty parts of a path are ignored, as in Java. Raises `InvalidOption`, and
     `UnsupportedFeature` for a bucket that cannot hold a table.
     """
@@ -142,7 +143,9 @@ def store_location(location: str) -> StoreLocation:
 
 
 def _checked_key(kind: str, parts: list[str], shown: str) -> str:
-    """The key with these parts. Raises `InvalidOption` if it cannot be the folder of a table."""
+    """The key that consists of the given parts. Raises `InvalidOption` if it cannot be the folder
+    of a table.
+    """
     key = "/".join(parts)
     if kind == "azure" and "\\" in key:
         raise _invalid(

@@ -1,6 +1,6 @@
-"""A storage in this process's memory. It is a public double for tests, which fulfils the whole
-contract, and the storage of `memory://` tables. Other processes, such as Spark's Python workers,
-see an empty storage.
+"""A storage in this process's memory. It is the storage of `memory://` tables. It fulfils the whole
+contract, and so is a public double for tests. Other processes, such as Spark's Python workers, see
+an empty storage.
 """
 
 import io
@@ -34,15 +34,15 @@ class _File:
 
 @dataclass
 class _Store:
-    """Files by folder and name, shared by all storages of the same name."""
+    """Files by folder and name. All storages of the same name share them."""
 
     clock: Clock
     lock: threading.Lock = field(default_factory=threading.Lock)
     folders: dict[str, dict[str, _File]] = field(default_factory=dict)
 
 
-# By these, copies of one storage, also pickled ones, see the same files. A store with a name stays
-# for as long as the process lives. A store without a name ends with its last storage.
+# Through these mappings, copies of one storage, also pickled ones, see the same files. A store with
+# a name stays until the process ends. A store without a name ends with its last storage.
 _NAMED: dict[str, _Store] = {}
 _ALIVE: weakref.WeakValueDictionary[str, _Store] = weakref.WeakValueDictionary()
 _REGISTRY_LOCK = threading.Lock()
@@ -64,13 +64,13 @@ def _shared_store(name: str, clock: Clock | None) -> _Store:
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryStorage(Storage):
     """Files in memory, for many threads. Every `MemoryStorage` of the same name in this process
-    sees the same files, and so do pickled copies. If there is no name, only copies share the files,
-    as long as there are any.
+    sees the same files, and so do pickled copies. Without a name, only copies share the files, as
+    long as copies exist.
 
     Args:
-        name: the name that storages which share files have in common; None for a new, private name.
-        root: the folder inside that this storage shows.
-        clock: gives modification times. The clock of the first storage of a name counts.
+        name: the name that storages with the same files share; None for a new, private name.
+        root: the folder of the store that this storage shows.
+        clock: the clock for modification times. The clock of the first storage of a name is used.
 
     >>> storage = MemoryStorage()
     >>> storage.put_if_absent("snapshot/snapshot-1", b"{}")
@@ -102,7 +102,7 @@ class MemoryStorage(Storage):
 
     @property
     def location(self) -> str:
-        """`memory://<name>/<root>`."""
+        """The location `memory://<name>/<root>`."""
         return f"memory://{self.name}/{self.root}".rstrip("/")
 
     def clear(self) -> None:
@@ -111,8 +111,8 @@ class MemoryStorage(Storage):
             self._store.folders.clear()
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """The whole content. Raises `NotFound`, and `CorruptMetadata` for a file of more than
-        `limit` bytes.
+        """The whole content of a file. Raises `NotFound`, and `CorruptMetadata` for a file of more
+        than `limit` bytes.
         """
         data = self._file(path).data
         if len(data) > limit:  # asked first, because most calls need no text of the path
@@ -135,7 +135,7 @@ class MemoryStorage(Storage):
         return PutResult.CREATED
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """See `Storage.list_files`."""
+        """Lists files, as in `Storage.list_files`."""
         with self._store.lock:
             files = sorted(self._store.folders.get(self._folder(folder), {}).items())
         start = f"{folder}/" if folder else ""
@@ -146,7 +146,7 @@ class MemoryStorage(Storage):
         ]
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """See `Storage.list_names`."""
+        """Lists the names of files, as in `Storage.list_names`."""
         with self._store.lock:
             names = sorted(self._store.folders.get(self._folder(folder), ()))
         return [
@@ -156,7 +156,7 @@ class MemoryStorage(Storage):
         ]
 
     def list_folders(self, folder: str) -> list[str]:
-        """See `Storage.list_folders`."""
+        """Lists folders, as in `Storage.list_folders`."""
         key = self._folder(folder)
         start = f"{key}/" if key else ""
         with self._store.lock:
@@ -165,11 +165,11 @@ class MemoryStorage(Storage):
         return sorted(name for name in names if name and not name.startswith("."))
 
     def stat(self, path: str) -> FileStat:
-        """The size and modification time. Raises `NotFound`."""
+        """The size and modification time of a file. Raises `NotFound`."""
         return _file_stat(path, self._file(path))
 
     def exists(self, path: str) -> bool:
-        """Whether there is a file."""
+        """Whether the file exists."""
         return self._file_if_there(path) is not None
 
     def delete(self, path: str) -> None:
@@ -233,7 +233,7 @@ class MemoryStorage(Storage):
 
 
 class _MemoryStream(io.BytesIO):
-    """Keeps its content when it is closed, whoever closes it."""
+    """A stream that keeps its content after it is closed, by any caller."""
 
     content: bytes = b""
 

@@ -1,14 +1,15 @@
-"""Tables in object stores: S3 and stores with its interface, Google Cloud Storage, and Azure's
-blobs.
+"""Stores tables in object stores: S3 and stores with its interface, Google Cloud Storage, and
+Azure's blobs.
 
-stores.md §2 says what a folder is there, and §3 has the requests of each verb.
+stores.md §2 says what a folder is in an object store, and §3 has the requests of each operation.
 
-Invariants: every write is atomic, and durable when it is answered. The atomic create is a PUT on
-the condition that there is no object (`If-None-Match: *`, Google's generation 0). The client does
-not repeat that request by itself, because only the caller knows what a repetition means: each
-failure of unknown effect is `Unavailable`. The answer "exists already" is never believed without
-reading the object (stores.md §4): another writer may have been first, an earlier try may have taken
-effect without an answer, or another request for the key is under way and nothing was written.
+Invariants: every write is atomic, and is durable when the store has answered. The atomic create is
+a PUT on the condition that there is no object (`If-None-Match: *`, Google's generation 0). The
+client does not repeat that request by itself, because only the caller knows what a repetition
+means. If the effect of a failure is not known, the error is `Unavailable`. The answer "exists
+already" is never believed without reading the object (stores.md §4). Another writer may have been
+first, or an earlier try may have taken effect without an answer. Another request for the key may
+also be under way, so that nothing was written.
 """
 
 import re
@@ -52,12 +53,12 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 @dataclass(frozen=True, slots=True, repr=False)
 class ObjectStorage(Storage):
     """A folder in a bucket. The store is opened when it is first used, in each process. A pickle
-    holds the settings with their secrets, which executors need; `repr` does not.
+    contains the settings with their secrets, because executors need them. `repr` shows no secrets.
 
     Attributes:
         settings: the settings with which the store is opened.
-        runtime: the clock and the dice for the waits before repetitions.
-        tally: counts what this object sends.
+        runtime: the clock and the random numbers for the waits before repetitions.
+        tally: counts the requests that this object sends.
     """
 
     has_folders = False
@@ -73,11 +74,13 @@ class ObjectStorage(Storage):
 
     @property
     def location(self) -> str:
-        """The folder, with its scheme as it was given."""
+        """The location of the folder, with the scheme that the user gave."""
         return self.settings.location
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """The whole content. Raises `NotFound`, and `CorruptMetadata` before the body is read."""
+        """The whole content of a file. Raises `NotFound`. Raises `CorruptMetadata` for a file of
+        more than `limit` bytes, before its content is read.
+        """
         full = f"{self.location}/{path}"
 
         def body(answer: Any) -> bytes:
@@ -103,8 +106,8 @@ class ObjectStorage(Storage):
         raise _unknown("write", f"{self.location}/{path}", conflict)
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes the files in parallel. If a path comes twice, its last content counts. Raises the
-        first error when all have ended.
+        """Writes the files in parallel. If a path comes twice, its last content counts. The first
+        error is raised when all writes have ended.
         """
         last = dict(files)
         for path in last:
@@ -115,11 +118,11 @@ class ObjectStorage(Storage):
         """Creates the file, or leaves an existing one unchanged.
 
         Args:
-            path: the file.
-            data: its content.
-            repeated: whether only one writer uses the name. The client then repeats a failed
-                request, and an object with the same bytes counts as created. If False, each failure
-                of unknown effect is raised, because only the caller knows what a repetition means.
+            path: the path of the file.
+            data: the content of the file.
+            repeated: whether only one writer uses the name. If so, the client repeats a failed
+                request, and an object with the same bytes counts as created. If not, a failure with
+                an unknown effect is raised, because only the caller knows what a repetition means.
 
         Raises:
             Unavailable: it is unknown whether the file was created.
@@ -134,8 +137,8 @@ class ObjectStorage(Storage):
                 return PutResult.CREATED
             except errors.Unavailable:
                 if not repeated and self.client.right:
-                    # This waits for the store, so that the caller, who counts repetitions, repeats
-                    # only once.
+                    # This waits until the store answers. So the caller, who counts repetitions,
+                    # repeats only once.
                     with suppress(errors.PaimonStreamError):
                         self.head(path)
                 raise
@@ -154,7 +157,7 @@ class ObjectStorage(Storage):
         raise _unknown("create", f"{self.location}/{path}", refusal)
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """See `Storage.list_files`."""
+        """Lists files, as in `Storage.list_files`."""
         start, listing = self.listed(folder)
         objects = {
             entry["path"][len(start) :]: entry
@@ -171,15 +174,15 @@ class ObjectStorage(Storage):
         return [_file_stat(above + name, objects[name]) for name in names]
 
     def list_folders(self, folder: str) -> list[str]:
-        """See `Storage.list_folders`."""
+        """Lists folders, as in `Storage.list_folders`."""
         start, listing = self.listed(folder)
         names = {key[len(start) :].rstrip("/") for key in listing["common_prefixes"]}
         return sorted(name for name in names if name and not name.startswith("."))
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
-        """All files below the folder, 1,000 at a time: one request for each page of the store, in
-        its order, whatever folders there are. After a failure the listing continues behind the last
-        key.
+        """All files below the folder, 1,000 at a time: there is one request for each page, in the
+        order of the store, regardless of folders. After a failure, the listing continues after the
+        last key.
         """
         key = self.key(folder) if folder else self.settings.prefix
         start = f"{key}/"
@@ -206,7 +209,7 @@ class ObjectStorage(Storage):
             ]
 
     def stat(self, path: str) -> FileStat:
-        """The size and modification time. Raises `NotFound`."""
+        """The size and modification time of a file. Raises `NotFound`."""
         return _file_stat(path, self.head(path))
 
     def delete(self, path: str) -> None:
@@ -215,15 +218,16 @@ class ObjectStorage(Storage):
             self.call("delete", path, "delete")
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
-        """Deletes files: on S3 up to 1,000 with one request, elsewhere some at once (stores.md §7).
-        If the store refuses a request for many, each of its files is deleted by itself, so that the
-        error of each is known. If the store is down or denies the right to delete, all files of the
-        request have that error.
+        """Deletes files. On S3 one request deletes up to 1,000 files, and on other stores several
+        requests are sent at once (stores.md §7). If the store refuses a request for several files,
+        each file is deleted by itself, so that the error of each file is known. If the store is
+        down or denies the right to delete, all files of the request have that error.
         """
         if self.settings.kind != "s3":
             return self._delete_alone(paths)
         unique_paths = dict.fromkeys(paths)
-        # This deletes nothing. It finds the paths that are no keys, for which `key` raises.
+        # This deletes nothing. It finds the paths that cannot be keys, because `key` raises an
+        # error for them.
         failed = delete_each(self.key, unique_paths)
         good = [path for path in unique_paths if path not in failed]
         groups = [good[start : start + _PAGE] for start in range(0, len(good), _PAGE)]
@@ -234,7 +238,9 @@ class ObjectStorage(Storage):
         return failed
 
     def is_link(self, path: str) -> bool:
-        """False, because there are no links. Raises `InvalidOption` as `key` does."""
+        """False, because object stores have no links. Raises `InvalidOption` if the path cannot be
+        a key.
+        """
         self.key(path)
         return False
 
@@ -249,11 +255,13 @@ class ObjectStorage(Storage):
         return cast("AbstractContextManager[Any]", open_source(self, path))
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
-        """The results of the requests, which are in flight at once."""
+        """The results of the requests. They are in flight at the same time."""
         return at_once(requests)
 
     def _delete_together(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
-        """Deletes files with one request. Returns what could not be deleted, and why."""
+        """Deletes files with one request. Returns the errors of files that could not be deleted, by
+        path.
+        """
         keys = [self.key(path) for path in paths]
         try:
             self.ask("delete", paths[0], lambda obstore, store: obstore.delete(store, keys))
@@ -265,7 +273,9 @@ class ObjectStorage(Storage):
         return {}
 
     def _delete_alone(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
-        """Deletes files with a request for each. Returns what could not be deleted, and why."""
+        """Deletes files with one request for each file. Returns the errors of files that could not
+        be deleted, by path.
+        """
         failures = self.together([partial(delete_each, self.delete, (path,)) for path in paths])
         return {path: error for failed in failures for path, error in failed.items()}
 
@@ -277,8 +287,8 @@ class ObjectStorage(Storage):
         return client_of(self.settings)
 
     def key(self, path: str) -> str:
-        """A file's key in the bucket. Raises `InvalidOption` for a path outside the root, or one
-        that stores refuse.
+        """The key of a file in the bucket. Raises `InvalidOption` for a path outside the root, and
+        for a path that stores refuse.
         """
         checked_path(path)
         key = f"{self.settings.prefix}/{path}"
@@ -313,8 +323,8 @@ class ObjectStorage(Storage):
             verb: `read`, `head`, `list`, `write`, `create` or `delete`. In messages, `head` is
                 `read`.
             path: the file or folder, for messages.
-            effect: takes the module and the store, and sends the request.
-            handle: which connection serves it.
+            effect: sends the request. It is called with the module obstore and the open store.
+            handle: the connection that serves the request.
         """
         client = self.client
         self.tally.add(_KINDS.get(verb, "PUT"))
@@ -333,7 +343,7 @@ class ObjectStorage(Storage):
         handle: Handle = Handle.CALM,
         **named_arguments: Any,
     ) -> Any:
-        """The result of the function of obstore with that name, for the file's key and the other
+        """The result of the function `name` of obstore for the key of a file and the other
         arguments.
         """
         key = self.key(path)
@@ -349,8 +359,8 @@ class ObjectStorage(Storage):
     def get(
         self, path: str, use: Callable[[Any], T], *, options: dict[str, Any] | None = None
     ) -> T:
-        """Calls `use` with the answer, and returns what it returns. The body of the answer has not
-        been read yet. Raises `NotFound`.
+        """Requests a file, calls `use` with the answer, and returns the result of `use`. When `use`
+        is called, the body of the answer has not been read yet. Raises `NotFound`.
         """
         key = self.key(path)
         return self.ask(
@@ -361,18 +371,22 @@ class ObjectStorage(Storage):
         )
 
     def ranged(self, path: str, start: int, end: int) -> bytes:
-        """The bytes from `start` to before `end`, or fewer at the end of the file."""
+        """The bytes of a file from `start` up to, but not including, `end`. There are fewer at the
+        end of the file.
+        """
         return bytes(
             self.call("read", path, "get_range", start=start, end=end, handle=Handle.LARGE)
         )
 
     def head(self, path: str) -> dict[str, Any]:
-        """Obstore's facts about the object. Raises `NotFound`."""
+        """Obstore's metadata of an object. Raises `NotFound`."""
         facts: dict[str, Any] = self.call("head", path, "head")
         return facts
 
     def listed(self, folder: str) -> tuple[str, dict[str, Any]]:
-        """How all keys in a folder begin, and obstore's listing of what is directly in it."""
+        """The beginning of all keys in a folder, and obstore's listing of the files and folders
+        directly in it.
+        """
         key = self.key(folder) if folder else self.settings.prefix
         return f"{key}/", self.ask(
             "list", folder, lambda obstore, store: obstore.list_with_delimiter(store, key)
@@ -383,7 +397,8 @@ class ObjectStorage(Storage):
 
     def _read_back(self, path: str, refused: errors.PaimonStreamError) -> bytes | None:
         """Reads the object after a put that was refused. None if there is no object. Raises
-        `Unavailable` if the object cannot be read, because the effect of the put is then unknown.
+        `Unavailable` if the object cannot be read, because in that case the effect of the put is
+        not known.
         """
         try:
             return self.get(path, lambda answer: bytes(answer.bytes()))
@@ -391,7 +406,7 @@ class ObjectStorage(Storage):
             return None
         except errors.PaimonStreamError as failed:
             unreadable = failed
-        # Raised outside of the handler, so that the error has no other one as its context.
+        # The error is raised outside of the handler, so that no other error is its context.
         raise errors.Unavailable(
             f"{refused.message} Reading the file back failed, "
             f"so it is unknown whether it was written: {unreadable.message}",
@@ -399,16 +414,16 @@ class ObjectStorage(Storage):
         )
 
     def _wait(self, attempt: int) -> None:
-        """Waits before a repetition: twice as long each time, plus a random part of up to a
-        half.
+        """Waits before a repetition. Each wait is twice as long as the one before, plus a random
+        part of up to a half.
         """
         millis = _WAIT_MILLIS * 2**attempt
         self.runtime.clock.sleep((millis + self.runtime.rng.below(millis // 2)) / 1000)
 
 
 def _unpickled(settings: StoreSettings, right: bool) -> ObjectStorage:
-    """A storage that another process pickled. `right` says whether the settings of the store were
-    known to be right there.
+    """The storage that another process pickled. `right` says whether that process knew that the
+    settings of the store are correct.
     """
     if right:
         trust(settings)
@@ -416,7 +431,9 @@ def _unpickled(settings: StoreSettings, right: bool) -> ObjectStorage:
 
 
 def _is_shown_below(start: str, key: str) -> bool:
-    """Whether `list_below` shows an object: it is below `start`, and in no hidden folder."""
+    """Whether `list_below` shows an object. It does if the object is below `start` and in no hidden
+    folder.
+    """
     name = key[len(start) :]
     folder, _, _ = name.rpartition("/")
     is_in_hidden_folder = "/." in f"/{folder}"
@@ -424,7 +441,8 @@ def _is_shown_below(start: str, key: str) -> bool:
 
 
 def _file_stat(path: str, facts: Any) -> FileStat:
-    # In whole seconds: some stores list finer times than they answer for a single object.
+    # The time is cut to whole seconds, because some stores list finer times than they return for a
+    # single object.
     millis = int(facts["last_modified"].timestamp()) * 1000
     return FileStat(path=path, size=int(facts["size"]), modified_millis=millis)
 
@@ -434,7 +452,7 @@ def _handle_for(data: bytes) -> Handle:
 
 
 def _unknown(verb: str, full: str, refusal: errors.PaimonStreamError | None) -> errors.Unavailable:
-    """The error of a put that met another request for its key at each try."""
+    """The error of a put for which, at each try, another request for the same key was under way."""
     answer = ""
     if refusal is not None:
         status_and_code = (refusal.context.get("status"), refusal.context.get("code"))

@@ -1,5 +1,5 @@
-"""New files of the local file system: how they are created, written, synced and closed. Also turns
-errors of the operating system into this package's errors, which name the file and say what to do.
+"""Creates, writes, syncs and closes new files of the local file system. Also turns errors of the
+operating system into this package's errors, which name the file and say what to do.
 """
 
 import contextlib
@@ -31,17 +31,15 @@ _QUICK_SYNC_SECONDS: Final = 0.001
 
 
 class CheckedFile(io.FileIO):
-    """A new file that raises this package's errors and is synced when it is closed, whoever closes
-    it.
-    """
+    """A new file that raises this package's errors. It is synced when any caller closes it."""
 
     def __init__(self, full: str, sync: Callable[[str], object] | None = None) -> None:
         """Creates the file. Raises `OSError` untranslated.
 
         Args:
-            full: its absolute path.
-            sync: is called with each folder in which a new folder was made for the file. None:
-                that folder is synced.
+            full: the absolute path of the file.
+            sync: is called with each folder in which a new folder was made for the file. None: each
+                such folder is synced.
         """
         self.full = full
         super().__init__(_open_new(full, sync or _sync), "wb")
@@ -62,7 +60,7 @@ class CheckedFile(io.FileIO):
                 super().close()
 
     def remove(self) -> None:
-        """Closes the file without a sync and deletes it, as far as possible."""
+        """Closes the file without a sync and deletes it. Errors are ignored."""
         with contextlib.suppress(OSError):
             super().close()
         with contextlib.suppress(OSError):
@@ -70,8 +68,8 @@ class CheckedFile(io.FileIO):
 
 
 class Output:
-    """The context of `open_output`. It is not a generator. A generator that is dropped half-way, as
-    in the simulation of a kill, would still run its end and change the file.
+    """The context that `open_output` returns. It is not a generator. In the simulation of a kill, a
+    generator that is dropped half-way would still run to its end and change the file.
     """
 
     def __init__(self, full: str) -> None:
@@ -96,7 +94,7 @@ class Output:
 
 
 def close_files(files: Sequence[CheckedFile]) -> None:
-    """Closes, and so syncs, all files, several at once if that takes long."""
+    """Closes all files, which syncs them. If that takes long, several are closed at once."""
     _sync_each([file.close for file in files])
 
 
@@ -111,10 +109,10 @@ def sync_folders(folders: Mapping[str, str]) -> None:
 
 
 def _sync_each(syncs: Sequence[Callable[[], object]]) -> None:
-    """Calls functions that sync something. If the first one shows that calling all others would
-    take long, they are called several at a time, so that the file system commits its journal once
-    for all of them. The threads are short-lived, because a pool that is kept would not survive a
-    fork. The error of a call is raised when no call is under way.
+    """Calls functions that sync a file or a folder. If the first call shows that all others would
+    take long, several are called at a time, so that the file system commits its journal once for
+    several calls. The threads are short-lived, because a permanent pool would not survive a fork.
+    The error of a call is raised when no call is under way.
     """
     clock = system().clock
     waiting = iter(syncs)
@@ -143,7 +141,9 @@ def _call_each(waiting: Iterator[Callable[[], object]]) -> None:
 
 
 def write_new(full: str, data: bytes, *, synced: bool = True) -> None:
-    """Creates a file with the data, and syncs it if `synced`. Raises `OSError` untranslated."""
+    """Creates a file with the data, and syncs it if `synced`. Raises the `OSError` of the
+    system.
+    """
     descriptor = _open_new(full, _sync)
     try:
         write_whole(partial(os.write, descriptor), data)
@@ -161,8 +161,8 @@ def sync_folder_of(full: str) -> None:
 
 
 def _sync_names(folder: str, full: str) -> None:
-    """Makes the names in a folder durable, for the new file `full`. Raises what `sync_folder_of`
-    raises.
+    """Makes the names of new files in a folder durable. `full` is such a file, for messages. Raises
+    what `sync_folder_of` raises.
     """
     try:
         _sync(folder)
@@ -175,9 +175,9 @@ def _sync_names(folder: str, full: str) -> None:
 
 
 def _open_new(full: str, sync: Callable[[str], object]) -> int:
-    """A descriptor of a file that did not exist. A cleaner of empty folders may remove a new folder
-    before its first file is created. The folder is created again then. `sync` is called with each
-    folder in which a new folder was made.
+    """Creates a file that does not exist yet, and returns its descriptor. A cleaner of empty
+    folders may remove a new folder before its first file is created. In that case the folder is
+    created again. `sync` is called with each folder in which a new folder was made.
     """
     for _ in range(_CREATE_ATTEMPTS - 1):
         with contextlib.suppress(FileNotFoundError):
@@ -199,7 +199,7 @@ def _make_folder(folder: str, sync: Callable[[str], object]) -> None:
 
 
 def write_whole(write: Callable[[memoryview], int], data: bytes) -> None:
-    """Writes all of the data, however little the system accepts at a time."""
+    """Writes all of the data, even if the system accepts only a part of it at a time."""
     unwritten = memoryview(data)
     while unwritten:
         unwritten = unwritten[write(unwritten) :]
@@ -250,9 +250,9 @@ _KINDS: Final[dict[int, tuple[type[StorageError], str]]] = {
 
 @contextlib.contextmanager
 def reading(full: str) -> Iterator[None]:
-    """A context that raises the `OSError` of a read as this package's error. It raises `NotFound`
-    also for a folder in place of the file, and for a path at which no file can be, because a name
-    is too long or links lead to each other.
+    """A context that turns the `OSError` of a read into this package's error. That error is
+    `NotFound` also for a folder in place of the file, and for an impossible path. A path is
+    impossible if a name is too long, or if links lead to each other.
     """
     try:
         yield
@@ -267,7 +267,7 @@ def reading(full: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing(full: str) -> Iterator[None]:
-    """A context that raises the `OSError` of a write as this package's error."""
+    """A context that turns the `OSError` of a write into this package's error."""
     try:
         yield
     except OSError as failed:
@@ -285,7 +285,7 @@ def translated(failed: OSError, full: str, verb: str) -> StorageError:
 
 
 def _file_above(full: str) -> str:
-    """The nearest file among the parent folders of a path."""
+    """The nearest file among the parents of a path. A folder was expected in its place."""
     above = os.path.dirname(full)
     while not os.path.exists(above) and above not in ("", "/"):
         above = os.path.dirname(above)

@@ -1,6 +1,6 @@
-"""Reading and listing ahead, where waiting for an answer takes long (stores.md §8).
-`Storage.together` decides what is in flight at once. Files that were fetched ahead stay in memory
-until they are read.
+"""Reads and lists ahead in storages whose answers take long (stores.md §8). `Storage.together`
+decides how many requests are in flight at once. Files that were fetched ahead stay in memory until
+they are read.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,7 +22,7 @@ _MOST_BYTES: Final = 32 << 20
 
 
 def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items in lists of at most `size`."""
+    """The items in lists, each of at most `size` items."""
     waiting = iter(items)
     while group := list(islice(waiting, size)):
         yield group
@@ -30,9 +30,9 @@ def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[tuple[int, T]]:
     """The pages of several listings, each with the number of its listing. In a storage with folders
-    one listing follows the other. Otherwise the next pages of several listings are asked for at
-    once. Open listings take turns, so that they end at about the same time, and the last requests
-    are sent together, too.
+    one listing follows the other. Otherwise the next pages of several listings are requested at
+    once. The open listings take turns, so that they end at about the same time. So the last
+    requests are sent together, too.
     """
     waiting = enumerate(sources)
     asked_at_once = AT_ONCE
@@ -54,8 +54,8 @@ def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[t
 
 
 class Ahead(Generic[T]):
-    """Fetches the files that are expected next along with the one that is wanted now. With a
-    storage that answers at once, nothing is fetched ahead (`helps`). Not safe for several threads.
+    """When a file is read, also fetches the files that are expected next. If the storage answers at
+    once, nothing is fetched ahead (`helps`). Only one thread may use this object.
     """
 
     def __init__(self, storage: Storage, fetch: Callable[[str], T], most_files: int) -> None:
@@ -69,19 +69,21 @@ class Ahead(Generic[T]):
         self.helps = not storage.has_folders
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
-        """Says which files are wanted next, in about this order, each with the bytes it takes in
-        memory, or a guess.
+        """Announces the files that are read next, in about this order. Each comes with the number
+        of bytes that it takes in memory, or a guess.
         """
         if self.helps:
             self._expected.update((path, size) for path, size in files if path not in self._held)
 
     def forget(self) -> None:
-        """Drops what was expected and not handed out."""
+        """Forgets the files that were expected, and those that were fetched and not taken."""
         self._expected = {}
         self._held = {}
 
     def peek(self, path: str) -> T | None:
-        """Does what `take` does, but the content stays and can be asked for again."""
+        """Returns the content of a file, as `take` does, but keeps it, so that it can be asked for
+        again.
+        """
         if path in self._expected:
             group = self._take_group(path)
             fetched = self._storage.together([partial(self._tried, file) for file in group])
@@ -91,8 +93,8 @@ class Ahead(Generic[T]):
         return self._held.get(path)
 
     def _take_group(self, path: str) -> list[str]:
-        """Takes a file out of those that are expected, and as many of the next as there is room
-        for.
+        """Removes a file from the expected files, and as many of the next files as there is room
+        for. Returns these files.
         """
         group = [path]
         size = self._expected.pop(path)
@@ -104,7 +106,7 @@ class Ahead(Generic[T]):
         return group
 
     def hold(self, path: str) -> None:
-        """Fetches a file that is wanted later. Unlike the other methods, several threads may call
+        """Fetches a file that is read later. Unlike the other methods, several threads may call
         this one at the same time.
         """
         if path not in self._held:
@@ -113,8 +115,8 @@ class Ahead(Generic[T]):
                 self._held[path] = content
 
     def take(self, path: str) -> T | None:
-        """Hands out the content of a file that is expected or held. None if it is neither expected
-        nor held, or if it could not be fetched.
+        """Returns the content of a file that is expected or held, and forgets the file. None if it
+        is neither expected nor held, or if it could not be fetched.
         """
         self.peek(path)
         return self._held.pop(path, None)
@@ -128,9 +130,9 @@ class Ahead(Generic[T]):
 
 
 class ReadAhead(Ahead[bytes]):
-    """Reads files whose content never changes, and with each of them those that are expected next.
-    A file that could not be read ahead is read again when it is wanted, and only then raises its
-    error.
+    """Reads files whose content never changes. With each file, the files that are expected next are
+    read, too. A file that could not be read ahead is read again when it is wanted, and the error is
+    raised only at that time.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -142,7 +144,7 @@ class ReadAhead(Ahead[bytes]):
         return self._storage.location
 
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
-        """As `Storage.read`."""
+        """The whole content of a file, as in `Storage.read`."""
         data = self.take(path)
         if data is None:
             return self._storage.read(path, limit)
@@ -150,21 +152,21 @@ class ReadAhead(Ahead[bytes]):
         return data
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
-        """The results of the requests, which run one after the other: what they read was fetched
-        ahead.
+        """The results of the requests, which run one after the other, because the files that they
+        read were fetched ahead.
         """
         return in_turn(requests)
 
 
 class OpenAhead(Ahead[Any]):
-    """Opens data files, and with each of them some of those that are expected next. In a store, a
-    source that was just opened holds at most a MiB.
+    """Opens data files. With each file, some of the files that are expected next are opened, too.
+    In an object store, a newly opened source holds at most one MiB.
     """
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage, storage.open_input, AT_ONCE)
 
     def open_input(self, path: str) -> AbstractContextManager[Any]:
-        """As `Storage.open_input`."""
+        """Opens a data file, as `Storage.open_input` does."""
         source = self.take(path)
         return self._storage.open_input(path) if source is None else source

@@ -1,18 +1,19 @@
 """The connections of this process to object stores (stores.md §1, §5).
 
 A store is opened when it is first used, once in each process, and is shared by all tables with the
-same bucket and settings. obstore is imported then. A child that is forked later gets an error,
-because the client would hang there. Spark's daemon forks its workers before any use.
+same bucket and settings. The library obstore is imported at that time. A child that is forked later
+gets an error, because the client would hang in the child. Spark's daemon forks its workers before
+any use.
 
 Four connections serve one store (`Handle`). CALM repeats failed requests. LARGE does the same, and
-gives large bodies more time. PARTS serves the parts of a file, and repeats them for as long as an
-outage is waited for. ONCE repeats nothing: after a repetition, it would be unknown whether a
-conditional create took effect.
+gives large bodies more time. PARTS sends the parts of a file. It repeats them for as long as
+requests wait for the end of an outage. ONCE repeats nothing, because after a repetition it would
+not be known whether a conditional create took effect.
 
 After a store has answered once, requests wait for the end of an outage, up to `max_outage_millis`.
-For executors it is enough that the store has answered the driver.
+On executors, requests wait if the store has answered the driver.
 
-This module also checks that a storage creates files atomically. This is done at the start of a
+This module also checks that a storage creates files atomically. The check is made at the start of a
 stream, and before a process's first commit to a store. Some gateways and mounts accept a
 conditional create and then overwrite the file: two commits could get the same id, and one would be
 lost silently (semantics.md R2.3).
@@ -63,7 +64,7 @@ answer is cut off, and a deletion without an answer.
 
 
 class Handle(Enum):
-    """Which connection serves a request."""
+    """The connection that serves a request."""
 
     CALM = "calm"
     LARGE = "large"
@@ -83,7 +84,7 @@ class _Outage:
 
     Attributes:
         began: when the first request that met the outage began, in seconds of the clock.
-        said: when the log last said so.
+        said: when a warning about the outage was last logged, in seconds of the clock.
     """
 
     began: float
@@ -95,10 +96,10 @@ class Client:
     """One store, as this process uses it.
 
     Attributes:
-        settings: what opens the store.
-        obstore: the module.
-        answered: whether something has answered at the store's endpoint.
-        right: whether the settings are right, because the store has done what it was asked.
+        settings: the settings with which the store is opened.
+        obstore: the module obstore.
+        answered: whether the store's endpoint has answered.
+        right: whether the settings are proven correct, because the store has carried out a request.
         atomic: whether a probe has shown that the store creates files atomically.
     """
 
@@ -120,21 +121,21 @@ class Client:
         effect: Callable[[Any], T],
         handle: Handle = Handle.CALM,
     ) -> T:
-        """The result of an effect on an open store.
+        """Sends a request to an open store, and returns its result.
 
         Until the store has answered once, small requests are repeated for about a second only. If
         the store no longer accepts the credentials, they are read again once, and the request is
         repeated unless it sends a part of a file.
 
         Args:
-            request: what is asked, for messages.
-            runtime: waits.
-            effect: sends the request, given the open store.
-            handle: which connection serves the request.
+            request: the description of the request, for messages.
+            runtime: the clock that waits.
+            effect: sends the request. It is called with the open store.
+            handle: the connection that serves the request.
 
         Raises:
-            PaimonStreamError: without obstore's error as its context, because obstore's texts hold
-                URLs and answers.
+            PaimonStreamError: the request failed. The error does not have obstore's error as its
+                context, because obstore's texts contain URLs and answers.
         """
         asking = _Asking(request, runtime, handle, began=runtime.clock.monotonic())
         while True:
@@ -159,9 +160,9 @@ class Client:
     def _prepare_repetition(
         self, asking: "_Asking", failure: store_errors.Failure, *, is_first: bool
     ) -> None:
-        """Waits, or forgets credentials, before a request that failed is sent again. `is_first`
-        says whether the request is a small one, and no request was answered before. Raises the
-        failure if the request is not to be sent again.
+        """Waits, or forgets the credentials, before a failed request is sent again. `is_first` says
+        whether the request is small and the store has not answered before. If the request must not
+        be sent again, raises the failure as an error.
         """
         request = asking.request
         clock = asking.runtime.clock
@@ -192,23 +193,25 @@ class Client:
             raise failure.error(request)
 
     def _failure(self, failed: BaseException) -> store_errors.Failure | None:
-        """What the error of a request means; None for an error that is not the store's."""
-        # Streams raise `OSError`. Paths that no store can hold raise `ValueError`.
+        """The meaning of a request's error; None if the error does not come from the store."""
+        # obstore's streams raise `OSError`. For a path that no store can hold, obstore raises
+        # `ValueError`.
         errors_of_store = (self.obstore.exceptions.BaseError, OSError, ValueError)
         is_of_store = isinstance(failed, errors_of_store) or store_errors.is_panic(failed)
         if not is_of_store:
             return None
         failure = store_errors.failure_of(failed)
         if self.answered and failure.rule is store_errors.NO_CREDENTIALS:
-            # The store accepted credentials before, so the role of the machine will give new ones.
+            # The store accepted credentials before, so the role of the machine can be expected to
+            # give new ones.
             return replace(failure, rule=store_errors.NO_ROLE)
         return failure
 
     def _say_that_it_lasts(
         self, failure: PaimonStreamError, began: float, runtime: Runtime
     ) -> None:
-        """Logs a warning when an outage is noticed, and then once a minute, however many requests
-        wait.
+        """Logs a warning when an outage is noticed, and after that once a minute, for all waiting
+        requests together.
         """
         now = runtime.clock.monotonic()
         with self._lock:
@@ -258,13 +261,13 @@ class _Asking:
     """One request, and how often it was repeated.
 
     Attributes:
-        request: what is asked, for messages.
-        runtime: waits.
-        handle: which connection serves the request.
-        began: when it was first sent, in seconds of the clock.
+        request: the description of the request, for messages.
+        runtime: the clock that waits.
+        handle: the connection that serves the request.
+        began: when the request was first sent, in seconds of the clock.
         tries_left: how many more tries a small request has within about a second.
-        waits: how often it has waited for an outage.
-        renewed: whether the credentials were read again for it.
+        waits: how often the request has waited for the end of an outage.
+        renewed: whether the credentials were read again for this request.
     """
 
     request: store_errors.Request
@@ -294,7 +297,7 @@ os.register_at_fork(after_in_child=lambda: _USED_BY_PARENT.update(_CLIENTS))
 
 
 def client_of(settings: StoreSettings) -> Client:
-    """The client of a store, the same for all tables in it. Raises `ConfigError` in a child that
+    """The client of a store. All tables in the store share it. Raises `ConfigError` in a child that
     was forked after its parent had used a store, and `MissingExtra`.
     """
     if _USED_BY_PARENT:
@@ -317,21 +320,19 @@ def client_of(settings: StoreSettings) -> Client:
 
 
 def shared_settings(settings: StoreSettings) -> StoreSettings:
-    """The settings without the folder of the table. Tables for which they are equal share a
-    client.
-    """
+    """The settings without the folder of the table. Tables with equal results share a client."""
     return replace(settings, location="", prefix="")
 
 
 def is_right(settings: StoreSettings) -> bool:
-    """Whether the store has done what this process, or its driver, asked of it."""
+    """Whether the store has carried out a request of this process or of its driver."""
     shared = shared_settings(settings)
     client = _CLIENTS.get(shared)
     return shared in _RIGHT if client is None else client.right
 
 
 def trust(settings: StoreSettings) -> None:
-    """Takes another process's word that the store is right. Opens nothing."""
+    """Notes that another process knows the settings to be correct. No store is opened."""
     _RIGHT.add(shared_settings(settings))
 
 
@@ -344,16 +345,16 @@ until the store answers.
 
 def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
     """Proves that a storage creates files atomically: creates a new file in the folder twice, and
-    then removes it. The second create must change nothing and report that.
+    then removes it. The second create must change nothing, and must report that the file exists.
 
-    In a store, each process does this once for a bucket. Nothing is proved if the server of a
-    catalog publishes the snapshots. If the store fails for a moment, the check is repeated. The
-    name of the file begins with a dot, so that listings do not show it.
+    In an object store, each process does this once for each bucket. If the server of a catalog
+    publishes the snapshots, the check is left out. If the store fails for a moment, the check is
+    repeated. The name of the file begins with a dot, so that listings do not show it.
 
     Args:
         storage: the storage.
-        folder: where the file is created; "" for the root.
-        ids: give the file its name.
+        folder: the folder in which the file is created; "" for the root.
+        ids: the source of the file's name.
 
     Raises:
         NotAtomic: the file could be created twice.
@@ -398,7 +399,9 @@ def _probe(storage: Storage, path: str) -> None:
 
 
 def is_unproven(storage: Storage) -> bool:
-    """Whether this is a store that this process has not probed yet. Streams probe a disk, too."""
+    """Whether the storage is an object store that this process has not checked yet. On a disk, only
+    streams make the check.
+    """
     client = _client(storage)
     return client is not None and not client.atomic and not is_served(storage)
 

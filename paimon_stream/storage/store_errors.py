@@ -1,11 +1,11 @@
-"""Failures of object stores as this package's errors.
+"""Turns failures of object stores into this package's errors.
 
-The first rule that fits decides: the error code in the store's answer, the HTTP status, and,
-without an answer, what the client says of the connection. A login that is refused is known by its
-text, whatever its status. Only `Unavailable` and `AlreadyExists` leave open whether the operation
-took effect. Every other error proves that it did not (stores.md §5). Messages name the verb,
-location, path, status, code and advice, never a URL, headers, a body or a setting, because those
-may hold secrets.
+The first rule that fits decides. The rules look at the error code in the store's answer, at the
+HTTP status and, without an answer, at the client's message about the connection. A refused login is
+recognized by its text, with any status. Only `Unavailable` and `AlreadyExists` leave open whether
+the operation took effect. Every other error proves that the operation did not take effect
+(stores.md §5). Messages name the verb, location, path, status, code and advice, and never a URL,
+headers, a body or a setting, because these may contain secrets.
 """
 
 import re
@@ -18,12 +18,12 @@ from paimon_stream import errors
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is asked of a store, for messages.
+    """The description of a request to a store, for messages.
 
     Attributes:
         verb: "read", "list", "write", "create" or "delete".
-        location: the root.
-        path: relative to the root, and "" for the root itself.
+        location: the location of the root.
+        path: the path relative to the root; "" for the root itself.
     """
 
     verb: str
@@ -37,11 +37,11 @@ class Request:
 
 
 class _Rule(NamedTuple):
-    """What a kind of failure means.
+    """The meaning of a kind of failure.
 
     Attributes:
-        kind: the error.
-        reason: why the request failed.
+        kind: the class of the error.
+        reason: the reason why the request failed.
         advice: what to do.
     """
 
@@ -169,7 +169,7 @@ _ROLE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What the error of a request means.
+    """The meaning of a request's error.
 
     Attributes:
         rule: the kind of failure.
@@ -185,8 +185,8 @@ class Failure:
 
     @property
     def may_be_of_old_credentials(self) -> bool:
-        """Whether credentials that were renewed may help. An answer to HEAD has no code, so its
-        status decides.
+        """Whether renewed credentials may help. An answer to HEAD has no code, so its status
+        decides.
         """
         is_denied_without_code = self.code is None and self.status in (400, 401, 403)
         return is_denied_without_code or self.rule in (_EXPIRED, _KEY)
@@ -195,7 +195,7 @@ class Failure:
         """The error to raise. `addition` is a further sentence of its message."""
         rule = self.rule
         if rule is _MISSING and request.verb not in ("read", "delete"):
-            # No other verb needs an object, so it is the bucket that is missing.
+            # All other operations work without an existing object, so the bucket is missing.
             rule = _BUCKET
         kind = rule.kind
         if rule is _UNSUPPORTED and request.verb == "create":
@@ -214,33 +214,33 @@ class Failure:
 
 
 def is_panic(failed: BaseException) -> bool:
-    """Whether the error is a panic of obstore: it met what its authors did not expect, such as an
-    answer about other files than those of the request. A panic is no `Exception`, and its class
-    cannot be imported.
+    """Whether the error is a panic of obstore. obstore panics if its authors did not expect a
+    situation, such as an answer about other files than those of the request. A panic is no
+    `Exception`, and its class cannot be imported.
     """
     return type(failed).__name__ == "PanicException"
 
 
 def failure_of(failed: BaseException) -> Failure:
-    """What obstore's error means, without its text."""
+    """The meaning of obstore's error, without its text."""
     text = str(failed)
     status_in_text = _STATUS.search(text)
     status = int(status_in_text[1]) if status_in_text else None
     code_in_text = _CODE.search(text)
     code = (code_in_text[1] or code_in_text[2]) if code_in_text else None
     if code is not None and code.isdigit():
-        # The answer to one of several deletions of Azure has its status here.
+        # The code of the answer to one of several deletions on Azure is an HTTP status.
         status = int(code)
         code = None
     if _ROLE.search(text):
-        # The failed request was to the service of this machine that gives credentials.
+        # The failed request was sent to the service of this machine that issues credentials.
         return Failure(rule=NO_CREDENTIALS, status=None, code=None, answered=False)
     rule = _rule(status, code, text, type(failed).__name__)
     return Failure(rule=rule, status=status, code=code, answered=status is not None)
 
 
 def _rule(status: int | None, code: str | None, text: str, name: str) -> _Rule:
-    """The first rule that fits. `name` is the class of obstore's error, `text` its text."""
+    """The first rule that fits. `name` is the class of obstore's error, and `text` is its text."""
     if code in _BY_CODE:
         return _BY_CODE[code]
     if code is not None and code.startswith("KMS."):

@@ -1,5 +1,5 @@
-"""Data files in object stores: streams that write new ones, and random access for pyarrow
-(stores.md §6).
+"""Writes new data files to object stores by streams, and reads data files with random access for
+pyarrow (stores.md §6).
 """
 
 import io
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class _AskedStore(Protocol):
-    """What the files ask of their store: an `ObjectStorage`, whose methods say what they do."""
+    """The part of `ObjectStorage` that these files use. Its methods are described there."""
 
     @property
     def settings(self) -> StoreSettings: ...
@@ -64,10 +64,10 @@ class _AskedStore(Protocol):
 
 
 class Upload(io.RawIOBase):
-    """The context of `open_output`, and its stream. It holds a few parts in memory, however large
-    the file is. A file of one part is created on the condition that there is no such object.
-    obstore cannot send the condition with several parts. Then it is asked before the first part is
-    sent whether there is such an object, and no name may be used twice.
+    """The context and the stream of `open_output`. Only a few parts are held in memory, even for a
+    large file. A file of one part is created on the condition that there is no such object. obstore
+    cannot send this condition with several parts. So before the first of several parts is sent, a
+    request asks whether there is such an object. No name may be used twice.
     """
 
     def __init__(self, store: _AskedStore, path: str) -> None:
@@ -75,7 +75,8 @@ class Upload(io.RawIOBase):
         self._key = store.key(path)
         self._store = store
         self._path = path
-        # obstore's writer, for a file that is sent in parts. The file appears when it is completed.
+        # obstore's writer, for a file that is sent in parts. The file appears when the writer
+        # completes it.
         self._writer: Any = None
         self._held = bytearray()  # what was not sent yet
         self._size = 0  # the number of bytes written so far
@@ -94,15 +95,15 @@ class Upload(io.RawIOBase):
             raise self._exists()
 
     def writable(self) -> bool:
-        """Whether it can be written to."""
+        """Whether the stream can be written to."""
         return True
 
     def tell(self) -> int:
-        """The number of bytes written so far."""
+        """The number of bytes that were written so far."""
         return self._size
 
     def write(self, data: Any, /) -> int:
-        """Accepts all of the data, and sends a part if there is enough for one."""
+        """Accepts all of the data, and sends a part whenever there is enough data for one."""
         if self.closed:
             raise ValueError("The stream is closed.")
         view = memoryview(data).cast("B")
@@ -124,14 +125,14 @@ class Upload(io.RawIOBase):
             self._send()
 
     def _send(self) -> None:
-        """Hands the held data to obstore, which sends a part as soon as it has enough for one."""
+        """Hands the held data to obstore, which sends a part as soon as it has enough data."""
         data = bytes(self._held)
         self._ask(lambda obstore, store: self._writer.write(data))
         self._held.clear()
 
     def _complete(self) -> None:
-        """Sends the rest and makes the parts a file. If the answer was lost, the size of the file
-        shows that the file is complete.
+        """Sends the remaining data, and completes the file. If the answer was lost, the size of the
+        file shows that the file is complete.
         """
         try:
             self._send()
@@ -145,7 +146,7 @@ class Upload(io.RawIOBase):
             if self._store.head(self._path)["size"] == self._size:
                 return
         except NotFound:
-            # The file is not there. These two errors leave open whether it may still appear.
+            # The file does not exist. After one of these two errors, it may still appear.
             if not isinstance(failure, (AlreadyExists, Unavailable)):
                 raise failure from None
         except PaimonStreamError:
@@ -158,7 +159,7 @@ class Upload(io.RawIOBase):
         ) from None
 
     def _abort(self, error: BaseException) -> None:
-        """Removes the parts, if there are any, as far as possible."""
+        """Removes the parts that were sent, if there are any. Errors are ignored."""
         if self._writer is not None:
             with suppress(PaimonStreamError):
                 self._ask(lambda obstore, store: self._writer.__exit__(type(error), error, None))
@@ -174,8 +175,8 @@ class Upload(io.RawIOBase):
 
 
 def open_source(store: _AskedStore, path: str) -> Any:
-    """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger file the
-    end is read first, because formats have their indexes there. Raises `NotFound`.
+    """A source for pyarrow. A file of at most 1 MiB is read in one request. For a larger file, the
+    end is read first, because file formats have their indexes at the end. Raises `NotFound`.
     """
     tail = _read_tail(store, path)
     if tail.start == 0:
@@ -184,10 +185,10 @@ def open_source(store: _AskedStore, path: str) -> Any:
 
 
 class _Block(NamedTuple):
-    """Bytes of a file.
+    """A block of bytes of a file.
 
     Attributes:
-        start: the position in the file at which they begin.
+        start: the position in the file at which the block begins.
         data: the bytes.
     """
 
@@ -196,12 +197,12 @@ class _Block(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The position behind the bytes."""
+        """The position in the file after the last byte of the block."""
         return self.start + len(self.data)
 
 
 def _read_tail(store: _AskedStore, path: str) -> _Block:
-    """The last bytes of a file, or all of a small file."""
+    """The last bytes of a file, or the whole of a small file."""
     # Azure has no ranges that count from the end.
     if store.settings.kind != "azure":
         try:
@@ -218,14 +219,14 @@ def _read_tail(store: _AskedStore, path: str) -> _Block:
 
 
 def _block_of(answer: Any) -> _Block:
-    """The bytes of an answer to a request for the last bytes of a file."""
+    """The block in the answer to a request for the last bytes of a file."""
     start, _ = answer.range
     return _Block(int(start), bytes(answer.bytes()))
 
 
 class _Ranges(io.RawIOBase):
-    """Random access by ranges. It keeps the last bytes of the file, and the block that was read
-    last. A reader that goes on where it stopped gets larger blocks.
+    """A file with random access, which is read by ranges. The last bytes of the file, and the block
+    that was read last, are kept. A reader that goes on where it stopped gets larger blocks.
     """
 
     def __init__(self, store: _AskedStore, path: str, tail: _Block) -> None:
@@ -253,7 +254,7 @@ class _Ranges(io.RawIOBase):
         return self._at
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """The next bytes; fewer than `size` at the end of the file only."""
+        """Reads the next bytes. There are fewer than `size` only at the end of the file."""
         end = self._size if size is None or size < 0 else min(self._at + size, self._size)
         pieces = []
         while self._at < end:
@@ -265,15 +266,15 @@ class _Ranges(io.RawIOBase):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _cached(self, end: int) -> bytes:
-        """The next bytes up to `end`, as far as they are held."""
+        """The next bytes up to the position `end`, as far as they are held in memory."""
         for block in (self._tail, self._block):
             if block.start <= self._at < block.end:
                 return block.data[self._at - block.start : end - block.start]
         return b""
 
     def _fetch(self, end: int) -> bytes:
-        """Sends a request for the next bytes, and returns those up to `end`. The request may ask
-        for more, which are held for the next read.
+        """Requests the next bytes, and returns the bytes up to the position `end`. The request may
+        ask for more bytes, which are held for the next read.
         """
         ahead = _LEAST_READ
         goes_on = self._block.end == self._at

@@ -1,8 +1,8 @@
 """Opens a store with obstore, in the process that uses it.
 
-obstore also reads the environment of its process. Keys and tokens of the settings are therefore
-handed over by a credential provider, which takes precedence over all variables. Otherwise a key of
-the settings could be combined with a token of the environment.
+obstore also reads the environment of its process. So keys and tokens in the settings are passed by
+a credential provider, which takes precedence over all variables. Otherwise a key in the settings
+could be combined with a token in the environment.
 """
 
 import os
@@ -58,17 +58,17 @@ Credential = dict[str, Any]
 class StoreSettings:
     """The settings of one store, with everything that an executor needs to open it.
 
-    Pickles hold secrets, so they go to executors only; `repr` shows none.
+    Pickles contain secrets, so they are sent only to executors. `repr` shows no secrets.
 
     Attributes:
-        kind: the class of obstore: `s3`, `gcs` or `azure`.
+        kind: the kind of store: `s3`, `gcs` or `azure`.
         location: the root as a user wrote it, without credentials and without a slash at its end.
         bucket: the bucket or container.
-        prefix: the root's key in it, never empty.
-        config: keys of obstore's configuration.
+        prefix: the key of the root in the bucket, never empty.
+        config: the keys and values of obstore's configuration.
         client: obstore's client options.
         profile: the AWS profile whose credentials boto3 finds and refreshes.
-        max_retries: the most repetitions of a request that may be repeated.
+        max_retries: the largest number of repetitions of a request.
         max_outage_millis: how long requests wait for a store that is down, if it has answered once.
         role: the arguments of the role to assume with those credentials, if any.
     """
@@ -91,20 +91,20 @@ class StoreSettings:
 def open_store(
     settings: StoreSettings, *, max_retries: int, seconds: float = 60, bulk: bool = False
 ) -> Any:
-    """A store of obstore whose keys are those of the whole bucket. Sends nothing, unless a region
-    must be asked for or a role assumed.
+    """A store of obstore whose keys are those of the whole bucket. Nothing is sent, unless a region
+    must be asked for or a role must be assumed.
 
     Args:
-        settings: what opens the store.
+        settings: the settings of the store.
         max_retries: how often a request is repeated.
-        seconds: how long a request is repeated at most.
+        seconds: the longest time for which a request is repeated.
         bulk: whether requests with more than 1 MiB get more time.
 
     Raises:
         MissingExtra: obstore or boto3 is not installed.
         InvalidOption: obstore refuses the settings.
         UnsupportedFeature: the settings need a later release of obstore.
-        PermissionDenied: the profile or role gives no credentials.
+        PermissionDenied: the profile or the role has no credentials.
     """
     stores = require("obstore.store", "store", f"The store of {settings.location}")
     _check_environment(settings)
@@ -135,8 +135,8 @@ def open_store(
 
 
 def _retries(most: int, seconds: float) -> dict[str, Any]:
-    """The configuration by which obstore repeats requests: at most `most` times, and for at most
-    `seconds`.
+    """The configuration by which obstore repeats requests, at most `most` times and for at most
+    `seconds` seconds.
     """
     return {
         "max_retries": most,
@@ -152,8 +152,8 @@ def _retries(most: int, seconds: float) -> dict[str, Any]:
 def _in_our_words(
     settings: StoreSettings, config: Mapping[str, str], refused: Exception
 ) -> Exception:
-    """This package's error for settings that obstore refuses. It does not contain their
-    values.
+    """This package's error for settings that obstore refuses. The error does not contain the values
+    of settings.
     """
     text = str(refused)
     is_unknown_key = type(refused).__name__ == "UnknownConfigurationKeyError"
@@ -190,12 +190,12 @@ def _check_account(settings: StoreSettings, config: Mapping[str, str]) -> None:
 
 
 def _check_environment(settings: StoreSettings) -> None:
-    """Raises `InvalidOption` for a login that obstore would ignore because of a variable of this
-    process.
+    """Raises `InvalidOption` if obstore would ignore a login because of an environment variable of
+    this process.
     """
     logins, variables = _LOGINS[settings.kind]
     login = next((login for login in logins if login in settings.config), None)
-    # A provider hands over these keys, which come before all variables.
+    # A provider passes these keys, and takes precedence over all variables.
     has_key = not settings.config.keys().isdisjoint({"access_key_id", "account_key", "token"})
     if login is None or has_key:
         return
@@ -211,7 +211,7 @@ def _check_environment(settings: StoreSettings) -> None:
 
 def _provider(settings: StoreSettings, config: dict[str, str]) -> Callable[[], Credential] | None:
     """Removes the credentials from the configuration, and returns a provider of them for obstore;
-    None if obstore finds them itself.
+    None if obstore finds the credentials itself.
     """
     if settings.kind == "s3":
         keys = _AwsKeys(
@@ -270,9 +270,9 @@ def _expiring(key_id: str, key: str, token: str | None, expires_at: datetime) ->
 
 @dataclass(slots=True, repr=False)
 class _Boto3:
-    """Credentials from boto3: those of a profile or a key, and of the role that is assumed with
-    them. A profile's fixed keys are read anew each time, because a program may renew them in its
-    file.
+    """Gets credentials from boto3: those of a profile or a key, or of a role that is assumed with
+    them. The fixed keys of a profile are read again each time, because a program may renew them in
+    the profile's file.
     """
 
     location: str
@@ -287,7 +287,7 @@ class _Boto3:
         return self._of_role() if self.role else self._of_profile()
 
     def session(self) -> Any:
-        """The session whose credentials are current."""
+        """The session of boto3 whose credentials are current."""
         credentials = None if self._session is None else self._session.get_credentials()
         if credentials is None or not hasattr(credentials, "refresh_needed"):
             boto3 = require("boto3", "aws", f"The credentials for {self.location}")
@@ -329,7 +329,7 @@ class _Boto3:
 
 
 def _check_credentials(provider: _Boto3) -> None:
-    """Raises `PermissionDenied` if boto3 gives no credentials now."""
+    """Raises `PermissionDenied` if boto3 has no credentials at the moment."""
     try:
         provider()
     except Exception as failed:  # noqa: BLE001 - texts of botocore hold values
@@ -364,10 +364,11 @@ def _complete_s3(settings: StoreSettings, config: dict[str, str], provider: Any)
 
 @lru_cache(maxsize=64)
 def asked_region(url: str, proxy: str | None, ca: str | None) -> str:
-    """The region in the answer about a bucket. Raises `OSError`, and `LookupError` if the answer
-    has none.
+    """Asks AWS for the region of a bucket. Raises `OSError`, and `LookupError` if the answer has
+    none.
     """
-    # Only here, because each worker of Spark imports this module, and few ask.
+    # These modules are imported only when the function runs, because each worker of Spark imports
+    # this module, and few ask for a region.
     import ssl
     import urllib.error
     import urllib.request

@@ -1,5 +1,5 @@
-"""The configuration of obstore that the options of a store ask for, by the rules of each kind of
-store. Each rule reads the options that concern it, and sets its part of a `StoreSetup`.
+"""Computes obstore's configuration from the options of a store, by the rules of each kind of store.
+Each rule reads the options that concern it, and sets its part of a `StoreSetup`.
 """
 
 import base64
@@ -58,14 +58,14 @@ _HOST_OF_S3: Final = re.compile(r"://s3[.-](?:dualstack\.)?([a-z]+-[a-z-]+-\d)\.
 
 @dataclass(slots=True, repr=False)
 class StoreSetup:
-    """What the options of a store ask for.
+    """The setup of a store that its options ask for.
 
     Attributes:
         config: the keys of obstore's configuration.
         client: obstore's client options.
         profile: the AWS profile whose credentials boto3 finds.
         role: the arguments of the role that boto3 assumes; {} for none.
-        login: whether the options name any credentials.
+        login: whether the options contain any credentials.
         allow_http: whether an endpoint may have no TLS.
     """
 
@@ -90,7 +90,7 @@ def apply_rules(
 
     Raises:
         InvalidOption: a value cannot be used, or contradicts another one.
-        UnsupportedFeature: a value asks for what is not supported.
+        UnsupportedFeature: a value asks for something that is not supported.
     """
     setup = StoreSetup(allow_http=allow_http)
     _proxy(values, setup)
@@ -99,7 +99,8 @@ def apply_rules(
         case "s3":
             _s3_endpoint(place, values, setup)
             _s3_login(values, setup, web_identity=web_identity)
-            # `_s3_role` passes it on. Here it is checked, and HTTP is allowed if it needs that.
+            # `_s3_role` sets this URL. At this point the URL is checked, and HTTP is allowed if the
+            # URL needs that.
             _url(values, "aws_endpoint_url_sts", setup)
             _s3_encryption(values, setup)
             setup.config |= values.of("metadata_endpoint", "checksum_algorithm")
@@ -123,7 +124,7 @@ def _proxy(values: StoreValues, setup: StoreSetup) -> None:
 
 
 def _proxy_url(values: StoreValues) -> str:
-    """The URL of a proxy whose parts are options of their own."""
+    """The URL of a proxy. Its parts are separate options."""
     user = values.text("proxy_user")
     password = values.text("proxy_password") or ""
     login = f"{quote(user, safe='')}:{quote(password, safe='')}@" if user else ""
@@ -155,8 +156,8 @@ def _root_certificate(values: StoreValues, setup: StoreSetup) -> None:
 
 
 def _url(values: StoreValues, key: str, setup: StoreSetup, *, tls: bool = True) -> str | None:
-    """An endpoint with its scheme, without a slash at its end; None if it is not given. `tls` says
-    whether it is https if it has no scheme.
+    """The URL of an endpoint, without a slash at its end; None if the option is not set. `tls` says
+    whether an endpoint without a scheme gets `https`.
     """
     url = values.text(key)
     if url is None:
@@ -174,7 +175,7 @@ def _url(values: StoreValues, key: str, setup: StoreSetup, *, tls: bool = True) 
 
 
 def _parts(values: StoreValues, key: str, url: str | None) -> SplitResult:
-    """The parts of a URL; empty ones for None."""
+    """The parts of a URL. For None, all parts are empty."""
     try:
         return urlsplit(url or "")
     except ValueError:
@@ -182,8 +183,8 @@ def _parts(values: StoreValues, key: str, url: str | None) -> SplitResult:
 
 
 def _check_tls(values: StoreValues, key: str, url: str, setup: StoreSetup) -> None:
-    """Raises `InvalidOption` for an address without TLS, unless that is allowed or the address is
-    this machine's. The client gets the setting that allows it.
+    """Raises `InvalidOption` for an address without TLS, unless such an address is allowed, or is
+    an address of this machine. If it is accepted, the client gets the setting that allows HTTP.
     """
     if not url.startswith("http://"):
         return
@@ -205,7 +206,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _s3_endpoint(place: StoreLocation, values: StoreValues, setup: StoreSetup) -> None:
-    """Sets the endpoint, the region, and where in a request the bucket is named."""
+    """Sets the endpoint, the region, and the place of the bucket's name in a request."""
     url = _url(values, "endpoint", setup, tls=values.switch("ssl") is not False)
     region = values.text("region")
     path_style = values.switch("path_style")
@@ -238,14 +239,14 @@ def _s3_endpoint(place: StoreLocation, values: StoreValues, setup: StoreSetup) -
 
 
 def _first_group(pattern: re.Pattern[str], url: str) -> str | None:
-    """The text of the pattern's first group in the URL; None if there is no match."""
+    """The text that the pattern's first group matches in the URL; None if there is no match."""
     match = pattern.search(url)
     return None if match is None else match[1]
 
 
 def _s3_login(values: StoreValues, setup: StoreSetup, *, web_identity: bool) -> None:
     """Sets the credentials: none, a key, a profile, a role, or those of a container. `web_identity`
-    is as in `apply_rules`.
+    says whether the environment has a web identity.
     """
     classes = _classes(values, "credentials_provider", _CHAIN)
     if values.switch("skip_signature") or classes & _ANONYMOUS:
@@ -283,8 +284,8 @@ def _s3_login(values: StoreValues, setup: StoreSetup, *, web_identity: bool) -> 
 
 
 def _s3_role(values: StoreValues, setup: StoreSetup, *, web_identity: bool, needed: bool) -> None:
-    """Sets the role to assume. obstore assumes it with a web identity, boto3 with any other
-    credentials. `needed` says whether the credentials provider assumes one.
+    """Sets the role that is assumed. obstore assumes a role with a web identity, and boto3 with any
+    other credentials. `needed` says whether the credentials provider assumes a role.
     """
     role = values.of(
         "role_arn",
@@ -340,8 +341,8 @@ def _s3_encryption(values: StoreValues, setup: StoreSetup) -> None:
 
 
 def _classes(values: StoreValues, key: str, known: set[str]) -> set[str]:
-    """The names of Java classes without their packages. Raises `UnsupportedFeature` for an unknown
-    one.
+    """The names of the Java classes in an option, without their packages. Raises
+    `UnsupportedFeature` for an unknown class.
     """
     words = re.split(r"[\s,]+", values.text(key) or "")
     # The name of a nested class comes after a '$'.

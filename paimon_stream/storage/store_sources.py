@@ -1,6 +1,6 @@
-"""The settings of a store. They come from three sources, in this order: the storage options, Spark's
-configuration, and the environment. Each option has its value from the first source that has one.
-Credentials are taken from the first source that has any. No message holds a value.
+"""Gathers the settings of a store. They come from three sources, in this order: the storage
+options, Spark's configuration, and the environment. Each option has its value from the first source
+that has one. Credentials are taken from the first source that has any. No message contains a value.
 """
 
 import logging
@@ -44,13 +44,13 @@ def settings_of(
     Args:
         place: the table's location.
         options: the storage options of the table. Each of them must be known.
-        spark: reads Spark's Hadoop configuration, of which the known names count. The option
+        spark: reads Spark's Hadoop configuration. Only known names in it count. The option
             `paimon-stream.store.from-spark` may exclude it.
-        environment: the variables; None for those of the process.
+        environment: the environment variables. None: those of the process.
 
     Raises:
         InvalidOption: options are unknown, malformed or contradict each other.
-        UnsupportedFeature: options ask for what is not supported.
+        UnsupportedFeature: options ask for something that is not supported.
         MissingExtra: options need boto3, which is not installed.
     """
     environment = os.environ if environment is None else environment
@@ -90,8 +90,8 @@ def _setup(
     *,
     allow_http: bool,
 ) -> StoreSetup:
-    """The setup that the sources ask for. If there is no login, the default profile of AWS is used,
-    if that exists. Raises what `settings_of` raises.
+    """The setup that the sources ask for. If no source has a login, the default profile of AWS is
+    used, if it exists. Raises what `settings_of` raises.
     """
     values = gathered(place, sources)
     web_identity = "AWS_WEB_IDENTITY_TOKEN_FILE" in environment
@@ -104,15 +104,15 @@ def _setup(
 
 
 def _variables(kind: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are options of a kind of store. obstore itself reads other variables, such
-    as the files of a pod, in each process.
+    """The environment variables that are options of a kind of store. obstore itself reads other
+    variables, such as the files of a pod, in each process.
     """
     names = [name for option in STORE_OPTIONS[kind] for name in option.environment]
     return {name: environment[name] for name in names if name in environment}
 
 
 def _drop_unknown_certificate(place: StoreLocation, setup: StoreSetup) -> None:
-    """Drops the certificate that a variable names if the installed obstore knows none."""
+    """Drops the certificate that a variable names if the installed obstore has no option for it."""
     if _is_old():
         del setup.client["root_certificate"]
         _LOG.warning(
@@ -121,7 +121,7 @@ def _drop_unknown_certificate(place: StoreLocation, setup: StoreSetup) -> None:
 
 
 def options_for(place: StoreLocation, options: Mapping[str, str]) -> dict[str, str]:
-    """Those storage options of another location that also apply to this one."""
+    """The storage options of another location that also apply to this one."""
     call = Source(CALL, options)
     place = _with_account(place, [call])
     return {
@@ -134,14 +134,16 @@ def options_for(place: StoreLocation, options: Mapping[str, str]) -> dict[str, s
 
 
 def store_of(place: StoreLocation, options: Mapping[str, str]) -> tuple[str, ...]:
-    """What distinguishes the store of a location from others, as far as the location and the storage
-    options of its catalog say it: its kind, account and endpoint. No part is a credential.
+    """The values that distinguish the store of a location from other stores: its kind, account and
+    endpoint, as far as the location and the storage options of its catalog name them. No part is a
+    credential.
     """
     _, theirs = _divided(place, options_for(place, options))
     call = Source(CALL, theirs)
     place = _with_account(place, [call])
     endpoints = gathered(place, [call]).of("endpoint", "base_url").values()
-    # An endpoint with a login is refused where the store is opened. Here the login is cut off.
+    # An endpoint with a login is refused when the store is opened. At this point the login is only
+    # cut off.
     shown = [shown_location(endpoint).rpartition("@")[2].rstrip("/") for endpoint in endpoints]
     kind = "oss" if place.scheme == "oss" else place.kind
     return kind, place.account, *shown
@@ -150,7 +152,7 @@ def store_of(place: StoreLocation, options: Mapping[str, str]) -> tuple[str, ...
 def _divided(
     place: StoreLocation, options: Mapping[str, str]
 ) -> tuple[opt.Options, dict[str, str]]:
-    """The options of this package, and those of the store."""
+    """The options that belong to this package, and those that belong to the store."""
     ours: dict[str, str] = {}
     theirs: dict[str, str] = {}
     for name, value in options.items():
@@ -174,8 +176,8 @@ def _divided(
 
 
 def _with_account(place: StoreLocation, sources: list[Source]) -> StoreLocation:
-    """The location with the account that the options name. The names of Hadoop's options end with
-    the account.
+    """The location with the account that the options name. The names of Hadoop's options contain
+    the account at their end.
     """
     if place.kind != "azure" or place.account:
         return place
@@ -212,8 +214,8 @@ def _has_default_profile(environment: Mapping[str, str]) -> bool:
 
 
 def _is_old() -> bool:
-    """Whether the installed obstore is older than 0.11, and so has no option for a certificate. The
-    newest release for Python 3.10 is such a release.
+    """Whether the installed obstore is older than 0.11. Such a release has no option for a
+    certificate. The newest release for Python 3.10 is such a release.
     """
     from importlib import metadata  # only here, for the same reason
 

@@ -1,4 +1,4 @@
-"""The values of a store's options, gathered from all sources. No message and no `repr` holds a
+"""The values of a store's options, gathered from all sources. No message and no `repr` contains a
 value.
 """
 
@@ -28,11 +28,11 @@ _NO_LOGIN: Final = {"credentials_provider", "auth_type", "oauth_provider"}
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Source:
-    """Where options come from.
+    """A source of options.
 
     Attributes:
         name: the source, for messages.
-        options: the options that are there.
+        options: the options of the source.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _StoreSetting:
-    """The value of an option as a source has it.
+    """The value of an option in a source.
 
     Attributes:
         value: the value.
-        name: the name by which the source gives the option.
+        name: the name of the option in the source.
         source: the name of the source.
-        rank: the rank of that name. If a source gives an option by several names, the name of the
-            lowest rank counts.
+        rank: the rank of that name. If a source has an option under several names, the name with
+            the lowest rank counts.
     """
 
     value: str
@@ -59,7 +59,7 @@ class _StoreSetting:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoreValues:
-    """The values of those options of a store that the user has given.
+    """The values of a store's options that are set.
 
     Attributes:
         shown: the location, for messages.
@@ -70,25 +70,25 @@ class StoreValues:
     """By the key of their `StoreOption`."""
 
     def text(self, key: str) -> str | None:
-        """The value; None if it is not given."""
+        """The value of an option; None if it is not set."""
         setting = self._settings.get(key)
         return None if setting is None else setting.value
 
     def switch(self, key: str) -> bool | None:
-        """The value of a switch; None if it is not given."""
+        """The value of a switch; None if it is not set."""
         setting = self._settings.get(key)
         return None if setting is None else boolean(setting.value)
 
     def of(self, *keys: str) -> dict[str, str]:
-        """The values of those keys that the user has given, by key."""
+        """The values of the given keys that are set, by key."""
         return {key: self._settings[key].value for key in keys if key in self._settings}
 
     def has(self, key: str) -> bool:
-        """Whether the key is given."""
+        """Whether an option is set."""
         return key in self._settings
 
     def from_environment(self, key: str) -> bool:
-        """Whether the value of this key, which is given, comes from the environment."""
+        """Whether the value of an option that is set comes from the environment."""
         return self._settings[key].source == ENVIRONMENT
 
     def wrong(self, key: str, problem: str) -> InvalidOption:
@@ -134,8 +134,8 @@ def _has_login(settings: Mapping[str, _StoreSetting], login_keys: set[str]) -> b
 
 
 def _read(place: StoreLocation, source: Source) -> dict[str, _StoreSetting]:
-    """The settings in a source, by the key of the option. If it gives an option by several names,
-    the name of the lowest rank counts.
+    """The settings in a source, by the key of the option. If the source has an option under several
+    names, the name with the lowest rank counts.
     """
     settings: dict[str, _StoreSetting] = {}
     owners = owners_of(place)
@@ -154,7 +154,7 @@ def _read(place: StoreLocation, source: Source) -> dict[str, _StoreSetting]:
 
 def owners_of(place: StoreLocation) -> tuple[str, ...]:
     """The texts with which the names of Hadoop's options may end: the bucket, or the hosts of
-    Azure, those of the container first.
+    Azure. Hosts with the container come first.
     """
     if place.kind != "azure":
         return (place.bucket,)
@@ -167,7 +167,9 @@ def owners_of(place: StoreLocation) -> tuple[str, ...]:
 
 
 def _parsed(known: KnownName, value: str, name: str, place: StoreLocation) -> str:
-    """The value as text. Raises `InvalidOption` for a switch that is neither true nor false."""
+    """The value of an option as text. Raises `InvalidOption` for a switch that is neither true nor
+    false.
+    """
     if not known.option.switch:
         return value.strip()
     word = value.strip().lower()
@@ -187,8 +189,8 @@ def _refuse(
     place: StoreLocation, source: Source, name: str, value: str, refusal: str | None
 ) -> None:
     """Refuses a name that is not an option. `refusal` says what to do instead, if the name is known
-    to ask for something that is not supported. In Spark's configuration, only such names are
-    refused, because the others may be meant for Spark itself.
+    to ask for something that is not supported. In Spark's configuration, only names with a
+    `refusal` are refused, because other names may be meant for Spark itself.
     """
     if refusal is not None and value.strip().lower() not in ("", "false"):
         alternative = ""
@@ -215,6 +217,6 @@ def _refuse(
 
 
 def _is_of_another_kind(kind: str, name: str) -> bool:
-    """Whether another kind of store has an option with this name, which includes a prefix."""
+    """Whether another kind of store has an option with this name. The name includes a prefix."""
     others = [other for other in STORE_OPTIONS if other != kind]
     return "." in name and any(store_option(other, name) is not None for other in others)

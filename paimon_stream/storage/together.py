@@ -1,12 +1,11 @@
-"""Runs independent requests, one after the other or at once. Counts how many requests of each kind
-there were.
+"""Runs independent requests, one after the other or at the same time, and counts them by kind.
 
 A *trip* is a request, or several that are in flight at once. Trips are counted in each thread.
 Requests that are sent together begin in the trip after the last one of the thread that sends them.
 
-Requests that do not depend on each other are sent together: in an object store by threads of one
-pool, elsewhere one after the other. Nothing else differs between storages. A steady batch in a
-store takes four trips (docs/stores.md).
+Requests that do not depend on each other are sent together: in an object store by the threads of
+one pool, in other storages one after the other. Apart from that, storages do not differ. A steady
+batch in a store takes four trips (docs/stores.md).
 """
 
 import os
@@ -42,9 +41,9 @@ class EndedRequest(NamedTuple):
     """The outcome of a request that has ended.
 
     Attributes:
-        result: what the request returned, if it did.
-        error: what the request raised, if it did.
-        trip: the trip in which it ended.
+        result: the value that the request returned; None if it failed.
+        error: the error that the request raised; None if it raised none.
+        trip: the trip in which the request ended.
     """
 
     result: Any
@@ -64,7 +63,7 @@ class RequestTally:
         self._lock = threading.Lock()
 
     def add(self, kind: str) -> int:
-        """Counts a request. Returns the trip of this thread that it belongs to."""
+        """Counts a request. Returns the number of its trip in this thread."""
         with self._lock:
             self._counts[kind] += 1
         _HERE.trip += 1
@@ -83,7 +82,7 @@ class RequestTally:
 
 class Meter:
     """The requests that a storage has sent since the meter was made, by kind, and the trips of this
-    thread. None are counted for a storage without a tally.
+    thread. For a storage without a tally, no requests are counted.
     """
 
     __slots__ = ("_counts_before", "_tally", "_trip")
@@ -94,13 +93,13 @@ class Meter:
         self._trip = RequestTally.trip()
 
     def requests(self) -> Mapping[str, int]:
-        """The number of requests of each kind."""
+        """The number of requests of each kind since the meter was made."""
         counts = {} if self._tally is None else self._tally.requests()
         new = {kind: count - self._counts_before.get(kind, 0) for kind, count in counts.items()}
         return {kind: count for kind, count in new.items() if count}
 
     def trips(self) -> int:
-        """The number of trips."""
+        """The number of trips of this thread since the meter was made."""
         return RequestTally.trip() - self._trip
 
 
@@ -111,15 +110,15 @@ def tally_of(storage: object) -> RequestTally | None:
 
 
 def in_turn(requests: Sequence[Request]) -> list[Any]:
-    """The results of the requests, which run one after the other. If one fails, the others are not
-    begun.
+    """The results of the requests, which run one after the other. After a failure, no further
+    request is begun.
     """
     return [request() for request in requests]
 
 
 def each_from_here(requests: Sequence[Request]) -> list[Callable[[], EndedRequest]]:
-    """The same requests, as functions that return their outcomes. Each begins in the trip after
-    this thread's last one, in whichever thread it runs.
+    """The requests as functions that return their outcomes. Each request begins in the trip after
+    this thread's last one, even if another thread runs it.
     """
     start = _HERE.trip
 
@@ -137,7 +136,9 @@ def each_from_here(requests: Sequence[Request]) -> list[Callable[[], EndedReques
 
 
 def ended(outcomes: Sequence[EndedRequest]) -> list[Any]:
-    """The results of requests of `each_from_here` that have all ended. Raises the first error."""
+    """The results of requests that `each_from_here` returned and that have all ended. Raises the
+    first error.
+    """
     _HERE.trip = max([_HERE.trip, *(outcome.trip for outcome in outcomes)])
     for outcome in outcomes:
         if outcome.error is not None:
@@ -147,9 +148,9 @@ def ended(outcomes: Sequence[EndedRequest]) -> list[Any]:
 
 def at_once(requests: Sequence[Request]) -> list[Any]:
     """The results of the requests, which run in this thread and in the threads of one pool. The
-    first error is raised when all have ended. A request may itself call this function: its thread
-    then runs the inner requests that no other thread has begun. When the interpreter ends, the
-    pool's threads begin nothing more, because the interpreter waits for them.
+    first error is raised when all have ended. A request may itself call this function. In that
+    case, its thread runs the inner requests that no other thread has begun. When the interpreter
+    ends, the pool's threads begin nothing more, because the interpreter waits for them.
     """
     if len(requests) < 2:
         return in_turn(requests)
@@ -168,7 +169,8 @@ def at_once(requests: Sequence[Request]) -> list[Any]:
             helpers.append(pool.submit(run_waiting, _interpreter_goes_on))
     run_waiting(lambda: True)
     for helper in helpers:
-        # Nothing is left for a helper that has not begun. The others are waited for.
+        # A helper that has not begun is cancelled, because no request is left for it. The other
+        # helpers are waited for.
         if not helper.cancel():
             helper.result()
     return ended(outcomes)
@@ -179,13 +181,13 @@ def _interpreter_goes_on() -> bool:
 
 
 def _pool() -> ThreadPoolExecutor:
-    """The threads of this process. A child that was forked has none of its parent's. There is no
-    lock, because a fork could leave it locked for ever.
+    """The pool of threads of this process. A forked child has none of its parent's threads. No lock
+    is used, because a fork could leave a lock locked for ever.
     """
     pid = os.getpid()
     pool = _POOLS.get(pid)
     if pool is None:
-        # Threads begin when they are needed, so a second pool that is dropped costs nothing.
+        # Threads begin only when they are needed, so a second pool that is dropped costs nothing.
         new = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="paimon-stream-requests")
         pool = _POOLS.setdefault(pid, new)
     return pool

@@ -1,11 +1,11 @@
 """Turns a location, as a user writes it, into a `Storage`.
 
 Data files of a table may also lie in folders elsewhere, its external roots (table-kinds.md §3). The
-storage of such a table shows each root as one of the table's folders: what is below `file:/data` is
+storage of such a table shows each root as one of the table's folders: files below `file:/data` are
 also below `_external_path/file%3A%2Fdata`. So the code that reads, writes or deletes data files by
 their paths needs no second storage.
 
-`catalogs/opening.py` adds branches, and tables of catalogs that publish or lock.
+`catalogs/opening.py` also opens branches, and tables of catalogs that publish or lock.
 """
 
 import os
@@ -48,17 +48,17 @@ def open_folder(
     *,
     spark: SparkOptions | None = None,
 ) -> Storage:
-    """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded),
-    `memory://name`, or a folder in an object store. Nothing is asked of a store yet.
+    """The storage whose root is a location: a plain path, a `file:` URI (percent-decoded),
+    `memory://name`, or a folder in an object store. No request is sent to a store yet.
 
     Messages never contain the values of storage options, nor a user, password or query of the URI.
 
     Args:
         location: the table's folder.
-        storage_options: those of the store, which docs/stores.md lists. A local path has only one:
-            `paimon-stream.unsafe-single-writer`.
-        spark: reads Spark's Hadoop configuration. What the storage options do not say is taken from
-            there, and then from the environment.
+        storage_options: the options of the store, which docs/stores.md lists. A local path has only
+            one: `paimon-stream.unsafe-single-writer`.
+        spark: reads Spark's Hadoop configuration. Settings that the storage options lack are taken
+            from that configuration, and after that from the environment.
 
     Raises:
         UnsupportedFeature: the location has another scheme.
@@ -93,12 +93,13 @@ def open_folder(
 
 
 def place_of(location: str, options: Mapping[str, str]) -> tuple[str, ...]:
-    """What distinguishes a folder from all others, however its location is written. No part is a
-    credential. Nothing is asked of a store. Raises `InvalidOption`.
+    """Values that distinguish a folder from all others. They are the same for different spellings
+    of its location. No value is a credential. No request is sent to a store. Raises
+    `InvalidOption`.
 
     Args:
-        location: the folder.
-        options: the storage options of its catalog.
+        location: the location of the folder.
+        options: the storage options of the folder's catalog.
     """
     scheme = scheme_of(location)
     if scheme in KIND_OF:
@@ -126,7 +127,7 @@ def checked_options(
     """The location as text, and the storage options as a dict.
 
     Raises:
-        InvalidOption: one of them is of another type, or the location cannot be one.
+        InvalidOption: an argument has another type, or the location is not valid.
     """
     if not isinstance(location, str):
         raise InvalidOption(
@@ -145,9 +146,9 @@ def checked_options(
 
 
 def open_beside(storage: Storage, location: str) -> Storage:
-    """The storage of an external path of the table in `storage`. If both are in stores of one kind
-    and account, it has the settings of `storage`, and otherwise those of the environment. Raises
-    what `open_folder` raises.
+    """The storage of an external path of the table in `storage`. If the table and the path are in
+    stores of one kind and account, the result has the settings of `storage`. Otherwise it has those
+    of the environment. Raises what `open_folder` raises.
     """
     storage = getattr(storage, "wrapped", storage)  # a view has no settings
     if scheme_of(location) == "file":
@@ -166,8 +167,8 @@ def open_beside(storage: Storage, location: str) -> Storage:
 
 
 def path_of_file_uri(location: str) -> str:
-    """The path of a `file:` URI, percent-decoded. Raises `InvalidOption` for one that names a host
-    or no absolute path.
+    """The path of a `file:` URI, percent-decoded. Raises `InvalidOption` if the URI names a host,
+    or if its path is not absolute.
     """
     path = location.partition(":")[2]
     if path.startswith("//"):
@@ -188,8 +189,8 @@ def path_of_file_uri(location: str) -> str:
 
 
 def _refuse_other_bytes(path: str) -> None:
-    """Refuses a path that is not UTF-8: Arrow, Spark and Java read paths as UTF-8, so they could
-    not open a file below it.
+    """Raises `InvalidOption` for a path that is not UTF-8. Arrow, Spark and Java read paths as
+    UTF-8, so they could not open a file below it.
     """
     try:
         path.encode()
@@ -215,8 +216,8 @@ def _refuse_unknown(options: Mapping[str, str], location: str, known: set[str]) 
 
 
 class ExternalStorage(StorageView):
-    """The folder of a table, and its external roots. Callers see it as a `Storage` (`with_roots`).
-    Roots that are not among `roots` are opened when they are first used.
+    """A storage that shows the folder of a table and its external roots. `with_roots` returns it as
+    a `Storage`. Roots that are not among `roots` are opened when they are first used.
 
     Attributes:
         wrapped: the storage of the table's folder.
@@ -248,8 +249,8 @@ class ExternalStorage(StorageView):
 
 
 def with_roots(storage: Storage, roots: tuple[str, ...]) -> Storage:
-    """The storage of a table or of one of its branches, which also shows these roots
-    (`shown_root`).
+    """The storage of a table or of one of its branches. It also shows the external roots `roots`,
+    which are named as by `shown_root`.
     """
     table = whole_of(storage)
     if getattr(table, "roots", None) == roots:
@@ -265,21 +266,21 @@ def shown_root(root: str) -> str:
 
 
 def external_path(path: str) -> str | None:
-    """The full path of a file that lies outside the table, as `_EXTERNAL_PATH` has it; None for a
-    file inside.
+    """The full path of a file outside the table, in the form of `_EXTERNAL_PATH`; None for a file
+    inside the table.
     """
     root, inner = split_root(path)
     return f"{unquote(root[len(_SHOWN) : -1])}/{inner}" if root else None
 
 
 def shown(path: str) -> str:
-    """The path for messages: for a file outside the table, the full path."""
+    """The path of a file for messages. For a file outside the table, it is the full path."""
     return external_path(path) or path
 
 
 def split_root(path: str) -> tuple[str, str]:
-    """Splits a path into its external root, as `shown_root` names it, and the path below that. The
-    root of a file inside the table is "".
+    """Splits a path into its external root, as `shown_root` names it, and the path below that root.
+    For a file inside the table, the root is "".
     """
     if not path.startswith(_SHOWN):
         return "", path

@@ -1,1 +1,3 @@
-"""Exactly once: one stream writes batches into one table, whatever fails in between."""
+"""The streaming writer. A stream writes each of its batches into a table exactly once, also if it
+is killed in between.
+"""

@@ -1,6 +1,6 @@
-"""What the register keeps of a judgement: from which batch on the journal vouches, which batches an
-operator has given up, and which batches are written again (exactly-once.md §2, §4). Nothing here
-writes.
+"""After a batch was judged, the register of the stream records three things: from which batch on
+the journal vouches, which batches an operator has given up, and which batches are written again
+(exactly-once.md §2, §4). This module only computes them.
 """
 
 from collections.abc import Collection
@@ -19,9 +19,9 @@ from paimon_stream.table.table import Table
 
 
 def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: bool) -> int | None:
-    """The batch with which the complete part of the journal begins. If this batch or a later one has
-    no entry, it never reached its commit. None if a missing entry proves nothing, for example while
-    the journal is off.
+    """The batch from which on the journal is complete: a batch from this one on that has no entry
+    never reached its commit. None if a missing entry proves nothing, for example while the journal
+    is off.
 
     If the snapshot of our newest batch stands and the journal has no entry of that batch, the
     journal vouches only for later batches. A rollback may remove the snapshot. Then only the
@@ -72,19 +72,19 @@ def given_up(
     lost: bool,
     proven: bool,
 ) -> Ranges:
-    """The batches that an operator has given up, as in `RegisteredWriter`.
+    """The batches that an operator has given up, as ranges of ids for `RegisteredWriter.given_up`.
 
-    The lost batches lie below this one, and above the newest batch that the table has under the
-    stream's own name or an old name. An old name under which the table has the previous batch has
-    lost nothing, so the loss is another name's. Such a name does not count, and the previous batch
-    is not given up. The batches below the lost ones are still in the table, so a later rollback of
-    one of them stops the stream. Batches that the checkpoint is going to run again are no longer
-    given up.
+    The lost batches lie below the judged batch, and above the newest batch that the table has under
+    the stream's own name or an old name. An old name has lost nothing if the table has the previous
+    batch under that name. Such a name does not count, and the previous batch is not given up. The
+    batches below the lost ones are still in the table, so a later rollback of one of them stops the
+    stream. Batches that the checkpoint is going to run again are no longer given up.
 
     Args:
         evidence: what the storage holds.
-        verdict: the verdict on this batch.
-        lost: whether the operator let this batch continue although the table has lost batches.
+        verdict: the verdict on the judged batch.
+        lost: whether the operator let the judged batch continue although the table has lost
+            batches.
         proven: whether the loss is proven. If so, the batches below the first one that a note names
             were not lost: their snapshots may have expired.
     """
@@ -120,13 +120,14 @@ def _clipped(given_up: Ranges, last_batch: int) -> Ranges:
 
 
 def _taken_and_ran_again(evidence: Evidence, batches: range) -> tuple[set[int], Ranges]:
-    """Those of the batches that notes certainly name as removed, and that were not given up before,
-    under that user or under another name of its sink. The batch may have been published under an
-    old name: the operator's answer is about the removal, and the removal took both.
+    """Finds the batches that notes of removals certainly name as removed, and that no operator had
+    given up before. A note may name a batch under an old name of the sink, too: the operator's
+    answer is about the removal, and the removal took the batches of both names.
 
-    The second part of the result are those that were removed before the journal's newest entry. The
-    operator's answer is not about that removal: the checkpoint ran these batches again, or else it
-    would have stopped before that entry. Their old notes stay, and must not count again.
+    Returns these batches, and the ranges of those that were removed before the newest entry of the
+    journal was written. The operator's answer is not about such an early removal. The checkpoint
+    ran these batches again, because otherwise it would have stopped before that entry. The notes of
+    the early removal stay, and must not count again.
     """
     old_names = evidence.old_names
     users = [evidence.identity.user]
@@ -162,15 +163,16 @@ def _as_ranges(batches: Collection[int]) -> Ranges:
 def passed_over(
     evidence: Evidence, verdict: Verdict, *, reset: bool, doubted: Collection[int]
 ) -> tuple[int, SnapshotRef] | None:
-    """What is written again by an operator's decision, as in `RegisteredWriter`.
+    """The batches that are written again because an operator decided so, for
+    `RegisteredWriter.passed_over`.
 
     Args:
         evidence: what the storage holds.
-        verdict: the verdict on this batch.
-        reset: whether the operator let this batch continue although the table was ahead of the
-            checkpoint, or was written by another one. Then everything that the stream has here is
-            written again.
-        doubted: the earlier batches that may be missing; the operator let this batch continue
+        verdict: the verdict on the judged batch.
+        reset: whether the operator let the judged batch continue although the table was ahead of
+            the checkpoint, or was written by another one. Then everything that the stream has in
+            the table is written again.
+        doubted: the earlier batches that may be missing; the operator let the judged batch continue
             without them. A doubted batch that is not above our newest batch was written again above
             the snapshot of our newest batch. Nobody asks about the doubted batch again. So that
             snapshot is no longer passed over.
@@ -191,7 +193,9 @@ def passed_over(
 
 
 def _own_id(evidence: Evidence, verdict: Verdict) -> int:
-    """Our newest batch up to this one whose snapshot stands; -1 if there is none."""
+    """The newest batch of the stream, up to the judged one, whose snapshot stands; -1 if there is
+    none.
+    """
     if isinstance(verdict, AlreadyCommitted):
         if verdict.snapshot is None:
             return -1
@@ -203,7 +207,7 @@ def _own_id(evidence: Evidence, verdict: Verdict) -> int:
 
 def _newest_under_old_names(evidence: Evidence) -> tuple[int, ...]:
     """For each commit user that may be an old name of this sink, the newest batch that the table
-    has. A name that has the batch before this one has lost nothing, so the loss is another name's.
+    has. A name that has the batch before the judged one has lost nothing, so it does not count.
     """
     users = {register.user for register in evidence.old_names}
     if not users:

@@ -1,4 +1,4 @@
-"""What a snapshot's properties say of its batch, and of how the previous one was committed
+"""What a snapshot's properties say of its batch, and of how the previous batch was committed
 (semantics.md R1.5). The properties are a few small numbers that are known before publishing. No
 judgement uses them, and other engines ignore them.
 """
@@ -40,8 +40,13 @@ class BatchSummary:
     def of_messages(
         cls, messages: Iterable[CommitMessage], *, millis: float | None, reused: bool
     ) -> "BatchSummary":
-        """The summary of a batch that is about to be published. `millis` become its `write_millis`,
-        and `reused` says whether an earlier run has written the files.
+        """The summary of a batch that is about to be published.
+
+        Args:
+            messages: the commit messages of the batch.
+            millis: the milliseconds from the start of the write job to the commit, if they are
+                known.
+            reused: whether an earlier run has written the files.
         """
         with_files = [message for message in messages if message.new_files]
         files = [file for message in with_files for file in message.new_files]
@@ -70,7 +75,7 @@ class BatchSummary:
         return cls(**{name: id_in_name(properties.get(_key(name), ""), "") for name in names})
 
     def properties(self) -> dict[str, str]:
-        """The properties, without unknown values."""
+        """The summary as properties of a snapshot. A figure that is not known has no property."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {_key(name): str(value) for name, value in values.items() if value is not None}
 

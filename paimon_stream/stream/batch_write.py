@@ -1,15 +1,14 @@
 """A batch write: rows that belong to no stream become one snapshot, or nothing.
 
 This code is shared by `PaimonTable.append`, `PaimonTable.overwrite` and
-`df.write.format("paimon_stream")`. These callers differ in who writes the rows, and in whether the
-rows are still at hand after a `SequenceConflict`. A caller that still has the rows may write them
-again.
+`df.write.format("paimon_stream")`. The callers differ in who writes the rows. They also differ in
+whether they still have the rows after a `SequenceConflict`, and so can write them again.
 
-Nobody judges a batch write. If it is repeated, its rows are in the table twice, unless it has a
-commit identifier.
+A batch write that is repeated puts its rows into the table twice, unless the write has a commit
+identifier.
 
-Invariant: if nothing was published, the files are removed. After `CommitUnknown` they stay, because
-a snapshot may refer to them.
+Invariant: if nothing was published, the files are removed. After `CommitUnknown` the files stay,
+because a snapshot may refer to them.
 """
 
 from collections.abc import Callable, Mapping

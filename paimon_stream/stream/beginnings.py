@@ -1,5 +1,5 @@
-"""Did the stream, or the sink, begin in this table? Is the table as old as what the checkpoint has
-done? (exactly-once.md §1, §2)
+"""Answers three questions. Did the stream begin in this table? Did the sink begin there? Is the
+table as old as what the checkpoint has done? (exactly-once.md §1, §2)
 """
 
 from paimon_stream.format.snapshot_json import Snapshot
@@ -23,9 +23,9 @@ from paimon_stream.table.register import RegisteredWriter
 def which_table(
     evidence: Evidence, entry: JournalEntry | None, last: JournalEntry | None
 ) -> Finding[TableSame]:
-    """Is this still the table that the stream wrote to? A stream is registered in a table after it
-    was judged there. So if this table has a register of the stream, journal entries of another
-    table are remains: an operator has let the stream continue here.
+    """Is the table still the one that the stream wrote to? A stream is registered in a table after
+    it was judged there. So if the table has a register of the stream, journal entries of another
+    table are left over from before: an operator has let the stream continue in this table.
     """
     registered = evidence.registered
     records: tuple[RegisteredWriter | JournalEntry | None, ...] = (registered,)
@@ -57,9 +57,9 @@ def which_registered(evidence: Evidence) -> Finding[UserRegistered]:
 
 
 def which_shared(evidence: Evidence, history: OwnHistory) -> Finding[IdentityShared]:
-    """Has another query written here from this checkpoint path, under this query's name or this
-    commit user? Where another sink of this query is registered with the same path or name, this
-    question was judged when that sink was let in.
+    """Has another query written to the table from this stream's checkpoint path, under its query's
+    name or its commit user? If another sink of the query is registered with the same path or name,
+    the question was answered when that sink was admitted.
     """
     if evidence.registered is not None or history.own is not None:
         return Finding(IdentityShared.NONE)
@@ -82,9 +82,9 @@ def _another(query_id: str | None, where: str) -> Finding[IdentityShared]:
 
 
 def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCreated]:
-    """Is the table, or the branch, younger than the newest earlier batch that this checkpoint notes
-    as done? If it is younger, then our register or snapshot here comes from a run on a copy of the
-    checkpoint.
+    """Is the table, or the branch, younger than the newest earlier batch that the checkpoint notes
+    as done? If it is younger, then our register or snapshot in the table comes from a run on a copy
+    of the checkpoint.
 
     Clocks differ by up to five minutes, so a snapshot that is not five minutes younger than the
     batch shows nothing. A table that is not five minutes younger shows nothing either, if our query
@@ -109,13 +109,13 @@ def which_created(evidence: Evidence, own: Snapshot | None) -> Finding[TableCrea
 
 
 def has_begun_here(evidence: Evidence, last: JournalEntry | None) -> bool:
-    """Whether this checkpoint may have a batch in this very table. Without a register it has none.
-    With a register, there are three cases. In the first, `last`, the newest entry of an earlier
-    batch here, may be of the batch that the checkpoint has done. An attempt that is at least five
-    minutes younger than the batch that was done shows nothing. In the second case, an operator let
-    the checkpoint continue here with this batch or a later one. In the third, the first batch of
-    the journal is not known. The last two cases do not count if the register was written by a run
-    on a copy of the checkpoint.
+    """Whether the checkpoint may have a batch in this very table. Without a register it has none.
+    With a register, there are three cases. In the first case, the batch that the checkpoint has
+    done may be that of `last`, the newest journal entry of an earlier batch. An attempt that is at
+    least five minutes younger than the batch that was done shows nothing. In the second case, an
+    operator let the checkpoint continue in the table with the judged batch or a later one. In the
+    third case, the first batch of the journal is not known. The last two cases do not count if the
+    register was written by a run on a copy of the checkpoint.
     """
     registered = evidence.registered
     if registered is None:
@@ -149,10 +149,9 @@ def _knows_query(evidence: Evidence) -> bool:
 
 
 def which_sink(evidence: Evidence, *, journals: bool) -> Finding[SinkNew]:
-    """Has the query written this table under another commit user, and never under this one? A sink
-    leaves its register before it commits a batch. The claim of an earlier run shows only that the
-    run has begun. But the sink's register may have been lost. Then the journal has the sink's
-    batches or, after a rollback, a note names the sink's user.
+    """Has the query written this table under another commit user, and never under this sink's own?
+    A sink writes its register before it commits a batch. The register may have been lost. Then the
+    journal has the sink's batches or, after a rollback, a note names the sink's user.
 
     Args:
         evidence: what the storage holds.

@@ -1,4 +1,4 @@
-"""Did a batch come with the branch, which was made from main? (exactly-once.md §8)"""
+"""Did a batch come with the branch when the branch was made from main? (exactly-once.md §8)"""
 
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.facts import BatchInherited
@@ -8,7 +8,9 @@ from paimon_stream.table.journal import JournalEntry
 
 
 def which_inherited(evidence: Evidence) -> Finding[BatchInherited]:
-    """What main's journals, and what the branch's manifests mention, show of this batch."""
+    """Whether the judged batch came with the branch: what main's journals, and the files that the
+    branch's manifests mention, show of it.
+    """
     user = _came_as(evidence)
     if user == evidence.identity.user:
         return Finding(BatchInherited.AS_THIS_USER)
@@ -34,9 +36,10 @@ def which_inherited(evidence: Evidence) -> Finding[BatchInherited]:
 
 
 def _came_as(evidence: Evidence) -> str | None:
-    """The commit user whose attempt at this batch is part of the branch; None if there is no such
-    user. Main's journal has the attempt. The query had published it in main, or in a branch to
-    which main was forwarded, before this branch was made from main.
+    """The commit user under which the judged batch came with the branch; None if there is none. An
+    attempt at the batch is in main's journal, and its files are part of the branch. So the query
+    had published the batch in main, or in a branch to which main was forwarded, before this branch
+    was made from main.
     """
     latest = evidence.latest
     for user, entry in _own_entries_of_main(evidence):
@@ -46,8 +49,8 @@ def _came_as(evidence: Evidence) -> str | None:
 
 
 def _may_have_come_as(evidence: Evidence) -> str | None:
-    """The commit user whose attempt at this batch may be part of the branch; None if there is no
-    such user. Main's journal has the attempt.
+    """The commit user whose attempt at the judged batch may be part of the branch, although no file
+    shows it; None if there is none. The attempt is in main's journal.
     """
     for user, entry in _own_entries_of_main(evidence):
         if evidence.latest is not None and not evidence.left_in_main(user, entry):

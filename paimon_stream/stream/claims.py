@@ -1,10 +1,9 @@
-"""The claims. A claim is the file by which one sink of one run holds a commit user (exactly-once.md
-§5).
+"""A claim is the file by which one sink of one run holds a commit user (exactly-once.md §5).
 
-A claim is made once per run, before anything is judged, by an atomic create. A second sink of the same
-run under the same user finds the claim taken. A later run ends the claims of earlier runs before it
-judges. So while a run's claim stands, no later run has begun. fence.py describes what a claim does
-not exclude.
+A run makes its claim once, before anything is judged, by an atomic create. A second sink of the
+same run under the same user finds the claim taken. A later run ends the claims of earlier runs
+before it judges. So while a run's claim stands, no later run has begun. What a claim does not
+exclude is described in `fence.py`.
 """
 
 from functools import partial
@@ -25,7 +24,7 @@ from paimon_stream.table.register import (
 
 
 class Claims:
-    """The claims and registers in one table, for one run of one writer."""
+    """The claims and registers in a table, as one sink of one run uses them."""
 
     def __init__(self, storage: Storage, identity: WriterIdentity) -> None:
         self._storage = storage
@@ -39,9 +38,9 @@ class Claims:
         returns the names of those runs. Raises `DuplicateWriter` if another sink of this run has
         claimed the user.
 
-        What the register of an earlier run proves is not lost: the register names this run before
-        the earlier claim ends. So a run that dies in between, or before it registers, leaves the
-        proof as it was.
+        The register of an earlier run still proves what it did: it names this run as its successor
+        before the earlier claim ends. So a run that dies before it registers leaves the proof as it
+        was.
         """
         token = self._identity.token
         content = json_text.encode_checksummed(
@@ -67,13 +66,15 @@ class Claims:
         return runs_with_claims(self._storage, self._folder)
 
     def holds(self) -> bool:
-        """Whether the claim still exists. While it does, no later run of this commit user has
-        begun.
+        """Whether the claim of this run still exists. While it exists, no later run of the commit
+        user has begun.
         """
         return self._storage.exists(self._claim)
 
     def is_ended(self) -> bool:
-        """Whether a later run has ended the claim. A table that was created again has no claims."""
+        """Whether a later run has ended the claim of this run. False in a table that was created
+        again, because such a table has no claims.
+        """
         return not self.holds() and bool(self._storage.list_files(self._folder, CLAIM))
 
     def claimed(self, user: str) -> bool:
@@ -94,15 +95,15 @@ class Claims:
         given_up: tuple[tuple[int, int], ...] = (),
         passed_over: tuple[int, SnapshotRef] | None = None,
     ) -> None:
-        """Records that this identity was judged and admitted, unless the register that is there
-        says the same. Raises `StorageError`.
+        """Records that the stream was judged and admitted, unless the present register says the
+        same. Raises `StorageError`.
 
         Args:
             schema_digest: the digest of the table's first schema.
-            journal_since: as in `RegisteredWriter`.
-            present: the register that is there.
-            given_up: as in `RegisteredWriter`.
-            passed_over: as in `RegisteredWriter`.
+            journal_since: the batch from which on the journal vouches; None if it vouches for none.
+            present: the register that the commit user has so far.
+            given_up: the batches that an operator has given up.
+            passed_over: what is written again because an operator decided so.
         """
         earlier_runs: tuple[str, ...] = ()
         asked_notes: tuple[str, ...] = ()
@@ -131,7 +132,7 @@ class Claims:
 
 
 def duplicate_writer(location: str, user: str) -> DuplicateWriter:
-    """The error for two sinks of one run under one commit user."""
+    """The error where two sinks of one run write under the same commit user."""
     return DuplicateWriter(
         f"Two sinks of the same run write to {location} as commit user {user!r}, so the batch of one would be "
         "mistaken for a replay of the other. The second sink wrote nothing. Make each sink once, outside the batch "

@@ -1,11 +1,11 @@
-"""Compacts the buckets that a stream's batches touch, behind each batch (compaction.md §12,
+"""Compacts the buckets that a stream writes to, behind each of its batches (compaction.md §12,
 RC12.4).
 
     batch N is published ──► plan its buckets ──► units go to threads ──► wait, at most a share of the interval
                                                                              │
     batch N+1 ◄── publish the units that are done, as COMPACT of batch N ◄───┘    the others go on
 
-Invariants: nothing here fails a batch or delays it beyond the bound. A compaction is published
+Invariants: no compaction fails a batch or delays it beyond the bound. A compaction is published
 between batches only, in the stream's thread. Its commit has the stream's user and the id of the
 stream's last published batch. So the ids of a stream never go back, and a replayed batch finds
 itself published. Until a unit is in a commit, its new files belong to nobody, and they are removed
@@ -83,7 +83,7 @@ class Settled(Protocol):
 
     @property
     def has_published(self) -> bool:
-        """Whether a batch is known behind which a compaction can be published."""
+        """Whether the stream has a published batch behind which a compaction can be published."""
 
     def watch(
         self, base: Base | None, partitions: Collection[bytes], below: int | None
@@ -101,8 +101,8 @@ class Compacted:
     """What became of the compaction behind a batch.
 
     Attributes:
-        published: how the compaction was published; None if it was not.
-        lost: the number of units that lost to others.
+        published: the published compaction; None if nothing was published.
+        lost: the number of units that did not fit what other writers had committed.
     """
 
     published: Published | None = None
@@ -110,8 +110,8 @@ class Compacted:
 
 
 def compacts(table: Table) -> bool:
-    """Whether a stream compacts this table: the table's options ask for it, and this release can do
-    it. A postponed table, whose rows wait for their buckets, is left to a job.
+    """Whether a stream compacts the table. It does if the table's options ask for it and this
+    release can compact the table. A table whose rows wait for their buckets is left to a job.
     """
     return _is_asked_for(table) and not table.is_postponed and refusal(table) is None
 
@@ -166,8 +166,8 @@ class _Task:
         unit: the files that are replaced.
         future: the result of the rewriting.
         rewriter: carries out the unit, and removes its new files if it is given up.
-        full: whether it belongs to a full compaction.
-        fresh: whether no batch has waited for it yet.
+        full: whether the unit belongs to a full compaction.
+        fresh: whether no batch has waited for the unit yet.
     """
 
     unit: Unit
@@ -178,8 +178,8 @@ class _Task:
 
 
 class _DueBuckets:
-    """The buckets that are to be compacted, and when. Time is counted in calls. There is one call
-    after each batch.
+    """The buckets that are to be compacted, and when. Time is counted in calls: the compaction is
+    called once after each batch.
     """
 
     def __init__(self) -> None:
@@ -191,11 +191,13 @@ class _DueBuckets:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no bucket is due."""
+        """Whether no bucket is waiting to be compacted."""
         return not self._full
 
     def ready(self, busy: Collection[Bucket]) -> list[Bucket]:
-        """The due buckets that are not busy and do not rest after a failure."""
+        """The buckets that are to be compacted now. Busy buckets, and those that rest after a
+        failure, are left out.
+        """
         return [
             bucket
             for bucket in self._full
@@ -203,16 +205,18 @@ class _DueBuckets:
         ]
 
     def take(self, buckets: Iterable[Bucket]) -> dict[Bucket, bool]:
-        """Takes these buckets out. Returns for each whether it was due in full."""
+        """Takes buckets out, because their compaction begins. Returns for each bucket whether it
+        was due for a full compaction.
+        """
         return {bucket: self._full.pop(bucket) for bucket in buckets}
 
     def add(self, bucket: Bucket, *, full: bool) -> None:
-        """Notes that the bucket is due, in full or not."""
+        """Notes that the bucket is to be compacted. `full` says whether by a full compaction."""
         self._full[bucket] = full
 
     def add_touched(self, buckets: Iterable[Bucket], batches_between_full: int) -> None:
-        """Notes that these buckets are due, because they have new files. A bucket that is due in
-        full stays due in full.
+        """Notes that the buckets are to be compacted, because they have new files. A bucket that
+        was due for a full compaction stays so.
         """
         touched = dict.fromkeys(buckets, False)
         self._full = touched | self._full
@@ -220,17 +224,18 @@ class _DueBuckets:
             self._touched_since_turn |= touched.keys()
 
     def add_turn(self, batch_id: int, batches_between_full: int) -> None:
-        """If full compactions come behind this batch, the buckets that were touched since the last
-        full compactions are due in full.
+        """If a full compaction comes behind this batch, notes it for all buckets that got files
+        since the last full compaction.
         """
         if batches_between_full and (batch_id + 1) % batches_between_full == 0:
             self._full.update(dict.fromkeys(self._touched_since_turn, True))
             self._touched_since_turn.clear()
 
     def rest(self, bucket: Bucket, *, full: bool) -> None:
-        """Lets the bucket be due again after some batches. Each failure doubles their number,
-        because an outage or another writer's compaction ends, but damage stays. `full` says whether
-        the failed compaction was a full one. If so, the next one is full, too.
+        """Lets the bucket be compacted again after some batches. Each failure doubles the number of
+        these batches. The failure may pass, as an outage or another writer's compaction does, or
+        may stay, as damage does. `full` says whether the failed compaction was a full one. If so,
+        the next one is full, too.
         """
         self._failures[bucket] += 1
         self._rest_ends[bucket] = self.calls + min(_LONGEST_REST, 2 ** self._failures[bucket])
@@ -241,13 +246,13 @@ class _DueBuckets:
         self._failures.pop(bucket, None)
 
     def clear(self) -> None:
-        """Notes that no bucket is due any more."""
+        """Notes that no bucket is to be compacted any more."""
         self._full.clear()
 
 
 class _PendingTasks:
     """The units that threads rewrite, and those that are done and wait to be published. Units
-    begin, and are taken out, in the stream's thread. Any thread may close.
+    begin, and are taken out, in the stream's thread. Any thread may call `close`.
     """
 
     def __init__(self, pool: Executor, clock: Clock) -> None:
@@ -263,7 +268,7 @@ class _PendingTasks:
 
     @property
     def buckets(self) -> set[Bucket]:
-        """The buckets of the units."""
+        """The buckets of the units that are pending."""
         return {task.unit.bucket for task in self._tasks}
 
     def begin(self, units: Iterable[Unit], rewriter: Rewriter, *, full: bool) -> None:
@@ -275,11 +280,11 @@ class _PendingTasks:
             self._tasks += tasks
 
     def wait(self, seconds: float, always: Collection[Bucket]) -> None:
-        """Waits for new units, and for the units of the buckets `always`. An earlier batch has
-        already waited for the other units.
+        """Waits for new units, and for all units of the buckets `always`. For the other units, an
+        earlier batch has already waited.
 
         Args:
-            seconds: how long it waits at most.
+            seconds: the longest wait.
             always: the buckets whose units are waited for each time.
         """
         deadline = self._clock.monotonic() + seconds
@@ -301,7 +306,7 @@ class _PendingTasks:
         running: list[_Task] = []
         with self._lock:
             for task in self._tasks:
-                # Each future is asked once, because it may be done a moment later.
+                # Each future is asked only once, because the unit may end between two questions.
                 if task.future.done():
                     done.append(task)
                 else:
@@ -336,9 +341,9 @@ class StreamCompaction:
         """Prepares the compaction, and reads nothing.
 
         Args:
-            runtime: the clock and the ids. None for those of the system.
-            pool: carries out the units. None for threads of the driver.
-            count: is called with the name of a metric and what is added to it.
+            runtime: the clock and the ids. None: those of the system.
+            pool: the threads that rewrite the units. None: threads of the driver.
+            count: is called with the name of a metric and the number that is added to the metric.
         """
         self._count = count
         self._runtime = runtime or system()
@@ -365,8 +370,8 @@ class StreamCompaction:
         _OPEN.add(self)
 
     def after_batch(self, settled: Settled) -> Compacted:
-        """Does what the changes of a batch ask for, and publishes what is done. Never raises an
-        `Exception`.
+        """Compacts what the changes of a batch make necessary, and publishes the units that are
+        done. Never raises an `Exception`.
         """
         interval = self._clock.monotonic() - self._last_end
         table = settled.table
@@ -402,7 +407,7 @@ class StreamCompaction:
         return self._pending.close()
 
     def _is_wanted(self, table: Table) -> bool:
-        """Whether the stream compacts this table. If it does not, the reason is logged once."""
+        """Whether the stream compacts the table. If it does not, logs the reason once."""
         if self._decision is not None and self._decision.table is table:
             return self._decision.compacts
         self._decision = _Decision(table, compacts(table))
@@ -415,8 +420,8 @@ class StreamCompaction:
     # -- plan
     # -----------------------------------------------------------------------------------------
     def _note_batch(self, settled: Settled) -> None:
-        """Notes as due the buckets that a batch has touched, and those that are due in full behind
-        it. Raises the errors of `_note_earlier`.
+        """Notes the buckets that are to be compacted because a batch has touched them, and those
+        whose full compaction comes behind it. Raises the errors of `_note_earlier`.
         """
         table = settled.table
         self._due.calls += 1
@@ -426,20 +431,20 @@ class StreamCompaction:
         else:
             self._note_files(table, settled.changes.entries)
         if must_compact and not self._knows_earlier:
-            # After a failure this is tried again at the calls 2, 4, 8 and so on: ever less often.
+            # After a failure, the manifests are read again at the calls 2, 4, 8 and so on.
             is_power_of_two = self._due.calls.bit_count() == 1
             if is_power_of_two:
                 self._note_earlier(table)
         self._due.add_turn(settled.batch_id, _batches_between_full(table))
 
     def _note_files(self, table: Table, entries: Iterable[ManifestEntry]) -> None:
-        """Notes that the buckets of these files are due."""
+        """Notes that the buckets of the files in these entries are to be compacted."""
         self._due.add_touched(map(bucket_of, entries), _batches_between_full(table))
 
     def _note_earlier(self, table: Table) -> None:
-        """Notes as due the buckets with files that no compaction has processed. An earlier run may
-        have ended before it compacted them. Reads the manifests of the newest snapshot, once in a
-        run. Raises `CorruptMetadata`, `StorageError`.
+        """Notes that the buckets with files that no compaction has processed are to be compacted.
+        An earlier run may have ended before it compacted them. Reads the manifests of the newest
+        snapshot, once in a run. Raises `CorruptMetadata`, `StorageError`.
         """
         entries = snapshot_files(table, SnapshotStore(table.storage).latest())
         processed_level = 1
@@ -452,8 +457,8 @@ class StreamCompaction:
         self._knows_earlier = True
 
     def _plan(self, settled: Settled) -> None:
-        """Hands the units of the buckets that are due to the threads. A bucket waits while one of
-        its units is pending, or while it rests after a failure.
+        """Plans the buckets that are to be compacted, and hands their units to the threads. A
+        bucket waits while one of its units is pending, and while it rests after a failure.
         """
         table = settled.table
         ready = self._due.ready(self._pending.buckets)
@@ -512,7 +517,7 @@ class StreamCompaction:
         return passed_millis >= table.options.value(opt.COMPACTION_INTERVAL)
 
     def _begin(self, scan: Scan, mode: _Mode) -> None:
-        """Plans the units of these files and hands them to the threads."""
+        """Plans the units of the files in a scan, and hands them to the threads."""
 
         def skip_bucket(error: PaimonStreamError, entry: ManifestEntry) -> None:
             self._fail(scan.table, bucket_of(entry), error, full=mode.full)
@@ -534,9 +539,9 @@ class StreamCompaction:
                 self._optimized_millis[unit.bucket] = self._clock.now_millis()
 
     def _note_left_as_is(self, table: Table, units: Iterable[Unit]) -> None:
-        """Counts the buckets with units that are left as they are because of unknown fields, each
-        once in a run. Warns of the first one only, because a writer that adds such fields adds them
-        to all.
+        """Counts each bucket whose files are left as they are because they have unknown fields. A
+        bucket is counted once in a run. Only the first bucket is logged, because a writer that adds
+        such fields adds them to all files.
         """
         for unit in units:
             if unit.bucket in self._left_as_is:
@@ -606,7 +611,7 @@ class StreamCompaction:
     def _note_published(
         self, table: Table, outcome: Published, results: Sequence[Rewritten]
     ) -> None:
-        """Counts and logs a compaction that was published with these units."""
+        """Counts and logs a published compaction. `results` are the units that it consists of."""
         self._count("compactions", 1)
         for result in results:
             self._due.forget_failures(result.unit.bucket)
@@ -619,8 +624,8 @@ class StreamCompaction:
         )
 
     def _give_up(self, tasks: Iterable[_Task]) -> None:
-        """Removes the new files of units that are in no snapshot. Their buckets are planned
-        again.
+        """Removes the new files of units that are in no snapshot. The buckets of these units are
+        planned again.
         """
         for task in tasks:
             task.rewriter.remove([task.future.result()])
@@ -629,8 +634,8 @@ class StreamCompaction:
     # -- failures
     # ---------------------------------------------------------------------------------------
     def _fail(self, table: Table, bucket: Bucket, error: BaseException, *, full: bool) -> None:
-        """Lets a bucket rest whose unit has failed. Somebody else may have compacted one of the
-        unit's files away. The next plan reads the files anew, and so takes that into account.
+        """Lets a bucket rest after one of its units has failed. Another writer may have compacted
+        one of the unit's files away. The next plan reads the files anew, so it fits again.
         """
         self._due.rest(bucket, full=full)
         partition, number, _ = bucket
@@ -657,8 +662,8 @@ class StreamCompaction:
         )
 
     def _warn(self, settled: Settled) -> None:
-        """Warns of each bucket that is too deep. No warning is repeated while the bucket stays too
-        deep.
+        """Warns of each bucket that has too many sorted runs. While a bucket stays so, the warning
+        is not repeated.
         """
         table = settled.table
         pending: set[Bucket] = set()
@@ -698,7 +703,7 @@ def _longest_wait(table: Table, interval: float) -> float:
 
 
 def _batches_between_full(table: Table) -> int:
-    """After how many batches the touched buckets are compacted in full; 0 for never."""
+    """The number of batches after which the touched buckets are compacted in full; 0 for never."""
     options = table.options
     if options.is_set(opt.FULL_COMPACTION_COMMITS):
         return options.value(opt.FULL_COMPACTION_COMMITS)
@@ -717,7 +722,7 @@ def _watched_below(table: Table) -> int | None:
 
 
 def _remove_files(rewriter: Rewriter, future: Future[Rewritten]) -> None:
-    """Removes the files of a unit that was given up before it ended."""
+    """Removes the files of a unit that was given up while a thread was rewriting it."""
     if not future.cancelled() and future.exception() is None:
         rewriter.remove([future.result()])
 

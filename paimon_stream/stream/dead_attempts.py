@@ -1,15 +1,15 @@
 """Removes the files that a dead attempt at a batch left, once nobody can publish them any more.
 
 An attempt that was killed leaves data files, and perhaps staged manifests. They may be deleted only
-after reading a published snapshot of the same batch that does not reference them. From then on
-every attempt, even a paused one that wakes up, finds the batch committed (exactly-once.md §4, the
-ownership law). This proof needs two things: the snapshot stands, and the next snapshot shows that
-no other attempt was published (`_is_proof`).
+after reading a published snapshot of the same batch that does not refer to them. From then on every
+attempt, even a paused one that wakes up, finds the batch committed (exactly-once.md §4, the
+ownership law). The proof needs two things: the snapshot stands, and the next snapshot shows that no
+other attempt was published (`_is_proof`).
 
 An attempt may have been published, tagged or branched, and then rolled back. So files to which a
 tag, a long-lived changelog or another branch refers stay.
 
-Everything here is best effort: a file that stays is an orphan, and a file that is needed is never
+The removal may be incomplete: a file that stays is an orphan. A file that is needed is never
 removed.
 """
 
@@ -43,7 +43,7 @@ def remove_dead_attempts(
 ) -> int:
     """Removes the files of the attempts that an entry names, unless the batch's snapshots, a tag, a
     long-lived changelog or another branch reference them. Never raises: a failure leaves orphans
-    and logs a warning. Whatever the entry says, only files with the paths of data files, index
+    and logs a warning. Even if the entry is damaged, only files with the paths of data files, index
     files and staged metadata are removed.
 
     Args:
@@ -84,8 +84,15 @@ def _dead_paths(
     *,
     complete: bool,
 ) -> list[str]:
-    """The files of the attempts, less those to which something refers. `manifests` reads the
-    manifests of the table. The other parameters are those of `remove_dead_attempts`.
+    """The files of the attempts that an entry names, without the files to which something refers.
+
+    Args:
+        table: the table.
+        manifests: reads the manifests of the table.
+        entry: as in `remove_dead_attempts`.
+        published: as in `remove_dead_attempts`.
+        runtime: the clock and the ids.
+        complete: as in `remove_dead_attempts`.
     """
     storage = table.storage
     layout = table.layout
@@ -102,8 +109,8 @@ def _dead_paths(
             staged += _staged_paths(storage, uuid)
     paths = [*prepared, *staged]
     removable = {_file_name(path) for path in paths} - kept
-    # An attempt may have been published, and its snapshot or a later one tagged or branched, before
-    # it was rolled back or replaced by another engine.
+    # An attempt may have been published and then rolled back, or replaced by another engine. Before
+    # that, its snapshot or a later one may have been tagged or branched.
     kept |= names_kept_beside_history(storage, runtime, removable)
     return [path for path in paths if _file_name(path) not in kept]
 
@@ -121,10 +128,10 @@ def _file_name(path: str) -> str:
 
 
 def _is_proof(snapshots: SnapshotStore, manifests: ManifestStore, published: Snapshot) -> bool:
-    """Whether the snapshot shows that no other attempt was published or will be. If the snapshot
-    has expired or was rolled back, a paused attempt may publish again. If the next snapshot has
-    none of this snapshot's manifests, another attempt with the same data files may have been
-    published before, and have expired.
+    """Whether a published snapshot shows that no other attempt at its batch was published or will
+    be. If the snapshot has expired or was rolled back, a paused attempt may publish again. If the
+    next snapshot has none of this snapshot's manifests, another attempt with the same data files
+    may have been published before, and have expired.
     """
     if not snapshots.stands(published):
         return False
@@ -138,7 +145,7 @@ def _is_proof(snapshots: SnapshotStore, manifests: ManifestStore, published: Sna
 
 
 def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterator[str]:
-    """The paths that data files or index files of this table can have."""
+    """The paths that a data file or an index file of the table can have. Logs the others."""
     for path in paths:
         if layout.holds(path):
             yield path
@@ -154,10 +161,11 @@ def _in_layout(storage: Storage, layout: Layout, paths: Sequence[str]) -> Iterat
 def snapshots_of_batch(
     snapshots: SnapshotStore, entry: JournalEntry, newest: Snapshot
 ) -> tuple[tuple[Snapshot, ...], bool]:
-    """The snapshots of a batch, and whether the batch can have no others. `newest` is its newest
-    snapshot. No snapshot is returned if one since the judgement of the attempt has expired: it may
-    have been another attempt. A COMPACT is the second of two snapshots, unless the batch had only a
-    compaction. The first of the two came after the judgement.
+    """The snapshots of a batch, and whether the batch can have no further ones. `newest` is the
+    batch's newest snapshot. If any snapshot since the judgement of the attempt has expired, none is
+    returned, because the expired snapshot may have been another attempt at the batch. A COMPACT is
+    the second of two snapshots, unless the batch had only a compaction. The first of the two came
+    after the judgement.
     """
     base = 0 if entry.base is None else entry.base.id
     window = published_after(snapshots, entry.base, newest)

@@ -1,5 +1,6 @@
-"""What a judgement from storage looks at. Such a judgement decides a run's first batch, and each
-later batch that the run's memory does not decide. Nothing here writes, and nothing is judged.
+"""The evidence on which a batch is judged from the storage. The first batch of a run is judged so,
+and each later batch that the run's memory does not decide. This module judges nothing and writes
+nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,9 +21,9 @@ class JournalledBatches:
     """What the journal of a stream shows of its batches.
 
     Attributes:
-        newest: the newest batch that has an entry; None if none has.
-        since: the batch from which on the journal vouches: each batch from this one on that reached
-            its commit has had an entry. None if no such batch is known.
+        newest: the newest batch that has an entry; None if no batch has an entry.
+        since: the batch from which on the journal vouches: each later batch, and this one, has had
+            an entry if it reached its commit. None if no such batch is known.
     """
 
     newest: int | None
@@ -41,8 +42,8 @@ class JournalledBatches:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OtherStreams:
-    """What the table has of the streams under other commit users. Each attribute is a function that
-    reads the storage.
+    """What the table records of the streams that write under other commit users. Each attribute is
+    a function that reads the storage.
 
     Attributes:
         registers: the registers of the other streams.
@@ -61,8 +62,8 @@ class OtherStreams:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What `judge_evidence` uses. An attribute that is a function reads the storage when it is
-    called.
+    """The evidence that `judge_evidence` uses. An attribute that is a function reads the storage
+    when it is called.
 
     Attributes:
         identity: the stream.
@@ -72,11 +73,11 @@ class Evidence:
         branch: the identity of the branch, if it has one.
         snapshots: the snapshots of the table.
         latest: the latest snapshot.
-        entry: the journal's entry of this batch.
+        entry: the journal's entry of the judged batch.
         last_entry: the journal's newest entry of an earlier batch.
         later_entry: the journal's newest entry of a later batch.
-        entries_of_main: the entries of this batch in main's journals, by commit user of the query.
-            Only for a branch from main in which the stream has no register.
+        entries_of_main: the entries of the judged batch in main's journals, by commit user of the
+            query. Only for a branch from main in which the stream has no register.
         left_in_main: whether the attempt of an entry of main, made by a commit user, is certainly
             not part of the branch.
         registered: the register of this commit user.
@@ -86,7 +87,7 @@ class Evidence:
             mention.
         removals: the notes of removed snapshots.
         claimed: whether another sink of this run writes under a commit user.
-        elsewhere: the newest of the given batches that the query has in another branch or in main,
+        elsewhere: finds the newest of some batches that the query has in another branch or in main,
             with the name of that branch. None if there is none, or if the query has one sink here
             and another there. The first argument is the register of the commit user in question;
             None if this stream's user has no register.
@@ -128,8 +129,9 @@ class Evidence:
 
     @property
     def _decided(self) -> RegisteredWriter | None:
-        """The register, if the operator's decisions that it records are about this stream. The
-        register of another table or query, or from before a later run, says nothing of this stream.
+        """The register, if the operator's decisions that the register records are about this
+        stream. None if the register is that of another table or query, or is older than a later run
+        of the stream.
         """
         register = self.registered
         if (
@@ -143,7 +145,7 @@ class Evidence:
 
     @property
     def given_up(self) -> tuple[tuple[int, int], ...]:
-        """The batches that an operator has given up, as in `RegisteredWriter`."""
+        """The batches that an operator has given up, as ranges of ids."""
         decided = self._decided
         if decided is None:
             return ()
@@ -151,7 +153,9 @@ class Evidence:
 
     @property
     def passed_over(self) -> tuple[int, SnapshotRef] | None:
-        """What is written again by an operator's decision, as in `RegisteredWriter`."""
+        """What is written again because an operator decided so: the first such batch, and the
+        newest snapshot of the stream at that time.
+        """
         decided = self._decided
         if decided is None:
             return None
@@ -159,7 +163,7 @@ class Evidence:
 
     @property
     def knows_later(self) -> bool:
-        """Whether the journal shows that no batch after this one has reached its commit."""
+        """Whether the journal shows that no batch after the judged one has reached its commit."""
         since = self.journal_since
         return since is not None and since <= self.batch.batch_id + 1 and self.later_entry is None
 
@@ -192,8 +196,9 @@ class Evidence:
 
     @property
     def old_names(self) -> tuple[RegisteredWriter, ...]:
-        """The other commit users of the query that may be old names of this sink. None of them was
-        in one run with this sink, and no sink of this run writes as one of them so far.
+        """The other commit users of the query that may be old names of this sink. No earlier run
+        had both such a user and this sink, and no sink of this run has written as such a user so
+        far.
         """
         runs = self.runs_of(self.identity.user)
         apart = [sibling for sibling in self.siblings if runs.isdisjoint(sibling.runs)]

@@ -1,12 +1,13 @@
 """The facts on which a batch is judged, one enumeration for each (exactly-once.md §9).
 
-A fact is what the evidence shows, in a few values. Each docstring says what the evidence proves,
-what it does not prove, and where it can be missing. `judgement.py` has the decision,
-`known_facts.py` finds the facts in the evidence. A value is defined for every batch, so that a fact
-can be asked for at any time. Nothing here reads or writes.
+A fact is what the evidence shows of one question. The answer is one of a few values. Each docstring
+says what the evidence proves, what it does not prove, and where it can be missing. The rows in
+`judgement.py` decide by the facts, and `known_facts.py` finds the facts in the evidence. A value is
+defined for every batch, so that a fact can be asked for at any time. This module reads and writes
+nothing.
 
-A fact is named as a short sentence: a thing, and then what is asked of it. Its value is the answer.
-So `BaseHeld` is no `Base`, and `JournalVouches` no `Journal`.
+The name of a fact is a short question: `BaseHeld` asks whether the base is held, and
+`JournalVouches` asks whether the journal vouches.
 """
 
 from enum import Enum
@@ -15,8 +16,8 @@ from enum import Enum
 
 
 class TableSame(Enum):
-    """Is this the table to which the stream wrote? The digest of the first schema in the register,
-    or else in the journal's entries, is compared with that of the table.
+    """Is the table the one to which the stream wrote? The digest of the first schema in the
+    register, or else in the journal's entries, is compared with that of the table.
 
     If the digests differ, the table was dropped and created again. If they are equal, it may still
     have been created again: `TableCreated` asks for that. Without a register and entries there is
@@ -31,8 +32,9 @@ class UserRegistered(Enum):
     """Whose register has this commit user?
 
     A register is written before a first batch is committed. So a commit user without a register has
-    committed nothing here, with three exceptions: the register was lost, the snapshots came with a
-    copy, or an older release wrote them. A register or a run without a query id counts as ours.
+    committed nothing in this table, with three exceptions: the register was lost, the snapshots
+    came with a copy, or an older release wrote them. A register or a run without a query id counts
+    as ours.
     """
 
     UNREGISTERED = "none"
@@ -41,13 +43,13 @@ class UserRegistered(Enum):
 
 
 class IdentityShared(Enum):
-    """Has another query written here from our checkpoint path, under our query's name, or as our
-    commit user? Snapshots' marks and the registers of other users show it.
+    """Has another query written to the table from our checkpoint path, under our query's name, or
+    as our commit user? The marks of snapshots and the registers of other users show that.
 
     Another query's mark proves that our checkpoint is new, or that the name or user is shared. It
     proves nothing where another sink of our query is registered with the same path or name: the
-    other query was judged when that sink was let in. Marks are missing where snapshots and
-    registers are gone. This is asked only of a stream that has no register and no snapshot.
+    other query was judged when that sink was admitted. Marks are missing where snapshots and
+    registers are gone. The question is asked only of a stream that has no register and no snapshot.
     """
 
     NONE = "none"
@@ -55,13 +57,13 @@ class IdentityShared(Enum):
 
 
 class OwnStands(Enum):
-    """Our newest snapshot in the lineage, by commit user, query id and identifier.
+    """What is the stream's newest snapshot in the lineage, by commit user, query id and identifier?
 
     The snapshot proves that its batch was published, and that no snapshot of ours above it is part
-    of the table now. Expiry removes the oldest snapshots first, so expiry has removed none of ours
-    above this one. The snapshot does not prove that the batches between its own and the judged one
-    had rows. A snapshot is missing where it has expired, was rolled back or was replaced. `NONE`
-    alone does not tell which of these happened.
+    of the table now. Expiry removes the oldest snapshots first, so no newer snapshot of ours has
+    expired. The snapshot does not prove that the batches between its own and the judged one had
+    rows. A snapshot is missing where it has expired, was rolled back or was replaced. `NONE` alone
+    does not tell which of these happened.
     """
 
     NONE = "none"
@@ -75,17 +77,18 @@ class OwnStands(Enum):
 
 
 class OldNameWrote(Enum):
-    """What the query has, or had, here under another commit user, which may be an old name of this
-    sink: the two were in no run together, and no sink of this run writes as that user.
+    """What does the query have, or did it have, in the table under an old name of this sink? An old
+    name is another commit user of the query. It was in no run together with this sink, and no sink
+    of this run writes as that user.
 
-    Nothing proves that the two are one sink, so this can only refuse or warn. Registers that keep
-    no runs, or have lost them, let a name count as old. The value is `NONE`, too, where the sink
-    has this batch or a later one under its own name, and where it has a snapshot and no register.
-    Where the sink has the batch before this one under its own name, no loss is looked for. The
-    first value that holds counts: `PUBLISHED`, then `MAY_HAVE_PUBLISHED`, then the first loss in
-    the order of the names, then `UNPROVEN`. A registered sink without a journal and a snapshot may
-    leave a doubt that only a journal could settle. The doubt counts as `MAY_HAVE_PUBLISHED`, after
-    all losses and before `UNPROVEN`.
+    Nothing proves that the two are one sink, so this fact can only make a row refuse or warn.
+    Registers that keep no runs, or have lost them, let a name count as old. The value is `NONE`,
+    too, where the sink has this batch or a later one under its own name, and where it has a
+    snapshot and no register. Where the sink has the batch before this one under its own name, no
+    loss is looked for. The first value that holds counts: `PUBLISHED`, then `MAY_HAVE_PUBLISHED`,
+    then the first loss in the order of the names, then `UNPROVEN`. A registered sink without a
+    journal and a snapshot may leave a doubt that only a journal could settle. The doubt counts as
+    `MAY_HAVE_PUBLISHED`, after all losses and before `UNPROVEN`.
     """
 
     NONE = "none, or nothing is missing of it"
@@ -102,9 +105,9 @@ class OldNameWrote(Enum):
 
 
 class NotesAsked(Enum):
-    """What the notes of removals say of all earlier batches, where the register demands that the
-    notes are asked. It demands this after a fast forward: a branch's journal and snapshots stand in
-    the place of ours then, and would pass for ours.
+    """What do the notes of removals say of all earlier batches? The notes are asked only if the
+    register demands it, as it does after a fast forward. After a fast forward, a branch's journal
+    and snapshots stand in the place of the stream's own, and would pass for them.
     """
 
     NOT_ASKED = "the register does not demand it"
@@ -114,11 +117,12 @@ class NotesAsked(Enum):
 
 
 class TableCreated(Enum):
-    """Is the table, or the branch, younger than the newest earlier batch that the checkpoint has done?
+    """Is the table, or the branch, younger than the newest earlier batch that the checkpoint has
+    done?
 
-    If it is, this is another table or branch, although its schema has the same digest. Two clocks
-    are compared, which may differ by five minutes. The checkpoint may not show when that batch was
-    done. What the stream has left here outweighs the clocks.
+    If so, this is another table or branch, although its schema has the same digest. Two clocks are
+    compared, which may differ by five minutes. The checkpoint may not show when that batch was
+    done. What the stream has left in the table outweighs the clocks.
     """
 
     EARLIER = "no, or that is not known"
@@ -126,8 +130,9 @@ class TableCreated(Enum):
 
 
 class LastHeld(Enum):
-    """What became of our newest earlier batch that is known to be committed, and is above our
-    newest snapshot? The journal's entries name the batch: Spark went on after it.
+    """What became of the last batch, if it was committed above our newest snapshot? The last batch
+    is the newest earlier one in the journal. It is known to be committed, because Spark went on
+    after it.
 
     `HELD` does not prove that the rows of the batch are there: as far as records show, its snapshot
     has expired. If the journal is off or gone, the value is `NONE`. If Spark may have gone on
@@ -144,8 +149,9 @@ class LastHeld(Enum):
 
 
 class GapLeft(Enum):
-    """Are there batches that our newest snapshot does not show? They lie between its batch and this
-    one, or they are batches up to its own that were written again above it.
+    """Are there batches that our newest snapshot does not show? Such batches lie between the batch
+    of that snapshot and the judged one, or they are older and were written again above that
+    snapshot.
 
     Batches without rows leave no snapshot, so a gap proves nothing by itself. Batches may have been
     written again if an operator let the checkpoint continue over our newest snapshot, or over one
@@ -158,8 +164,8 @@ class GapLeft(Enum):
 
 
 class EarlierNoted(Enum):
-    """What the notes of removals say of the earlier batches above our newest snapshot for which no
-    journal vouches, and that no operator has given up.
+    """What do the notes of removals say of the earlier batches above our newest snapshot? Batches
+    for which a journal vouches, and those that an operator has given up, do not count.
 
     A note proves that its batch was removed if the removal has ended, and the table that remained
     was surely not built on the batch. Only removals of this package leave notes. A removal that
@@ -174,8 +180,8 @@ class EarlierNoted(Enum):
 
 
 class EarlierElsewhere(Enum):
-    """Has the query written an earlier batch, which is missing here, in another branch, or in main,
-    under this commit user and in place of this history?
+    """Did the query write an earlier batch under this commit user in another branch, or in main,
+    instead of in this branch?
 
     Such a batch proves that the stream was pointed to the other branch. It proves nothing if one
     run has written in both places: then the query has a sink for each. A branch that cannot be
@@ -191,11 +197,12 @@ class EarlierElsewhere(Enum):
 
 
 class LaterPrepared(Enum):
-    """Does the journal have an entry of a later batch of this table? Or have snapshots expired, and
-    is this batch or a later one given up?
+    """Does the journal have an entry of a later batch of this table? The answer is also yes if
+    snapshots have expired, and the judged batch or a later one was given up.
 
-    A later batch came after this one had been done, so the checkpoint is older than the table's
-    history. Without an entry nothing is proven: the journal keeps the last two, and may be off.
+    A later batch came after the judged one had been done, so the checkpoint is older than the
+    table's history. Without an entry nothing is proven: the journal keeps the last two, and may be
+    off.
     """
 
     NONE = "none"
@@ -203,8 +210,8 @@ class LaterPrepared(Enum):
 
 
 class OursBeside(Enum):
-    """Is there a snapshot of ours, with this batch or a later one, that is not known to lie in the
-    lineage?
+    """Is there a snapshot of ours, with the judged batch or a later one, that is not known to lie
+    in the table's lineage?
 
     The snapshot was published. It may not be part of the table: its id may have been used again
     after it had expired, or the lists that would show it are missing.
@@ -215,7 +222,7 @@ class OursBeside(Enum):
 
 
 class AttemptPrepared(Enum):
-    """Does the journal have an attempt at this very batch, of this query and table, that no
+    """Does the journal have an attempt of this query at this very batch of this table, which no
     operator has given up?
 
     The attempt had begun to commit. The entry does not say whether it was published. If there is no
@@ -228,11 +235,10 @@ class AttemptPrepared(Enum):
 
 
 class PreviousHeld(Enum):
-    """What became of the batch that the attempt names as the previous one, where no snapshot of
-    ours is left.
+    """What became of the batch before the attempt's own, if no snapshot of ours is left?
 
-    The entry names the previous batch with its snapshot, so that batch was published. `HELD` does
-    not prove that its rows are there.
+    The journal entry of the attempt names that batch with its snapshot, so the batch was published.
+    `HELD` does not prove that its rows are there.
     """
 
     NONE = "none is named"
@@ -243,11 +249,12 @@ class PreviousHeld(Enum):
 
 
 class BaseHeld(Enum):
-    """What became of the snapshot on which the attempt was prepared?
+    """What became of the base, the snapshot on which the journalled attempt at the batch was
+    prepared?
 
     `ROLLED_BACK`: the table has no snapshot as new as the base. `CUT`: rollbacks of this package
-    removed the base. Their cut is known, and no earlier batch of ours lay above it. Other engines
-    leave no note of what they remove.
+    removed the base. The lowest target of these rollbacks, the cut, is known, and no earlier batch
+    of ours lay above it. Other engines leave no note of what they remove.
     """
 
     NONE = "no attempt, or prepared for the empty table"
@@ -257,11 +264,12 @@ class BaseHeld(Enum):
 
 
 class WindowWhole(Enum):
-    """Do all snapshots stand that the table got since the attempt was prepared?
+    """Do all snapshots stand that the table got since the journalled attempt at the batch was
+    prepared?
 
-    If all do, and none has the batch, the attempt was not published. If one is missing, the attempt
-    may have been in that one. If the attempt was published before the rollbacks that took its base,
-    they took it, too.
+    If all stand, and none has the batch, the attempt was not published. If a snapshot is missing,
+    the attempt may have been published as that snapshot. If the attempt was published before
+    rollbacks took its base, they took the attempt, too.
     """
 
     NONE = "no attempt"
@@ -305,7 +313,8 @@ class BatchFirst(Enum):
 
 
 class SinkNew(Enum):
-    """Is this a sink that the query got after it had written here under another commit user?
+    """Is this a sink that the query got after it had written to the table under another commit
+    user?
 
     A sink writes its register before it commits, so a sink without a register has committed
     nothing. But the register may have been lost. Then the journal has the sink's batches, or a note
@@ -319,8 +328,9 @@ class SinkNew(Enum):
 class JournalVouches(Enum):
     """Does the journal have each attempt at this batch or a later one that reached its commit?
 
-    The register says from which batch on. It is believed if the run that it names still had its
-    claim when this run began. Then a missing entry proves that no attempt reached its commit.
+    The register says from which batch on the journal has all attempts. The register is believed if
+    the run that it names still had its claim when this run began. Then a missing entry proves that
+    no attempt reached its commit.
     """
 
     VOUCHES = "yes"
@@ -328,9 +338,10 @@ class JournalVouches(Enum):
 
 
 class HistoryWhole(Enum):
-    """Do all snapshots of the table stand, or was ours found?
+    """Do all snapshots of the table stand, or was our newest one found?
 
-    If all stand, and none has the batch, the batch was not published, or its snapshot was removed.
+    If all stand, and none has the batch, then the batch was not published, or its snapshot was
+    removed.
     """
 
     WHOLE = "yes"
@@ -380,7 +391,7 @@ class BatchAfter(Enum):
 
 
 class FinishedKnown(Enum):
-    """Is it known that no earlier run had committed a batch after the last one that this run has
+    """Is it certain that no earlier run had committed a batch after the last one that this run has
     finished?
 
     An earlier run may have committed the last finished batch, in a snapshot that has expired. Then
@@ -395,8 +406,9 @@ class RememberedHeld(Enum):
     """What became of the last snapshot of the stream that the run remembers?
 
     A snapshot that stands proves that no rollback took anything below it. A snapshot that has
-    expired proves this, too, unless a note of a later removal contradicts it. Another engine's
-    rollback leaves no trace once its ids were used again and those snapshots have expired.
+    expired proves this, too, unless a note of a later removal contradicts it. A rollback by another
+    engine leaves no trace once the ids that it freed were used again and the new snapshots have
+    expired.
     """
 
     NONE = "none is remembered"
@@ -418,8 +430,8 @@ class AttemptsJournalled(Enum):
 class SeenHeld(Enum):
     """Is the newest snapshot that the run has seen part of the table, or has it expired?
 
-    If so, the ids above it are new. If the snapshot is gone for another reason, its id or those
-    above it may have been used again.
+    If so, the snapshots above it are new. If the snapshot is gone for another reason, its id and
+    higher ids may have been used again.
     """
 
     HELD = "yes"
@@ -437,7 +449,7 @@ class OthersFollowed(Enum):
 
 
 class OthersPublished(Enum):
-    """What others have published since the run last looked.
+    """What have others published since the run last looked at the table?
 
     A window with missing snapshots never counts as empty.
     """

@@ -18,7 +18,7 @@ from paimon_stream.stream.replay_errors import StreamRefusals
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFence:
     """Whether another run can have published one batch where snapshots have expired since the batch
-    was judged. The committer calls it where it finds such a gap.
+    was judged. The committer calls the fence when it finds such a gap.
 
     Attributes:
         claims: the claims of this run.
@@ -35,9 +35,10 @@ class RunFence:
     live: Callable[[], int]
 
     def __call__(self) -> bool:
-        """Whether nobody else can have published the batch in the gap. Raises `SharedCheckpoint` if
-        an earlier run has published it. Raises `HistoryUnknown` if an earlier run may have, and no
-        operator has decided to continue. Raises `StorageError`, `FormatError`.
+        """Whether nobody else can have published the batch in the expired snapshots. Raises
+        `SharedCheckpoint` if an earlier run has published it. Raises `HistoryUnknown` if an earlier
+        run may have published it, and no operator has decided to continue. Raises `StorageError`,
+        `FormatError`.
         """
         if self.attempted and self.live():
             raise self.refuse.published_by_earlier_run()

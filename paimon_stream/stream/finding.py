@@ -1,5 +1,5 @@
-"""What is found in the evidence: the values of facts, and the words for what they refuse.
-`walk` goes through the rows of a judgement with them.
+"""The value of a fact, together with the words for what the value refuses. `walk` goes through the
+rows of a judgement and asks for these values.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,9 @@ def _say_nothing(_: StreamRefusals) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Finding(Generic[Value]):
-    """The value of a fact. If the value refuses or warns, `say` raises or logs that."""
+    """The value of a fact. If the value leads to a refusal or a warning, `say` raises the error or
+    logs the warning.
+    """
 
     value: Value
     say: Say = _say_nothing
@@ -50,8 +52,9 @@ class Findings:
 
 
 def walk(findings: Findings, rows: tuple[Row, ...], refuse: StreamRefusals) -> Outcome:
-    """The verdict of the rows. Raises the error of the first row that refuses, unless an operator
-    lets the batch continue: then what follows that row is walked.
+    """The verdict to which the rows lead. Raises the error of the first row that refuses. If an
+    operator lets the batch continue despite that row, the walk goes on with the step that the row
+    names.
     """
     since: Step | NextStep | None = None
     while True:

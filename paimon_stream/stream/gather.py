@@ -1,4 +1,4 @@
-"""Gathers the evidence of a judgement from the storage. Nothing here writes."""
+"""Gathers from the storage the evidence on which a batch is judged. This module writes nothing."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -40,14 +40,14 @@ def gather(
     snapshots: SnapshotStore,
     runs: frozenset[str] | None = None,
 ) -> Evidence:
-    """Everything that a judgement from storage uses.
+    """The evidence for a judgement from the storage.
 
     Args:
         table: the table, or a branch of it.
         identity: the stream whose batch is judged.
         batch: the batch.
         snapshots: the snapshots of the table.
-        runs: the runs whose claims stood when this one began. None: the runs whose claims stand
+        runs: the runs whose claims stood when this run began. None: the runs whose claims stand
             now.
 
     Raises:
@@ -86,7 +86,9 @@ def gather(
 
 
 def _others(storage: Storage, identity: WriterIdentity, batch: Batch) -> OtherStreams:
-    """The other streams of the table. Their registers and newest entries are read once."""
+    """The other streams of the table. The register and the newest entry of each stream are read at
+    most once.
+    """
     return OtherStreams(
         registers=cache(partial(registered_writers, storage, leave_out=user_folder(identity.user))),
         journalled_by=partial(journalled_by, storage),
@@ -97,7 +99,7 @@ def _others(storage: Storage, identity: WriterIdentity, batch: Batch) -> OtherSt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _FirstLook:
-    """What one trip shows. The attributes are those of `Evidence`, and two more.
+    """What one trip to the storage shows. The attributes are those of `Evidence`, and two more.
 
     Attributes:
         came_from_main: whether this is a branch that was made from main.
@@ -123,7 +125,7 @@ def _look(
     snapshots: SnapshotStore,
     claims: Claims,
 ) -> _FirstLook:
-    """Reads in one trip what each judgement needs. Raises what `gather` raises."""
+    """Reads in one trip what every judgement needs. Raises what `gather` raises."""
     schemas = SchemaStore(storage)
     requests: list[Request] = [
         schemas.first_digest,
@@ -149,7 +151,7 @@ def _look(
         later_entry=later_entry,
         latest=latest,
         branch=branch,
-        # A branch without an identity is of another engine or of an older release.
+        # A branch without an identity was made by another engine or an older release.
         came_from_main=this_branch != MAIN and (branch is None or branch.snapshot is not None),
         other_branches=[name for name in (MAIN, *branches) if name != this_branch],
     )
@@ -158,7 +160,9 @@ def _look(
 def _entries_around(
     storage: Storage, journal: Journal, batch_id: int
 ) -> tuple[JournalEntry | None, JournalEntry | None, JournalEntry | None]:
-    """The journal's entries of the batch, of the newest earlier one and of the newest later one."""
+    """The journal's entries of the batch `batch_id`, of the newest earlier batch, and of the newest
+    later batch.
+    """
     batches = journal.batches()
     this = batch_id if batch_id in batches else None
     earlier = max((known for known in batches if known < batch_id), default=None)
@@ -187,17 +191,17 @@ def _elsewhere(
     """The newest of some batches that this query has published or prepared in another branch, and
     the name of that branch; None if there is none.
 
-    A branch does not count if this `run`, or a run that the register names as a writer here, has
-    written there: then the query has one sink here and another there. A branch that cannot be read
-    shows nothing.
+    A branch does not count if this `run`, or a run that the register here names, has written in
+    that branch, too. In that case the query has a sink for each branch. A branch that cannot be
+    read shows nothing.
 
     Args:
         main: the table's folder.
-        branches: the names of the other branches, with that of main.
+        branches: the names of the other branches, with the name of main.
         identity: this stream.
         run: this run, as a claim names it.
-        written_as: the register here of the commit user that is looked for. None: this stream's
-            user is looked for, and has no register here.
+        written_as: the register, in this branch, of the commit user that is looked for. None: the
+            user of this stream is looked for, and has no register in this branch.
         missing: the batches that are looked for.
 
     Raises:
@@ -264,8 +268,8 @@ def _newest_published(snapshots: SnapshotStore, identity: WriterIdentity, before
 def _entries_of_main(
     main: Storage, known: _FirstLook, identity: WriterIdentity, batch_id: int
 ) -> dict[str, JournalEntry]:
-    """The entries of this batch in main's journals, by commit user of the same query. Read only for
-    a branch from main in which the stream has no register.
+    """The entries that main's journals have of a batch, by commit user of the same query. They are
+    read only for a branch that was made from main and in which the stream has no register.
     """
     if not known.came_from_main or known.registered is not None:
         return {}
@@ -285,10 +289,11 @@ def _is_left_in_main(
     user: str,
     entry: JournalEntry,
 ) -> bool:
-    """Whether an attempt of main is certainly not part of a branch that was made from main. It is
-    asked where no snapshot of the attempt's batch stands in the branch. It is certain if the
-    attempt was made or published above the branch point, or if main's snapshots show that it was
-    never published. If the branch has no identity, its oldest snapshot serves as the branch point.
+    """Whether an attempt of main is certainly not part of a branch that was made from main. The
+    question arises only if no snapshot of the attempt's batch stands in the branch. The answer is
+    yes if the attempt was made or published above the branch point, and if main's snapshots show
+    that it was never published. If the branch has no identity, its oldest snapshot serves as the
+    branch point.
 
     Args:
         main: the table's folder.

@@ -1,4 +1,4 @@
-"""Which batches an operator has given up, under a sink's commit user and under its old names
+"""The batches that an operator has given up, under a sink's commit user and under its old names
 (exactly-once.md §8).
 """
 
@@ -32,9 +32,9 @@ def last_not_given_up(batches: range, given_up: Ranges) -> int | None:
 
 
 def without_given_up(entry: JournalEntry | None, given_up: Ranges) -> JournalEntry | None:
-    """The entry; None if an operator has given its batch up. If the previous batch was given up,
-    the entry that is returned does not name it. Such entries may still be there, because the run
-    that removes them may have been killed.
+    """The journal entry; None if an operator has given its batch up. If an operator has given up
+    the previous batch, the returned entry does not name that batch. The journal may still have
+    entries of batches that were given up, because the run that removes them may have been killed.
     """
     if entry is None or is_given_up(entry.batch_id, given_up):
         return None
@@ -45,8 +45,8 @@ def without_given_up(entry: JournalEntry | None, given_up: Ranges) -> JournalEnt
 
 
 def given_up_as(evidence: Evidence, user: str, old: Collection[RegisteredWriter]) -> Ranges:
-    """The batches of a commit user that were given up, under that user or under another name of its
-    sink. An operator who has decided under one name is not asked again under the other. Batches
+    """The batches of a commit user that an operator has given up. Names of the same sink count
+    together: an operator who has decided under one name is not asked again under the other. Batches
     that were given up under this stream's own name count for every name.
 
     Args:
@@ -67,9 +67,9 @@ def given_up_as(evidence: Evidence, user: str, old: Collection[RegisteredWriter]
 def names_of_this_sink(
     evidence: Evidence, old: Collection[RegisteredWriter]
 ) -> list[RegisteredWriter]:
-    """The old names that count as names of this sink. Where the query has other sinks, a name
-    counts only if it was in a run with each of them, as this sink was. Otherwise it may be a new
-    name of one of the others.
+    """The old names that count as names of this sink. If the query has other sinks, a name counts
+    only if it was in a run with each of these sinks, as this sink was. A name that was not may be a
+    new name of another sink.
     """
     runs = evidence.runs_of(evidence.identity.user)
     other_sinks = [sibling for sibling in evidence.siblings if not runs.isdisjoint(sibling.runs)]
@@ -81,8 +81,8 @@ def names_of_this_sink(
 
 
 def _names_of(user: str, old: Collection[RegisteredWriter]) -> list[RegisteredWriter]:
-    """The old name itself, and the names that may be later ones of the same sink. A name that was
-    in a run with the old one is another sink's.
+    """The old name `user`, and the names that the same sink may have had later. A name that was in
+    a run together with the old name belongs to another sink.
     """
     names: list[RegisteredWriter] = []
     for old_name in old:

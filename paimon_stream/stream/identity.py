@@ -1,5 +1,5 @@
-"""Who a stream is: its identity, and what is its own among the snapshots of a table (semantics.md
-R1.1, R1.2, R1.5; exactly-once.md §1).
+"""The identity of a stream, and which snapshots of a table are the stream's own (semantics.md R1.1,
+R1.2, R1.5; exactly-once.md §1).
 """
 
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from paimon_stream.options import Arguments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterIdentity:
-    """One run of one streaming writer. None stands for what Spark did not report.
+    """The identity of a streaming writer in one run. A value that Spark did not report is None.
 
     Attributes:
         user: the commit user.
-        query_id: the id of the query; it changes when the query's checkpoint is wiped.
-        run_id: the id of the run; it changes at each start of the query.
+        query_id: the id of the query; a query with a new checkpoint has a new id.
+        run_id: the id of the run; each start of the query has a new id.
         checkpoint: the path of the checkpoint.
         query_name: the name that the user gave the query.
         token: distinguishes the writers of one run.
@@ -30,7 +30,7 @@ class WriterIdentity:
     token: str
 
     def properties(self, batch_id: int, offsets_hash: str | None) -> dict[str, str]:
-        """The marks for the snapshot of one batch, without unknown values."""
+        """The marks for the snapshot of a batch. A value that is not known has no mark."""
         marks = {
             "query-id": self.query_id,
             "run-id": self.run_id,
@@ -43,8 +43,8 @@ class WriterIdentity:
 
 
 def check_user(arguments: Arguments, user: object, *, optional: bool = False) -> None:
-    """Checks the commit user that a writer is given. Those of batch writes with an identity are not
-    allowed: a repeated call removes the files that are kept for such a user. Raises
+    """Checks the commit user of a writer. The commit users of batch writes with an identity are not
+    allowed: a repeated write removes the files that are kept for such a user. Raises
     `InvalidOption`.
     """
     arguments.text("commit_user", user, optional=optional)
@@ -57,9 +57,9 @@ def check_user(arguments: Arguments, user: object, *, optional: bool = False) ->
 
 
 def is_own(snapshot: Snapshot, identity: WriterIdentity) -> bool:
-    """Whether a batch of this stream made the snapshot: it has the stream's user, and is not known
-    to be another query's. A batch commit of that user is no batch of the stream: its identifier
-    says nothing about batches (semantics.md R1.2).
+    """Whether the snapshot was made by a batch of this stream: it has the stream's user, and is not
+    known to be another query's. A batch commit of that user does not count, because its identifier
+    says nothing about batches of the stream (semantics.md R1.2).
     """
     if snapshot.commit_user != identity.user or snapshot.commit_identifier == BATCH_IDENTIFIER:
         return False

@@ -1,11 +1,11 @@
 """The judgement of a batch as a table of evidence (exactly-once.md §9).
 
-A row says which values the facts must have, what is answered then, and why. It also says what
-follows where an operator lets the batch continue. Facts that a row does not name may have any
-value. The rows are grouped into steps. The first row that fits counts. Within a step, rows that fit
-the same facts agree, so only the order of the steps matters. Facts are asked from left to right,
-and only until one does not fit. So a costly fact stands where it can still change the answer.
-Nothing here reads or writes.
+A row says which values the facts must have, the answer for these values, and the reason. It also
+says how the judgement goes on if an operator lets the batch continue. Facts that a row does not
+name may have any value. The rows are grouped into steps. The first row that fits counts. Within a
+step, rows that fit the same facts agree, so only the order of the steps matters. Facts are asked
+from left to right, and only until one does not fit. So a costly fact stands where it can still
+change the answer. This module reads and writes nothing.
 """
 
 from collections.abc import Callable, Iterator
@@ -52,8 +52,8 @@ Ask: TypeAlias = Callable[[type[Enum]], Enum]
 
 
 class Outcome(Enum):
-    """What a row answers. The first four end the judgement. A warning is logged. A refusal raises its
-    error, unless an operator lets the batch continue.
+    """The answer of a row. The first four outcomes end the judgement. A warning is logged. A
+    refusal raises its error, unless an operator lets the batch continue.
     """
 
     FRESH = "Fresh"
@@ -72,12 +72,14 @@ class Outcome(Enum):
 
     @property
     def is_verdict(self) -> bool:
-        """Whether it ends the judgement without an error."""
+        """Whether the outcome ends the judgement without an error."""
         return self in (Outcome.FRESH, Outcome.REUSE, Outcome.COMMITTED, Outcome.STORAGE)
 
 
 class Step(Enum):
-    """The questions, in the order in which they are decided."""
+    """The questions about a batch that is judged from the storage, in the order in which they are
+    decided.
+    """
 
     TABLE = "Is it the same table?"
     WHO = "Is it the same checkpoint?"
@@ -89,9 +91,9 @@ class Step(Enum):
     OWN_LAST = "…and is every batch that we committed after it still there?"
     OWN_GAP = "…and did the batches between have no rows?"
     OWN_ENTRY = "…then the batch is new"
-    # From here on there is no snapshot of ours, or only one that an operator let the checkpoint pass
-    # over. From BRANCH on, the journal has no attempt at this batch, or an operator has let the
-    # batch be written again.
+    # From this step on there is no snapshot of ours, or only one that an operator let the
+    # checkpoint pass over. From BRANCH on, the journal has no attempt at this batch, or an operator
+    # has let the batch be written again.
     LATER = "No snapshot of ours: is the checkpoint older than the journal?"
     BESIDE = "…or does one stand beside the line?"
     ATTEMPT_PREVIOUS = (
@@ -111,7 +113,7 @@ class Step(Enum):
 
 
 class NextStep(Enum):
-    """The questions of a later batch of a run, in the order in which they are decided."""
+    """The questions about a later batch of a run, in the order in which they are decided."""
 
     ORDER = "Is it a later batch?"
     FINISHED = "Does the run know what became of its last batch?"
@@ -123,10 +125,11 @@ class NextStep(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of a step. `when` has the values that fit, by their fact, in the order in which the
-    facts are asked. `then` is what follows where the batch continues after a refusal or warning: a
-    verdict, or a later step; None if nothing can. `because` is the fact whose words stand in a
-    refusal or a warning. `why` gives the reason for the answer.
+    """One row of a step. `when` maps each fact to the values that fit, in the order in which the
+    facts are asked. `outcome` is the answer of the row, and `why` is its reason. `then` says how
+    the judgement goes on if the batch continues after a refusal or a warning: by a verdict or a
+    later step. None: the batch cannot continue. A refusal or a warning uses the words of the fact
+    `because`.
     """
 
     step: Step | NextStep
@@ -137,12 +140,14 @@ class Row:
     why: str
 
     def fits(self, ask: Ask) -> bool:
-        """Whether the facts have the values of this row. Asks until a fact has another value."""
+        """Whether the facts have the values of this row. The facts are asked in order, up to the
+        first one that does not fit.
+        """
         return all(ask(fact) in values for fact, values in self.when.items())
 
 
 def _step(step: Step | NextStep, *rows: Callable[[Step | NextStep], Row]) -> tuple[Row, ...]:
-    """The rows of a step."""
+    """Makes the rows of one step of the judgement."""
     return tuple(of_step(step) for of_step in rows)
 
 
@@ -153,8 +158,8 @@ def _row(
     then: Outcome | Step | NextStep | None = None,
     because: type[Enum] | None = None,
 ) -> Callable[[Step | NextStep], Row]:
-    """A row of a step, which fits if each fact has one of its values in `when`. Its refusal has the
-    words of the last fact, unless `because` names another.
+    """Makes a row that fits if each fact has one of its values in `when`. A refusal by the row uses
+    the words of the last fact, unless `because` names another fact.
     """
     values: dict[type[Enum], frozenset[Enum]] = {}
     for value in when:
@@ -169,8 +174,8 @@ def decide(
     rows: tuple[Row, ...],
     since: Step | NextStep | None = None,
 ) -> Row:
-    """The first row that fits, from the step `since` on. `ask` gives the value of a fact. Raises
-    `LookupError` if no row fits.
+    """The first row that fits, searched from the step `since` on. `ask` gives the value of a fact.
+    Raises `LookupError` if no row fits.
     """
     for row in _from(rows, since):
         if row.fits(ask):

@@ -47,7 +47,9 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judgement:
-    """A verdict, how the run stands after it, and what was seen of the table. See `JudgedBatch`."""
+    """A verdict on a batch, how the run stands after the verdict, and what was seen of the table.
+    `JudgedBatch` describes these values.
+    """
 
     verdict: Verdict
     standing: Standing
@@ -63,7 +65,7 @@ class _Case:
         run: the run.
         batch: the batch.
         target: the table.
-        refuse: the refusals for the batch. They note what an operator has let pass.
+        refuse: the refusals for the batch. They record what an operator has accepted.
     """
 
     run: StreamRun
@@ -78,11 +80,11 @@ class _Case:
 
 
 def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch:
-    """Decides what to do with the batch.
+    """Decides whether the batch was committed, and whether it is to be written.
 
     Args:
         run: the run.
-        standing: how it stands after its last batch.
+        standing: how the run stands after its last batch.
         batch: the batch.
 
     Raises:
@@ -116,8 +118,8 @@ def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch
 
 # -- coming into a table --------------------------------------------------------------------------
 def _admit(case: _Case, standing: Standing) -> _Judgement:
-    """Judges the batch with which the run comes into this table, and registers the run. That is the
-    run's first batch, or a batch for which an operator has let the run continue in a table that was
+    """Judges the first batch of the run in a table, and registers the run. It is the run's first
+    batch at all, or a batch for which an operator has let the run continue in a table that was
     replaced. The claims of earlier runs end before the judgement. So an earlier run that is alive
     stops at its next batch, even if this run is then refused.
     """
@@ -162,24 +164,25 @@ def _has_entry_of_another_table(evidence: Evidence) -> bool:
 
 
 def _outlook(evidence: Evidence, verdict: Verdict, *, ended: bool) -> Outlook:
-    """What may still come from earlier runs. `ended` says whether this run has ended the claim of
-    an earlier run.
+    """What earlier runs may still do. `ended` says whether this run has ended the claim of an
+    earlier run.
     """
     follows = ended or evidence.has_earlier_run
     is_renamed = False
     if not follows:
         is_renamed = not all(evidence.claimed(sibling.user) for sibling in evidence.siblings)
     # If our newest snapshot is at or below this batch, or an operator has decided, later entries of
-    # the journal are remains. A batch that only live files show proves nothing of later batches.
+    # the journal are left over from before. A batch that only live files show proves nothing of
+    # later batches.
     later_are_gone = not isinstance(verdict, AlreadyCommitted) or verdict.snapshot is not None
     goes_back = evidence.later_entry is not None and later_are_gone
     return Outlook(follows=follows, is_renamed=is_renamed, goes_back=goes_back)
 
 
 def _require_newest_run(case: _Case, verdict: Verdict) -> None:
-    """Raises `SharedCheckpoint` if a later run has begun. What that run has left since the evidence
-    was gathered may have expired before the judgement. In the same trip, checks whether another
-    engine may replace snapshots.
+    """Raises `SharedCheckpoint` if a later run has begun. Such a run may have published a snapshot
+    since the evidence was gathered, and the snapshot may have expired before the judgement. In the
+    same trip, checks whether another engine may replace snapshots.
     """
     run = case.run
     requests: list[Request] = [run.claims.is_ended]
@@ -218,17 +221,18 @@ def _judge_later(
             refuse.table_replaced("the table's first schema changed while the stream was running")
         else:
             refuse.table_replaced("the branch's identity changed while the stream was running")
-        # An operator lets the query continue, as a new stream of that table.
+        # An operator lets the query continue, as a new stream of the new table.
         return _admit(replace(case, target=Target.open(run)), standing)
-    # Batches of an old name may be lost, and this run would not notice while it has no batch of its
-    # own.
+    # Batches of an old name may be lost. This run would not notice that while it has no batch of
+    # its own.
     outlook = standing.outlook
     follows = outlook.follows or (outlook.is_renamed and memory.own is None)
     fresh = judge_next(run.snapshots, memory, refuse, latest=latest, follows=follows)
     verdict = fresh or _judge_again(case)
     alone = latest is not None and SnapshotRef.of(latest) == memory.seen
-    # What a later run has published since the claim was looked for may have expired before the
-    # snapshots were read. Where no snapshot is new, no later run has published anything.
+    # A later run may have published snapshots since the claim was looked for, and these may have
+    # expired before the snapshots were read. If no snapshot is new, no later run has published
+    # anything.
     if not (claimed and alone) and run.claims.is_ended():
         raise refuse.later_run_began()
     sight = None
@@ -308,7 +312,7 @@ def _judge_case(case: _Case, evidence: Evidence) -> Verdict:
 
 def _gives_up_earlier(case: _Case) -> bool:
     """Whether an operator has let the stream continue although the table lost batches, or although
-    the stream writes batches again. If so, the journal's entries are of these batches. False if a
+    the stream writes batches again. If so, the journal's entries belong to such batches. False if a
     later run has ended this run's claim.
     """
     accepted = case.refuse.accepted & {ON_TABLE_CHANGE.key, ON_CHECKPOINT_RESET.key}
@@ -318,7 +322,8 @@ def _gives_up_earlier(case: _Case) -> bool:
 
 def _register(case: _Case, evidence: Evidence, verdict: Verdict, *, anew: bool) -> None:
     """Records that the stream was admitted. `anew` says whether an operator has decided. If so, the
-    journal's entries are removed, but only after the register records what is given up.
+    journal's entries are removed, but only after the register has recorded which batches are given
+    up.
     """
     run = case.run
     refuse = case.refuse

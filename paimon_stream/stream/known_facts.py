@@ -1,4 +1,4 @@
-"""The facts of a run's first batch, found in the evidence as they are asked for."""
+"""Finds in the evidence the facts of a run's first batch. A fact is found when it is asked for."""
 
 from functools import cached_property
 from types import MappingProxyType
@@ -68,8 +68,8 @@ from paimon_stream.table.journal import JournalEntry
 
 
 class Facts(Findings):
-    """The facts that the evidence of a first batch shows. `journals` says whether the stream's
-    journal is on.
+    """The facts that the evidence of a first batch shows. `journals` says whether the journal of
+    the stream is on.
     """
 
     def __init__(self, evidence: Evidence, *, journals: bool) -> None:
@@ -106,18 +106,18 @@ class Facts(Findings):
     # -- what several facts use -------------------------------------------------------------------
     @cached_property
     def history(self) -> OwnHistory:
-        """The snapshots of the stream that stand, down to our newest one."""
+        """The stream's snapshots, down to its newest one in the lineage."""
         return walk_down_to_own(self.evidence)
 
     @property
     def own(self) -> Snapshot | None:
-        """Our newest snapshot, even if an operator has let the stream continue over it."""
+        """Our newest snapshot, even if an operator has let the checkpoint continue over it."""
         return self.history.own
 
     @cached_property
     def own_with_rows(self) -> Snapshot | None:
-        """The snapshot with the rows of our newest batch; None if that batch is not an earlier
-        one.
+        """The snapshot with the rows of our newest batch; None if that batch is not earlier than
+        the judged one.
         """
         own = self.own
         is_below = self.ask(OwnStands) is OwnStands.BELOW
@@ -127,8 +127,9 @@ class Facts(Findings):
 
     @cached_property
     def _attempts(self) -> tuple[JournalEntry | None, JournalEntry | None]:
-        """The journal's entries of this batch and of the newest earlier batch. An entry is None if
-        it is missing, if another query or table has it, or if an operator has given its batch up.
+        """The journal's entries of the judged batch and of the newest earlier batch. An entry is
+        None if it is missing, if it belongs to another query or table, or if an operator has given
+        its batch up.
         """
         evidence = self.evidence
         entry = without_given_up(_of_this_table(evidence.entry, evidence), evidence.given_up)
@@ -141,17 +142,19 @@ class Facts(Findings):
 
     @property
     def entry(self) -> JournalEntry | None:
-        """The attempt at this batch; None if `_attempts` has none."""
+        """The journalled attempt at the judged batch; None if `_attempts` has none."""
         return self._attempts[0]
 
     @property
     def last_entry(self) -> JournalEntry | None:
-        """The newest attempt at a batch before this batch; None if `_attempts` has none."""
+        """The newest journalled attempt at an earlier batch; None if `_attempts` has none."""
         return self._attempts[1]
 
     @cached_property
     def cut(self) -> SnapshotRef | None:
-        """The cut below the attempt's base, as in `cut_above_ours`; None without an attempt."""
+        """The lowest target of the rollbacks that removed the attempt's base, as `cut_above_ours`
+        finds it; None without an attempt.
+        """
         entry = self.entry
         if entry is None:
             return None
@@ -204,7 +207,7 @@ class Facts(Findings):
     @property
     def _may_have_written_again(self) -> bool:
         """Whether batches up to that of our newest snapshot may have been written again above the
-        snapshot, and be lost. False if that snapshot has neither this batch nor an earlier one.
+        snapshot, and be lost. False if that snapshot has a later batch than the judged one.
         """
         own = self.own
         if own is None or not may_lack_what_was_written_again(self.evidence, own):
@@ -277,8 +280,8 @@ class Facts(Findings):
                 ),
             )
         last_given_up = max((last for _, last in self.evidence.given_up), default=-1)
-        # A batch is given up when a later batch goes on. Of that later batch, only the rows may be
-        # left.
+        # An operator gave the batch up so that a later batch could go on. Of the later batch, only
+        # the rows may be left.
         if last_given_up < self.evidence.batch.batch_id or self.history.complete:
             return Finding(LaterPrepared.NONE)
         return Finding(
@@ -348,14 +351,14 @@ class Facts(Findings):
 
 
 def _of_this_query(entry: JournalEntry | None, evidence: Evidence) -> JournalEntry | None:
-    """The entry, unless another query wrote it under a commit user that was given to both."""
+    """The journal entry, unless another query wrote it under the same commit user."""
     if entry is None or not is_of_query(entry.query_id, evidence.identity):
         return None
     return entry
 
 
 def _of_this_table(entry: JournalEntry | None, evidence: Evidence) -> JournalEntry | None:
-    """The entry, unless it is another query's, or belongs to another table that was at this
+    """The journal entry, unless it belongs to another query, or to another table that was at this
     location.
     """
     entry = _of_this_query(entry, evidence)

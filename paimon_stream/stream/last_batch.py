@@ -1,5 +1,5 @@
-"""What became of the last batches that are known to be committed. They are known because Spark goes
-on after a batch only once the batch was committed (exactly-once.md §2, §7, §8).
+"""What became of the last batches that are known to be committed. Spark begins a batch only after
+the batch before was committed (exactly-once.md §2, §7, §8).
 """
 
 from collections.abc import Collection
@@ -29,7 +29,8 @@ def newest_known(evidence: Evidence, history: OwnHistory, last: JournalEntry | N
         return history.own_id
     is_committed = not went_on_without(evidence, evidence.identity.user, last)
     if not is_committed and evidence.latest is not None:
-        # The query may have run the batch under both names. What the table mentions was committed.
+        # The query may have run the batch under both names. A batch whose files the table mentions
+        # was committed.
         is_committed = evidence.files_mentioned(evidence.latest, last) > 0
     if not is_committed:
         return history.own_id
@@ -37,13 +38,13 @@ def newest_known(evidence: Evidence, history: OwnHistory, last: JournalEntry | N
 
 
 def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[LastHeld]:
-    """What became of the batch of `last`, where no snapshot of the commit user `user` is left.
+    """What became of the batch of `last`, if no snapshot of the commit user `user` is left.
 
-    Spark went on after that batch, so it was committed above its base, the newest snapshot of its
-    judgement. If a snapshot above the base is missing, the batch may have expired. If none is
-    missing, it was rolled back or replaced. Where the base itself is above the latest snapshot, no
-    snapshot counts as missing. Expiry never removes the newest snapshot, so a rollback removed the
-    base and what was above it.
+    Spark went on after that batch. So the batch was committed above its base, the newest snapshot
+    at its judgement. If a snapshot above the base is missing, that snapshot may have had the batch
+    and have expired. If none is missing, the batch was rolled back or replaced. If the base itself
+    is above the latest snapshot, no snapshot counts as missing. Expiry never removes the newest
+    snapshot, so a rollback removed the base and what was above it.
 
     Args:
         evidence: what the storage holds.
@@ -82,8 +83,8 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
 def which_last_above(
     evidence: Evidence, own: Snapshot, entry: JournalEntry | None, last: JournalEntry | None
 ) -> Finding[LastHeld]:
-    """What became of our last batch, where our newest snapshot, `own`, stands. A batch that was
-    committed above that snapshot is not in the table. If Spark may have gone on after a batch
+    """What became of the last journalled batch, if our newest snapshot, `own`, stands. A batch that
+    was committed above that snapshot is not in the table. If Spark may have gone on after a batch
     without this user, only a note can tell that the batch was removed.
 
     Args:
@@ -129,8 +130,8 @@ def which_last_above(
 def which_previous(
     evidence: Evidence, entry: JournalEntry | None, last: JournalEntry | None
 ) -> Finding[PreviousHeld]:
-    """What became of the batch that an attempt names as the previous one, where no snapshot of ours
-    is left.
+    """What became of the batch that an attempt names as the previous one, if no snapshot of ours is
+    left.
 
     Args:
         evidence: what the storage holds.
@@ -173,11 +174,12 @@ def which_previous(
 
 
 def went_on_without(evidence: Evidence, user: str, entry: JournalEntry) -> bool:
-    """Whether Spark may have gone on without the commit of this entry. Spark can do so in a run in
-    which the entry's commit user did not write. Two records show such a run. Another commit user of
-    the query has the entry's batch, or one between that and ours, on the entry's base or above. Or
-    another user's journal begins with the entry's batch. What a run did below the base, before the
-    attempt of the entry was made, does not count.
+    """Whether Spark may have gone on to the next batch without committing the batch of this entry.
+    That is possible in a run in which the entry's commit user did not write. Two records show such
+    a run. In the first, another commit user of the query has published the entry's batch, or a
+    later one before the judged batch, on the entry's base or above. In the second, another user's
+    journal begins with the entry's batch. What a run did below the base, before the attempt of the
+    entry was made, does not count.
     """
     batches = range(entry.batch_id, evidence.batch.batch_id)
     runs_of_user = evidence.runs_of(user)
@@ -235,16 +237,16 @@ def _is_published_without(
 
 
 def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
-    """What the notes of removals say of a batch that a commit user has journalled and committed. A
-    live file of the batch outweighs the notes.
+    """What the notes of removals say of a batch that a commit user has committed, and of which it
+    has a journal entry. A live file of the batch outweighs the notes.
     """
     given_up = evidence.given_up
     if user != evidence.identity.user:
         given_up += tuple(chain.from_iterable(sibling.given_up for sibling in evidence.siblings))
 
     def removed_this_batch(removed: Removed) -> bool:
-        """Whether a removal removed this batch. It did if its note names this batch or an earlier
-        one, because a removal takes all later snapshots, too.
+        """Whether a removal removed this batch. A removal takes all later snapshots, too, so its
+        note may name an earlier batch.
         """
         if removed.user != user or not removed.is_of_stream:
             return False
@@ -265,8 +267,8 @@ def noted_fate(evidence: Evidence, user: str, entry: JournalEntry) -> Answer:
 
 
 def _which_removed(evidence: Evidence, user: str, entry: JournalEntry) -> Finding[LastHeld] | None:
-    """What the notes say of a batch that a commit user had journalled: it was removed, or it may
-    have been. None if they say neither.
+    """What the notes of removals say of a journalled batch: it was removed, or it may have been
+    removed. None if the notes say neither.
     """
     answer = noted_fate(evidence, user, entry)
     if answer.fate not in (Fate.ROLLED_BACK, Fate.UNKNOWN):
@@ -312,8 +314,8 @@ def _proven_removal(
 ) -> Answer | None:
     """What a note proves of a batch that was committed and is not in the table: a removal took the
     batch's snapshot (`lost`), or its newest attempt (`last`). None if no note proves a removal. A
-    batch that was removed was not replaced by another engine, whatever stands under the id of its
-    snapshot. So `recommit` would refuse the batch.
+    batch that was removed was not replaced by another engine, even if another engine's snapshot has
+    the id now. So `recommit` would refuse the batch.
     """
     removals = evidence.removals()
     notes: list[Removed | None] = []
@@ -328,8 +330,8 @@ def _proven_removal(
 
 
 def _which_in_its_place(evidence: Evidence, lost: PreviousBatch) -> Finding[LastHeld] | None:
-    """Why a batch that is known to be committed is not in the table's lineage, if what stands under
-    the id of its snapshot shows the reason; otherwise None.
+    """Why a committed batch is not in the table's lineage, if the snapshot that has its snapshot's
+    id now shows the reason; otherwise None.
     """
     snapshots = evidence.snapshots
     latest = evidence.latest

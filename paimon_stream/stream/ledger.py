@@ -1,6 +1,6 @@
-"""The ledger: was this batch committed, may it be committed, or must an operator decide?
-`judgement.py` has the rows that decide. This module walks through the rows to a verdict. The rules
-are in exactly-once.md §2 and §4, and in semantics.md R1.3-R1.5. Nothing here writes.
+"""The ledger: was this batch committed, may it be committed, or must an operator decide? The rows
+in `judgement.py` decide that. This module walks through the rows to a verdict. The rules are in
+exactly-once.md §2 and §4, and in semantics.md R1.3-R1.5. This module writes nothing.
 """
 
 from dataclasses import replace
@@ -27,8 +27,9 @@ def judge_evidence(evidence: Evidence, refuse: StreamRefusals) -> Verdict:
 
 
 def _verdict(outcome: Outcome, facts: Facts) -> Verdict:
-    """The verdict of an outcome. Where an operator lets a doubtful batch continue, no entry counts
-    as dead: the files that an entry names may be those of the published batch.
+    """The verdict that follows from an outcome. If an operator lets a doubtful batch continue, no
+    journal entry counts as dead, because the files that the entry names may be those of the
+    published batch.
     """
     seen = facts.evidence.seen
     entry = facts.entry
@@ -51,8 +52,8 @@ def _newest_of_ours(facts: Facts) -> PreviousBatch | None:
 
 
 def _above_cut(facts: Facts, entry: JournalEntry) -> JournalEntry:
-    """The attempt. If rollbacks removed its base, the attempt is returned as if it had been
-    prepared on the cut.
+    """The journal entry of the attempt. If rollbacks removed its base, the entry is returned as if
+    the attempt had been prepared on the cut, the lowest target of these rollbacks.
     """
     if (
         facts.ask(OwnStands) is OwnStands.BELOW

@@ -1,5 +1,5 @@
-"""The batches that may have been lost: from the journals of streams, or from the delta list of a
-snapshot.
+"""Batches that may have been lost, as the journals of streams or the delta list of a snapshot
+describe them.
 """
 
 from collections import defaultdict
@@ -32,10 +32,10 @@ class LostBatch:
     """A batch as it was committed.
 
     Attributes:
-        user: its commit user.
-        batch: its id.
-        base: the snapshot on which it was made; None for the empty table.
-        messages: its files.
+        user: the commit user of the batch.
+        batch: the id of the batch.
+        base: the snapshot on which the batch was made; None for the empty table.
+        messages: the commit messages with its files.
         properties: the properties of its snapshot.
         uuid: the part that the names of its manifest lists share.
         nonce: the nonce of its snapshot; empty if it is not known.
@@ -55,7 +55,7 @@ class LostBatch:
 
     @property
     def files(self) -> list[DataFileMeta]:
-        """The files that it added."""
+        """The files that the batch added."""
         return [file for message in self.messages for file in message.new_files]
 
 
@@ -135,7 +135,7 @@ def _batch_of_entry(user: str, entry: JournalEntry) -> LostBatch:
 
 
 def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) -> LostBatch:
-    """The batch of a delta list.
+    """A lost batch, as the delta list of its snapshot describes it.
 
     Args:
         table: the table that lost the batch.
@@ -191,12 +191,12 @@ def _check_list_is_enough(
 
 
 def _messages_of(entries: Iterable[ManifestEntry]) -> tuple[CommitMessage, ...]:
-    """The messages that would add the files of these entries, one for each bucket."""
+    """The messages that add the files of some manifest entries, one message for each bucket."""
     files_of_buckets = defaultdict(list)
     for entry in entries:
         bucket_key = (entry.partition, entry.bucket, entry.total_buckets)
-        # The lost snapshot gave ids to these rows. The snapshot in its place has given the same ids
-        # to other rows.
+        # The lost snapshot gave row ids to the rows of this file. The snapshot that replaced it has
+        # given the same ids to other rows.
         files_of_buckets[bucket_key].append(replace(entry.file, first_row_id=None))
     return tuple(
         CommitMessage(

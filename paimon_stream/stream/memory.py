@@ -1,5 +1,5 @@
-"""What a run remembers between batches. The run judges a later batch by this memory and by one or
-two snapshot files (exactly-once.md §2). Nothing here writes.
+"""What a run remembers between two batches. The run judges a later batch by this memory and by one
+or two snapshot files (exactly-once.md §2). This module writes nothing.
 """
 
 from dataclasses import dataclass
@@ -38,8 +38,8 @@ class Memory:
     """What a run remembers between batches.
 
     Attributes:
-        batch_id: the last batch that it finished.
-        own: the last batch of its stream that became a snapshot, if there is one.
+        batch_id: the last batch that the run finished.
+        own: the last batch of the stream that became a snapshot, if there is one.
         seen: the snapshot up to which the run knows who published what; None for the empty table.
         own_stood_millis: a time at which the snapshot of `own` stood (epoch milliseconds).
         has_expired: whether the last batch was found committed, with its snapshot expired. If so,
@@ -61,13 +61,13 @@ def judge_next(
     latest: Snapshot | None,
     follows: bool = False,
 ) -> Fresh | None:
-    """Judges a later batch of a run on the latest snapshot. The batch must be new. Our last
-    snapshot must be in the lineage or have expired. Nobody else may have published the batch since
-    the run last looked.
+    """Judges a later batch of a run on the latest snapshot. The batch is fresh if three conditions
+    hold. The batch is new. Our last snapshot is in the lineage or has expired. Nobody else has
+    published the batch since the run last looked.
 
     If snapshots since the run last looked have expired, and an earlier run may be at this batch,
-    the storage must decide. If no earlier run may be, `seen` stays where it was, and the commit
-    asks the fence.
+    the storage must decide. If no earlier run can be at this batch, `seen` stays where it was, and
+    the commit asks the fence.
 
     Args:
         snapshots: the snapshots of the table.
@@ -138,7 +138,7 @@ class _NextFacts(Findings):
         return Finding(FinishedKnown.KNOWN)
 
     def _remembered_held(self) -> Finding[RememberedHeld]:
-        """What became of our last snapshot."""
+        """What became of the last snapshot of the stream that the run remembers."""
         remembered = self._memory.own
         if remembered is None:
             return Finding(RememberedHeld.NONE)
@@ -173,8 +173,8 @@ class _NextFacts(Findings):
         return Finding(value, lambda refuse: refuse.gone(remembered.batch_id, answer))
 
     def _removed_batch(self, batch_id: int, removed: Removed) -> bool:
-        """Whether a removal removed a batch of this stream. It did if its note names that batch or
-        an earlier one, because a removal takes all later snapshots, too.
+        """Whether a removal removed a batch of this stream. A removal takes all later snapshots,
+        too, so its note may name an earlier batch.
         """
         is_ours = removed.user == self._user and removed.is_of_stream
         return is_ours and removed.identifier is not None and removed.identifier <= batch_id

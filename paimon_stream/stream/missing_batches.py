@@ -1,5 +1,5 @@
-"""The earlier batches that are missing here: what notes of removals say of these batches, and
-whether they are in another branch (exactly-once.md §8).
+"""The earlier batches of a stream that the table lacks: what notes of removals say of these
+batches, and whether they are in another branch (exactly-once.md §8).
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,10 @@ from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 
 
 def unjournalled(evidence: Evidence, above: int) -> range:
-    """The batches above the batch `above` and before this one for which no journal vouches. A batch
-    from `journal_since` on that left no entry has not reached its commit. Where the journal has a
-    later batch, it has dropped the entries of earlier batches, so it vouches for none of these.
+    """The batches after the batch `above` and before the judged one for which no journal vouches.
+    The journal vouches for the batches from `journal_since` on: without an entry, such a batch has
+    not reached its commit. If the journal has a batch later than the judged one, it has dropped the
+    entries of earlier batches, so it vouches for none of these.
     """
     batch_id = evidence.batch.batch_id
     since = evidence.journal_since
@@ -34,8 +35,8 @@ def noted_batches(
     given_up: Ranges,
     batches: range,
 ) -> Iterator[tuple[int, Removed]]:
-    """The batches of a commit user of this query that notes of removals name, each with its note,
-    less those that an operator has given up.
+    """The batches of a commit user of this query that notes of removals name, each with its note.
+    Batches that an operator has given up are left out.
     """
     for removed in evidence.removals().removed:
         batch_id = removed.identifier
@@ -53,8 +54,8 @@ def noted_batches(
 def _noted_since(
     evidence: Evidence, user: str, given_up: Ranges, batches: range, own: Snapshot | None
 ) -> list[tuple[int, Removed]]:
-    """The batches of `noted_batches`, less those whose snapshot still stands and those that were
-    removed before our newest snapshot, `own`, was published.
+    """The batches that `noted_batches` finds, without two kinds: batches whose snapshot still
+    stands, and batches that were removed before our newest snapshot, `own`, was published.
     """
     removals = evidence.removals()
     return [
@@ -74,9 +75,9 @@ def which_noted(
     own: Snapshot | None = None,
     doubts_count: bool = True,
 ) -> Finding[EarlierNoted]:
-    """What the notes say of the batches of a commit user that are missing here. Notes of batches
-    that an operator has given up do not count, because such notes stay. Notes of a query that had
-    the commit user before do not count either.
+    """What the notes of removals say of the batches of a commit user that the table lacks. Notes of
+    batches that an operator has given up do not count, because such notes stay. Notes of a query
+    that had the commit user before do not count either.
 
     Args:
         evidence: what the storage holds.
@@ -108,9 +109,9 @@ def which_noted(
 def which_written_again(
     evidence: Evidence, given_up: Ranges, own: Snapshot
 ) -> Finding[EarlierNoted]:
-    """What the notes say of the batches that were written again above our newest snapshot, `own`.
-    These are batches up to the one that `own` has. The table may have the rows from before, so no
-    batch is known to be lost.
+    """What the notes of removals say of the batches that were written again above our newest
+    snapshot, `own`. The batch of `own` is the last of these. The table may still have the rows that
+    were written first, so no batch is known to be lost.
 
     Args:
         evidence: what the storage holds.
@@ -144,8 +145,8 @@ def which_written_again(
 def _which_doubted(
     evidence: Evidence, removals: Removals, own: Snapshot | None, last: int
 ) -> Finding[EarlierNoted]:
-    """Whether a batch up to `last` may have been removed, although no note names one: some notes
-    cannot be read, or a removal took snapshots that had expired.
+    """Whether a batch up to `last` may have been removed although no note names a batch. That is
+    possible if some notes cannot be read, or if a removal took snapshots that had expired.
     """
     doubt = judge_notes(removals, None)
     if doubt.fate is Fate.UNKNOWN:
@@ -166,15 +167,17 @@ def _which_doubted(
 
 
 def _batch_and_proof(noted: tuple[int, Removed]) -> tuple[int, bool]:
-    """The order of notes: by batch, and the proven notes of a batch after its other notes."""
+    """The key by which notes are sorted: by batch, and the proven notes of a batch after its other
+    notes.
+    """
     batch_id, removed = noted
     return batch_id, removed.is_proven
 
 
 def _stands_still(evidence: Evidence, removed: Removed) -> bool:
-    """Whether the snapshot of a note still stands: a run that did not end announced the removal,
-    and did not reach the snapshot. Such a run goes down from the newest snapshot to its target, so
-    a snapshot that it did not reach lies above the target.
+    """Whether the snapshot of a note still stands. It can stand if the run that announced its
+    removal was killed before it reached the snapshot. Such a run goes down from the newest snapshot
+    to its target, so a snapshot that it did not reach lies above the target.
     """
     snapshot = removed.snapshot
     target = removed.target
@@ -201,9 +204,9 @@ def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
     """Whether a snapshot was surely removed before `own`, a snapshot of ours that stands, was
     published. That is certain if the removal is five minutes older than `own`. It is also certain
     if a rollback that has ended removed the snapshot, and the rollback's target is below `own`:
-    nothing above the target was left, so `own` came later. But if a fast forward has put `own`
-    back, `own` may be older than the rollback. A snapshot that `recommit` published never counts:
-    it does not show that the checkpoint went back.
+    nothing above the target was left, so `own` came later. If a fast forward has put `own` back,
+    however, `own` may be older than the rollback. A snapshot that `recommit` published never
+    counts: it does not show that the checkpoint went back.
     """
     if RECOMMITTED_MARK in own.properties:
         return False
@@ -217,12 +220,12 @@ def _is_older(removed: Removed, own: Snapshot, removals: Removals) -> bool:
 def which_elsewhere(
     evidence: Evidence, written_as: RegisteredWriter, given_up: Ranges, above: int
 ) -> Finding[EarlierElsewhere]:
-    """Has the query written a batch above that id in another branch, or in main, in place of this
-    branch?
+    """Has the query written a batch above the id `above` in another branch, or in main, instead of
+    in this branch?
 
     Args:
         evidence: what the storage holds.
-        written_as: the register here of the commit user that is asked about.
+        written_as: the register, in this branch, of the commit user in question.
         given_up: the batches that an operator has given up.
         above: the id above which batches are looked for.
     """

@@ -1,5 +1,5 @@
-"""What the query has, or had, under another commit user that may be an old name of this sink
-(exactly-once.md §1).
+"""Judges what the query has written under the old names of a sink. An old name is another commit
+user of the query that this sink may have had before (exactly-once.md §1).
 """
 
 from collections.abc import Callable, Iterator
@@ -37,8 +37,8 @@ _OF_LAST: Final = {
 def which_old_name(
     evidence: Evidence, history: OwnHistory, last: JournalEntry | None, *, journals: bool
 ) -> Finding[OldNameWrote]:
-    """What an old name of this sink has, or has lost. `last` is the newest entry of an earlier batch
-    of this stream in this table. `journals` says whether the stream's journal is on.
+    """What an old name of this sink has published or lost. `last` is the newest journal entry of an
+    earlier batch of this stream in the table. `journals` says whether the stream's journal is on.
     """
     if evidence.registered is None and history.own is not None:
         return Finding(OldNameWrote.NONE)
@@ -63,7 +63,7 @@ def which_old_name(
 
 
 def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldNameWrote] | None:
-    """Has this sink published the batch under another name, or may it have?"""
+    """Has this sink published the batch under another name, or may it have done so? None if not."""
     user = evidence.identity.user
     here = "is new here" if evidence.registered is None else "has not published it"
     for old_user, snapshot in history.published_as.items():
@@ -80,7 +80,8 @@ def _which_published(evidence: Evidence, history: OwnHistory) -> Finding[OldName
         return None  # what was published since our snapshot stands above it
     if evidence.registered is None:
         return _which_expired(evidence, history, JournalledBatches.may_have)
-    # An entry is required here. Otherwise every pause of the query would look like a loss.
+    # The journal of the old name must have an entry. Otherwise every pause of the query would look
+    # like a loss.
     return _which_expired(evidence, history, JournalledBatches.has)
 
 
@@ -90,7 +91,7 @@ def _which_expired(
     may_have: Callable[[JournalledBatches, int], bool],
 ) -> Finding[OldNameWrote] | None:
     """May this sink have published the batch under another name, in a snapshot that has expired
-    since? `may_have` says whether the journal of the other name may have the batch.
+    since? None if not. `may_have` says whether the journal of the other name may have the batch.
     """
     user = evidence.identity.user
     here = "is new here" if evidence.registered is None else "has not published it"
@@ -131,10 +132,10 @@ def _may_have_published(
     old_name: RegisteredWriter,
     may_have: Callable[[JournalledBatches, int], bool],
 ) -> bool:
-    """Whether another commit user of this query may have published the batch or a later one in a
-    snapshot that has expired since. A snapshot that still stands is among `history.published_as`.
-    If an earlier batch of that user has a snapshot in the lineage, no later batch of the user has
-    expired: expiry takes the oldest snapshots first.
+    """Whether the old name may have published the batch or a later one in a snapshot that has
+    expired since. A snapshot that still stands is among `history.published_as`. If an earlier batch
+    of that user has a snapshot in the lineage, no later batch of the user has expired: expiry takes
+    the oldest snapshots first.
     """
     if history.complete:
         return False
@@ -148,8 +149,9 @@ def _may_have_published(
 def _which_lost(
     evidence: Evidence, history: OwnHistory, above: int
 ) -> Finding[OldNameWrote] | None:
-    """The first batch that an old name has lost or may have lost. If there is none, a finding that
-    warns of batches whose files nothing mentions. None if there is nothing to say.
+    """The first batch that an old name has lost or may have lost. If there is no such batch, a
+    finding that warns of batches whose files nothing mentions. None if there are no such batches
+    either.
     """
     sayings: list[Say] = []
     for finding in _losses(evidence, history, above):
@@ -162,11 +164,11 @@ def _which_lost(
 
 
 def _losses(evidence: Evidence, history: OwnHistory, above: int) -> Iterator[Finding[OldNameWrote]]:
-    """What the old names have lost or may have lost. A sink that has no batch here above the batch
-    `above` may have had another name since. Then the batches of that name are the sink's own, and
-    the sink has lost those that were removed. An old name is left out if another user continued its
-    batches and has a batch here: the old name was judged when that user began. Batches that an
-    operator has given up since were judged, too.
+    """The batches that old names of this sink have lost or may have lost. A sink that has no batch
+    in the table above the batch `above` may have had another name since then. In that case the
+    batches of the other name are the sink's own, and those that were removed are lost. An old name
+    is left out if another user continued its batches and has a batch in the table: the old name was
+    judged when that user began. Batches that an operator has given up since were judged, too.
     """
     batch_id = evidence.batch.batch_id
     if batch_id == 0:
@@ -222,8 +224,8 @@ def _continues(
 ) -> bool:
     """Whether another commit user of the query, the `successor`, began where the old name ended:
     with the batch of `last`, the newest entry of the old name, or with the next one. A successor
-    that began with the same batch must have prepared it later than the old name. If it did not, the
-    two are different sinks of the query. A batch that was removed after the successor began was not
+    that began with the same batch must have prepared it later than the old name. Otherwise the two
+    are different sinks of the query. A batch that was removed after the successor began was not
     judged at that beginning. If both journals begin with the same batch above 0, the two are
     different sinks, with one exception. The successor's attempt was surely made after the removal,
     in a run without the old name: that run ran the whole batch again.
@@ -266,9 +268,9 @@ def _are_apart(evidence: Evidence, old_name: RegisteredWriter, successor: Regist
 
 
 def _is_made_after(removed: Removed, entry: JournalEntry, removals: Removals) -> bool:
-    """Whether an attempt was surely made after the removal. It was if it is five minutes younger,
-    or if its base is the removal's target or above and no note names the attempt. The removal has
-    removed and noted all that stood above the target before.
+    """Whether an attempt was surely made after the removal. That is certain if the attempt is five
+    minutes younger. It is also certain if the attempt's base is the removal's target or above, and
+    no note names the attempt: the removal has noted all that stood above its target.
     """
     if is_before(removed, entry.attempted_millis):
         return True

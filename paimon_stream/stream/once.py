@@ -1,15 +1,16 @@
-"""A batch write with an identity: it takes effect once, however often and by how many processes it
-is called.
+"""A batch write with an identity takes effect once, even if several processes call it several
+times.
 
-It is batch 0 of a stream whose commit user is made of the identity. So the judgement, the journal,
-the claims and the commit are those of a stream (one_batch.py), and each call is a new run. What is
-added is the receipt (table/receipts.py), because such a stream has no later batches: the receipt
-tells of the write when its snapshot has expired, and allows its folder to be removed.
+The write is batch 0 of a stream whose commit user contains the identity. So the judgement, the
+journal, the claims and the commit are those of a stream (one_batch.py), and each call is a new run.
+Only the receipt is added (table/receipts.py), because such a stream has no later batches. The
+receipt still records the write after its snapshot has expired. So the folder of the commit user can
+be removed.
 
 Invariants:
 
-- The receipt is written after the commit, and the folder of the user is removed after that. So a
-  call that sees neither sees the table as it was before the commit.
+- The receipt is written after the commit, and the folder of the user is removed after the receipt.
+  So a call that sees neither sees the table as it was before the commit.
 - A call looks for the receipt before its judgement, and again before its commit. A call that was
   judged after the folder was removed finds the receipt then. A call that was judged before finds
   the snapshot above the one of its judgement, or a gap there, and publishes nothing
@@ -66,13 +67,13 @@ class OnceWrite:
     """A batch write that takes effect once.
 
     Attributes:
-        identity: the identity.
-        asked: what the write is asked to do.
+        identity: the name under which the write takes effect once.
+        asked: what the caller asks the write to do.
         storage: the table, or a branch of it.
         options: the options of the writer, which override the table's.
         replaced: what the rows replace; None if they are appended.
-        write_rows: writes the rows to a table, with this numbering, for this commit user.
-            Publishes nothing, except a schema that the rows need.
+        write_rows: writes the rows to a table, with this numbering, for this commit user. Publishes
+            nothing, except a schema that the rows need.
         may_write_again: whether `write_rows` can be called once more.
         after_commit: is called after publishing.
         runtime: the clock and the ids.
@@ -98,7 +99,7 @@ class OnceWrite:
     def error(
         self, kind: type[errors.PaimonStreamError], sentences: str
     ) -> errors.PaimonStreamError:
-        """An error of this write."""
+        """Makes an error that names this write."""
         return kind(
             f"{self.storage.location}: {self.asked.kind} with identity {self.identity!r}: {sentences}",
             table=self.storage.location,
@@ -112,8 +113,8 @@ class _DoneMeanwhileError(Exception):
 
 
 def write_once(write: OnceWrite) -> CommitReport:
-    """Writes and publishes the rows, unless a call with this identity has done so. The outcome of
-    the report is `already committed` then.
+    """Writes and publishes the rows, unless an earlier call with the same identity has published
+    them. In that case the outcome of the report is `already committed`.
 
     Raises:
         IdentityUsed: a call with this identity had other rows.
@@ -141,7 +142,7 @@ def write_once(write: OnceWrite) -> CommitReport:
 
 # -- what earlier calls have done -----------------------------------------------------------------
 def _report_of_earlier(write: OnceWrite) -> CommitReport | None:
-    """The report of a write of which there is a receipt; None if there is none. Raises what
+    """The report of a write that has a receipt; None if there is no receipt. Raises what
     `write_once` raises.
     """
     snapshots = SnapshotStore(write.storage, write.runtime)
@@ -178,8 +179,8 @@ def _report_of_earlier(write: OnceWrite) -> CommitReport | None:
 def _fate_of_rows(
     write: OnceWrite, receipt: Receipt, snapshots: SnapshotStore, latest: Snapshot | None
 ) -> Fate:
-    """What became of the snapshot of a receipt that is part of the table, or has expired. Raises
-    `TableRolledBack`, `HistoryUnknown`.
+    """What became of the snapshot that a receipt names: it is part of the table, or has expired.
+    Raises `TableRolledBack` if it was removed, and `HistoryUnknown` if that cannot be told.
     """
     if receipt.snapshot is None:
         return Fate.IN_TABLE  # there was nothing that could be taken away
@@ -192,8 +193,9 @@ def _fate_of_rows(
 
 
 def _inherited(write: OnceWrite, latest: Snapshot | None) -> Receipt | None:
-    """The receipt of main, if its rows came with the branch that is written; None if they did not,
-    or if this is main. Raises `HistoryUnknown`, and what `read_receipt` raises.
+    """The receipt of main, if the rows of that receipt came with the branch that is written. None
+    if they did not come with the branch, or if main itself is written. Raises `HistoryUnknown`, and
+    what `read_receipt` raises.
 
     Args:
         write: the write.
@@ -291,7 +293,9 @@ def _write(write: OnceWrite, *, is_first: bool) -> CommitReport:
 
 
 def _written(write: OnceWrite, judged: JudgedBatch, *, is_first: bool) -> WrittenBatch:
-    """The files of the batch: those that an earlier call has prepared, or new ones."""
+    """The files of the batch: those that an earlier call has prepared, or new ones. `is_first` says
+    whether no rows were written yet in this call.
+    """
     if isinstance(judged.verdict, Reuse):
         return judged.written(judged.verdict.entry.messages, phases=judged.phases)
     if not (is_first or write.may_write_again):
@@ -305,8 +309,8 @@ def _written(write: OnceWrite, judged: JudgedBatch, *, is_first: bool) -> Writte
 
 
 def _require_not_done(write: OnceWrite, messages: tuple[CommitMessage, ...]) -> None:
-    """Raises `_DoneMeanwhileError` if another call has written the receipt since this one looked for
-    it. The files of `messages` are removed then.
+    """Raises `_DoneMeanwhileError` if another call has written the receipt since this call looked
+    for it. After that error, the files of `messages` are removed.
     """
     if read_receipt(write.storage, write.identity, SchemaStore(write.storage)) is not None:
         raise _DoneMeanwhileError(f"{len(messages)} messages are not published")
@@ -314,7 +318,7 @@ def _require_not_done(write: OnceWrite, messages: tuple[CommitMessage, ...]) -> 
 
 def _record(write: OnceWrite, settled: SettledBatch) -> None:
     """Writes the receipt, and removes the folder of the user. The rows are in the table already, so
-    a failure is logged: the next call with this identity does it.
+    a failure is only logged, and the next call with this identity writes the receipt.
     """
     memory = settled.standing.memory
     own = None if memory is None else memory.own
@@ -348,8 +352,8 @@ def _record(write: OnceWrite, settled: SettledBatch) -> None:
 
 
 def _clear(write: OnceWrite) -> None:
-    """Removes what the stream of the identity keeps, because the receipt says all. Never raises an
-    error of a storage.
+    """Removes the folder of the identity's commit user, because the receipt records all that
+    matters. Never raises an error of a storage.
     """
     storage = write.storage
     folder = user_folder(write.user)

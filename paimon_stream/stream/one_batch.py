@@ -1,5 +1,5 @@
-"""The story of one batch: judge, rows, publish, settle (exactly-once.md). It is told once, for
-`foreachBatch` and for the data source, and knows no Spark.
+"""The four steps of one batch: judge, rows, publish, settle (exactly-once.md). `foreachBatch` and
+the data source both use them, and they need no Spark.
 
     judge_batch ──► rows.write ──► publish_batch ──► settle  each takes what the one before hands on
      judging.py                  publishing.py  settling.py   (steps.py)
@@ -29,7 +29,7 @@ def _no_rows() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """How the rows of a batch come, by one door of Spark.
+    """How the rows of a batch get into files, by `foreachBatch` or by the data source.
 
     Attributes:
         write: writes the data files of a judged batch, or names files that are there, because an
@@ -47,9 +47,9 @@ class Rows:
 
 
 def one_batch(run: StreamRun, standing: Standing, batch: Batch, rows: Rows) -> SettledBatch:
-    """Takes one batch from its judgement to its end, exactly once. Returns the batch, with how the
-    run stands then. If the batch fails, the run stands as before. Raises what the steps raise, and
-    what `rows` raise.
+    """Takes one batch through all of its steps, so that it is committed exactly once. Returns the
+    batch, with how the run stands after it. If the batch fails, the run stands as before. Raises
+    what the steps raise, and what `rows` raise.
     """
     judged = judge_batch(run, standing, batch)  # §1 who, §2 judge before any work
     if isinstance(judged.verdict, AlreadyCommitted):

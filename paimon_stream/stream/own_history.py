@@ -1,4 +1,4 @@
-"""Our newest snapshot, and what else a walk down the table's snapshots shows of a stream
+"""What a walk down the table's snapshots shows of a stream, above all its newest snapshot
 (exactly-once.md §2).
 """
 
@@ -22,15 +22,15 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnHistory:
-    """What a walk down the snapshots found.
+    """What a walk down the table's snapshots found of a stream, which "our" refers to.
 
     Attributes:
         own: our newest snapshot.
         complete: whether the walk found `own`, or reached the table's first snapshot.
         of_another_query: the newest snapshot that another query published from our checkpoint path,
             or under our name or commit user.
-        published_as: by user, the newest snapshot of this batch or a later one that our query
-            published under another commit user.
+        published_as: the newest snapshot of the judged batch or a later one that our query
+            published under another commit user, by that user.
         newest_of: the newest snapshot of a batch, by commit user.
         beside: a snapshot of ours that is not known to lie in the lineage.
     """
@@ -99,7 +99,9 @@ def walk_down_to_own(evidence: Evidence) -> OwnHistory:
 
 
 def _is_published_as_another(evidence: Evidence, snapshot: Snapshot) -> bool:
-    """Whether our query published this batch or a later one under another commit user."""
+    """Whether our query published the judged batch, or a later one, as this snapshot under another
+    commit user.
+    """
     query_id = Marks.of(own_properties(snapshot)).query_id
     return (
         query_id is not None
@@ -171,10 +173,11 @@ def refuse_duplicate(refuse: StreamRefusals) -> None:
 
 
 def _is_passed_over(evidence: Evidence, own: Snapshot) -> bool:
-    """Whether our newest snapshot would refuse this batch, but an operator has let the checkpoint
-    continue over that snapshot with an earlier batch, or with this one. What has been written since
-    stands above the snapshot, or was removed. A batch with the very same source offsets still
-    counts as committed: the newest checkpoint may have been put back after that decision.
+    """Whether an operator has let the checkpoint continue over our newest snapshot, which would
+    otherwise refuse the judged batch. The operator did so with this batch or an earlier one. All
+    that was written since then stands above the snapshot, or was removed. A batch with the very
+    same source offsets still counts as committed: the newest checkpoint may have been put back
+    after that decision.
     """
     if evidence.passed_over is None or not _is_ahead(evidence.batch, own):
         return False
@@ -185,14 +188,16 @@ def _is_passed_over(evidence: Evidence, own: Snapshot) -> bool:
 def may_lack_what_was_written_again(evidence: Evidence, own: Snapshot) -> bool:
     """Whether batches up to that of our newest snapshot may have been written again above the
     snapshot, and be lost since. An operator has let the checkpoint continue over this snapshot, or
-    over one above it that is gone. So this snapshot does not show that those batches are in the
+    over a later one that is gone. So this snapshot does not show that those batches are in the
     table.
     """
     return evidence.passed_over is not None and own.id <= evidence.passed_over[1].id
 
 
 def _is_ahead(batch: Batch, own: Snapshot) -> bool:
-    """Whether a snapshot of ours has a later batch, or this one with other source offsets."""
+    """Whether a snapshot of ours has a later batch than the judged one, or the same batch with
+    other source offsets.
+    """
     if own.commit_identifier != batch.batch_id:
         return own.commit_identifier > batch.batch_id
     offsets_hash = Marks.of(own_properties(own)).offsets_hash
@@ -200,9 +205,9 @@ def _is_ahead(batch: Batch, own: Snapshot) -> bool:
 
 
 def with_rows(snapshots: SnapshotStore, newest: Snapshot) -> Snapshot:
-    """The snapshot with the rows of a batch, whose newest snapshot is `newest`. If the snapshot
-    with the rows has expired, `newest` itself. The compactions behind a batch change no row. So if
-    another engine replaces the snapshot of a compaction, no batch is lost.
+    """The snapshot that has the rows of a batch. `newest` is the newest snapshot of the batch, and
+    is returned if the snapshot with the rows has expired. The compactions behind a batch change no
+    row. So if another engine replaces the snapshot of a compaction, no batch is lost.
     """
     if newest.commit_kind is not CommitKind.COMPACT:
         return newest
@@ -222,8 +227,8 @@ def is_of_run_without(
     batches: range,
     runs_of_sink: Callable[[], frozenset[str]],
 ) -> bool:
-    """Whether a run of the query published one of the batches as this snapshot, and the sink, which
-    has written in `runs_of_sink`, was not in that run.
+    """Whether a run of the query published one of the batches as this snapshot while the sink was
+    not in that run. `runs_of_sink` gives the runs in which the sink has written.
     """
     marks = Marks.of(own_properties(snapshot))
     if None in (query_id, marks.run_id) or marks.query_id != query_id:

@@ -36,7 +36,7 @@ class PreparedEntry:
     are removed, except the newest.
 
     Attributes:
-        journal: where it is written.
+        journal: the journal of the stream.
         entry: the entry.
         observer: hears when it is written.
         clock: measures how long that takes.
@@ -71,8 +71,8 @@ class PreparedEntry:
             try:
                 self.journal.write(self.entry)
             except NoSpace:
-                # The error proves that nothing was recorded. If the batch went on, each restart
-                # would leave more files.
+                # The error proves that nothing was recorded. If the batch went on without an entry,
+                # each restart would leave more files.
                 may_be_there = False
                 raise
             finally:
@@ -92,7 +92,9 @@ class PreparedEntry:
 
 
 def journal_entry(written: WrittenBatch) -> JournalEntry:
-    """The journal entry of this attempt, with what it inherits from dead attempts."""
+    """The journal entry of a batch whose files are written. It also names what dead attempts at the
+    batch have left.
+    """
     judged = written.judged
     verdict = written.verdict
     run = judged.run
@@ -113,7 +115,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
     else:
         newest = verdict.newest
     newer = None if newest == base else newest
-    # If the rows were not numbered on the snapshot of the judgement, no other run may use them.
+    # Other runs may use the rows only if they were numbered on the snapshot of the judgement.
     numbering = written.numbering
     offsets_hash = None
     if numbering is None or numbering.numbered_on == verdict.seen:
@@ -141,7 +143,7 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
 
 
 def _abandoned(verdict: Fresh | Reuse, table: Table) -> tuple[str, ...]:
-    """The files that dead attempts at the batch have left, and that this one does not use."""
+    """The files that dead attempts at the batch left, and that the new attempt does not use."""
     dead = verdict.dead
     if dead is None:
         return ()

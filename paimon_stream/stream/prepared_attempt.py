@@ -1,6 +1,6 @@
 """What the snapshots show of an attempt at this batch that an earlier run had prepared
-(exactly-once.md §4). This is asked where no snapshot of ours is left, except one that an operator
-let the checkpoint pass over.
+(exactly-once.md §4). Such an attempt matters if no snapshot of ours is left, apart from one over
+which an operator let the checkpoint continue.
 """
 
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
@@ -17,8 +17,8 @@ from paimon_stream.table.snapshots import SnapshotStore
 def which_base(
     evidence: Evidence, entry: JournalEntry | None, cut: SnapshotRef | None
 ) -> Finding[BaseHeld]:
-    """What became of the snapshot on which an attempt was prepared. `cut` is as in
-    `cut_above_ours`.
+    """What became of the snapshot on which an attempt was prepared. `cut` is what `cut_above_ours`
+    returned.
     """
     if entry is None or entry.base is None:
         return Finding(BaseHeld.NONE)
@@ -39,8 +39,8 @@ def which_base(
 def which_window(
     evidence: Evidence, entry: JournalEntry | None, cut: SnapshotRef | None
 ) -> Finding[WindowWhole]:
-    """Do all snapshots stand in which the attempt may have been published? `cut` is as in
-    `cut_above_ours`.
+    """Do all snapshots stand in which the attempt may have been published? `cut` is what
+    `cut_above_ours` returned.
     """
     if entry is None:
         return Finding(WindowWhole.NONE)
@@ -62,7 +62,7 @@ def which_window(
 
 
 def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[FilesLive]:
-    """Is a file of an attempt live?"""
+    """Is a file of an attempt live in the latest snapshot?"""
     latest = evidence.latest
     is_live = latest is not None and entry is not None and evidence.files_live(latest, entry) > 0
     if is_live:
@@ -114,9 +114,9 @@ def cut_above_ours(
 
 
 def _shows_all_since(snapshots: SnapshotStore, base: SnapshotRef | None, latest: Snapshot) -> bool:
-    """Whether all snapshots of the lineage after `base` stand. The table may not be built on
-    `base`, for example after a fast forward: the branch has other snapshots under the same ids.
-    Then those above the id of `base` are not enough, and no snapshot of the table may be missing.
+    """Whether all snapshots of the lineage after `base` stand. After a fast forward, for example,
+    the table may not be built on `base`, because the branch has other snapshots under the same ids.
+    In that case all snapshots of the table must stand, not only those above the id of `base`.
     """
     if not published_after(snapshots, base, latest).complete:
         return False

@@ -1,6 +1,7 @@
-"""The third step of a batch, after its rows: it becomes one snapshot, or nothing (exactly-once.md
-§4, §5). Before a snapshot with files can be put, the journal gets an entry of the batch, unless the
-journal is off. Files are removed here only if no attempt can publish them any more.
+"""The third step of a batch: after its rows are written, it becomes one snapshot, or nothing
+(exactly-once.md §4, §5). Before a snapshot with files can be put, the journal gets an entry of the
+batch, unless the journal is off. This step removes files only if no attempt can publish them any
+more.
 """
 
 from collections.abc import Callable
@@ -35,10 +36,9 @@ def publish_batch(
     written: WrittenBatch, before_commit: BeforeCommit | None = None
 ) -> PublishedBatch:
     """Publishes the batch as one snapshot, or nothing if it has no rows, only appends, and the
-    table has no snapshots of empty batches. Raises
-    `CommitVetoed`, `CommitConflict`, `CommitContended`, `CommitUnknown`, `SharedCheckpoint`,
-    `DuplicateWriter`, `TableReplaced`, `TableRolledBack`, `StorageError`. None of them leaves half a
-    batch visible.
+    table has no snapshots of empty batches. Raises `CommitVetoed`, `CommitConflict`,
+    `CommitContended`, `CommitUnknown`, `SharedCheckpoint`, `DuplicateWriter`, `TableReplaced`,
+    `TableRolledBack`, `StorageError`. After none of these errors is half a batch visible.
 
     Args:
         written: the batch, with its files.
@@ -119,8 +119,8 @@ def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
 
 
 def _ask_fence(fence: RunFence, gaps: list[SnapshotRef | None]) -> bool:
-    """Adds to `gaps` the snapshot above which snapshots are missing, and asks the fence about
-    these. Raises what the fence raises.
+    """Adds to `gaps` the snapshot above which snapshots are missing, and asks the fence about the
+    missing ones. Raises what the fence raises.
     """
     gaps.append(fence.seen)
     return fence()
@@ -137,7 +137,8 @@ def _commit(
         raise  # it may be published, so no file may be removed
     except errors.PaimonStreamError as error:
         is_conflict = isinstance(error, errors.CommitConflict)
-        # After CommitLost the files still fit, and the entry shows what was lost.
+        # After `CommitLost` the files still fit the table, and the journal entry shows what was
+        # lost.
         if is_conflict and not isinstance(error, errors.CommitLost):
             _discard_for_good(written, prepared)
         else:
@@ -159,7 +160,7 @@ def _request(
     prepared: PreparedEntry,
     fence: Callable[[], bool],
 ) -> CommitRequest:
-    """What is to be committed.
+    """The request to commit the batch.
 
     Args:
         written: the batch, with its files.
@@ -205,7 +206,7 @@ def _request(
 def _as_overwrite(
     written: WrittenBatch, request: CommitRequest, replaced: Replaced
 ) -> CommitRequest:
-    """The request, changed so that the batch replaces what is in the table."""
+    """The request, changed so that the batch replaces rows of the table."""
     table = written.judged.table
     manifests = ManifestStore(written.judged.run.storage)
     planned = plan_overwrite(
@@ -226,7 +227,9 @@ def _as_overwrite(
 
 
 def _numbering_of(written: WrittenBatch) -> Numbering | None:
-    """How the rows were numbered, now or by the run that has prepared the files."""
+    """The numbering of the batch's rows, which this run has written, or an earlier run that
+    prepared the files.
+    """
     if isinstance(written.verdict, Reuse):
         return prepared_numbering(written.judged.table, written.verdict.entry.base)
     return written.numbering

@@ -1,8 +1,8 @@
 """Commits the files of a batch again if another engine replaced its snapshot (`CommitLost`).
 
 A rollback looks almost the same: a snapshot of ours is gone, and another one has its id. So a batch
-is committed again only if everything that exactly-once.md §7 asks for holds. It is committed with
-its own user and identifier, so that a second call and the stream find it.
+is committed again only if everything that exactly-once.md §7 asks for holds. The batch keeps its
+own user and identifier, so that a second call and the stream find it.
 """
 
 import dataclasses
@@ -67,14 +67,14 @@ class RecommitReport(Report):
         user: the commit user of the batch.
         batch: the id of the batch.
         files: how many files the batch had committed.
-        rows: how many rows these files have.
+        rows: how many rows the files have.
         replaced: the id of the batch's former snapshot. A snapshot of another engine has this id
             now.
         by: the commit user of that other snapshot.
         snapshot: the id of the snapshot that has the batch now. None in a dry run, and if only
-            files show that the batch is there.
-        found: whether the batch had been there before this call.
-        dry_run: whether nothing was to be written.
+            files show that the table has the batch.
+        found: whether the table had the batch before this call.
+        dry_run: whether the call was not to write anything.
     """
 
     location: str
@@ -99,8 +99,8 @@ def recommit(
     dry_run: bool = True,
     runtime: Runtime | None = None,
 ) -> RecommitReport:
-    """Commits the files of a lost batch again, as `PaimonTable.recommit` says. A batch is lost only
-    if another engine's snapshot has replaced its own.
+    """Commits the files of a lost batch again. A batch is lost only if another engine's snapshot
+    has replaced its own.
 
     Args:
         table: the table that lost the batch.
@@ -125,7 +125,7 @@ def recommit(
 def _commit_again(
     now: "_TableNow", lost: LostBatch, runtime: Runtime, *, dry_run: bool
 ) -> RecommitReport:
-    """Commits the batch again, unless the table has it, and reports it."""
+    """Commits the lost batch again, unless the table has it, and returns the report."""
     table = now.table
     collected = collect(lost.messages, table_buckets=table.options.value(BUCKET))
     if collected.append.takes_away or collected.compact or not collected.append:
@@ -163,7 +163,7 @@ def _commit_again(
 # -- is it there ----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TableNow:
-    """The table as it is during one call. The methods say what it has of a lost batch.
+    """The table as it is during one call. The methods say what the table has of a lost batch.
 
     Attributes:
         table: the table.
@@ -228,7 +228,8 @@ class _TableNow:
 def _chosen(
     now: _TableNow, user: str | None, batch: int | None, place: int | None, nonce: str | None
 ) -> LostBatch:
-    """The batch that an operator means, from the journals or else from a delta list.
+    """The lost batch that an operator means. It is read from the journals or, if they lack it, from
+    a delta list.
 
     Args:
         now: the table.
@@ -257,7 +258,7 @@ def _chosen(
             if candidate.uuid in nonce:  # the name of a delta list contains the attempt's uuid
                 return dataclasses.replace(_at(candidate, place), nonce=nonce)
     elif candidates:
-        # None is surely missing. The newest is the one that a restart would ask about.
+        # No batch is surely missing. A restart would ask about the newest one.
         return _at(candidates[-1], place)
     if user is None or batch is None or place is None or nonce is None:
         raise _unknown_to_journals(storage.location, user, batch)
@@ -265,7 +266,7 @@ def _chosen(
 
 
 def _at(lost: LostBatch, place: int | None) -> LostBatch:
-    """The batch with the id of its snapshot, if the operator has named it."""
+    """The lost batch, with the id of its snapshot if the operator has named that id."""
     if place is None:
         return lost
     return dataclasses.replace(lost, place=place)
@@ -287,7 +288,7 @@ def _unknown_to_journals(
 
 # -- was it replaced ------------------------------------------------------------------------------
 class _Replacement:
-    """Whether a snapshot of another engine has replaced that of a lost batch."""
+    """Whether a snapshot of another engine has replaced the snapshot of a lost batch."""
 
     def __init__(self, now: _TableNow, lost: LostBatch) -> None:
         self._lost = lost
@@ -298,8 +299,8 @@ class _Replacement:
         self._errors = _Errors(now.table.storage.location, lost)
 
     def replacing_snapshot(self) -> Snapshot:
-        """The snapshot of another engine. Raises what `recommit` raises if there is none, or if
-        anything speaks against it.
+        """The snapshot of another engine that has replaced that of the lost batch. Raises what
+        `recommit` raises if there is no such snapshot, or if anything contradicts the replacement.
         """
         lost = self._lost
         window = self._since_base()
@@ -319,8 +320,8 @@ class _Replacement:
 
     def _since_base(self) -> tuple[Snapshot, ...]:
         """All snapshots since the one on which the batch was made, ascending. Raises
-        `TableRolledBack` if that snapshot is gone or another one has its id, `HistoryUnknown` if
-        some have expired.
+        `TableRolledBack` if that base is gone or another snapshot has its id. Raises
+        `HistoryUnknown` if snapshots above the base have expired.
         """
         base = self._lost.base
         latest = self._latest
@@ -341,9 +342,9 @@ class _Replacement:
         return window.snapshots
 
     def _check_nobody_went_on(self, window: tuple[Snapshot, ...]) -> None:
-        """Raises `CheckpointRewound` if the user has published a later batch. Raises it, too, if
-        the query has published this batch or a later one as another user, in a run in which the
-        user had no sink.
+        """Raises `CheckpointRewound` if the user has published a later batch. Raises the same error
+        if the query has published the lost batch or a later one as another user, in a run in which
+        the user had no sink.
         """
         lost = self._lost
         runs_of_user = cache(self._runs_of_user)
@@ -357,13 +358,13 @@ class _Replacement:
                 and lost.batch < snapshot.commit_identifier < BATCH_IDENTIFIER
             ):
                 raise self._errors.went_on(snapshot)
-            # The sink had another name then, so this batch need not have been committed.
+            # The sink had another name in that run, so the lost batch need not have been committed.
             if is_of_run_without(snapshot, query_id, this_and_later, runs_of_user):
                 raise self._errors.written_by_another(snapshot)
 
     def _check_not_rolled_back(self) -> None:
-        """Raises `TableRolledBack` if a note says that a rollback removed the batch,
-        `HistoryUnknown` if one may have.
+        """Raises `TableRolledBack` if a note says that a rollback removed the lost batch, and
+        `HistoryUnknown` if a rollback may have removed it.
         """
         removals = read_removals(self._storage)
         noted = judge_notes(removals, removals.of_uuid(self._lost.uuid))
@@ -381,9 +382,9 @@ class _Replacement:
         return register.runs | {run}
 
     def _place(self, window: tuple[Snapshot, ...]) -> int:
-        """The id of the lost snapshot. It is one above the newest snapshot on which the lost
-        snapshot's base list was built. The base list has the manifests of that newest snapshot or,
-        where the commit merged manifests, their entries.
+        """The id of the lost snapshot: one more than the id of the newest snapshot on which its
+        base list was built. The base list has the manifests of that newest snapshot or, where the
+        commit merged manifests, their entries.
         """
         lost = self._lost
         staged: dict[str, ManifestFileMeta] = {}
@@ -398,8 +399,8 @@ class _Replacement:
         return lost.base.id + 1
 
     def _is_built_on(self, staged: Mapping[str, ManifestFileMeta], snapshot: Snapshot) -> bool:
-        """Whether the staged lists have what the snapshot added. `staged` has the manifests of
-        these lists, by name.
+        """Whether the manifest lists of the lost batch contain what the snapshot added. `staged`
+        has the manifests of these lists, by name.
         """
         delta = self._manifests.delta(snapshot)
         if not delta:
@@ -429,8 +430,8 @@ class _Replacement:
 
 # -- may it be committed --------------------------------------------------------------------------
 def _check_files(now: _TableNow, lost: LostBatch, changes: Changes) -> None:
-    """Raises `DeletedFiles` if files of the batch are gone, and `SequenceConflict` if others have
-    used its sequence numbers.
+    """Raises `DeletedFiles` if files of the lost batch are gone, and `SequenceConflict` if other
+    commits have used its sequence numbers.
     """
     table = now.table
     gone = missing_files(table.storage, table.layout, changes)
@@ -443,7 +444,7 @@ def _check_files(now: _TableNow, lost: LostBatch, changes: Changes) -> None:
 
 
 def _request(now: _TableNow, lost: LostBatch, runtime: Runtime) -> CommitRequest:
-    """What is to be committed: the batch, as it was."""
+    """The request that commits the lost batch again, unchanged."""
     return CommitRequest(
         user=lost.user,
         identifier=lost.batch,
@@ -459,7 +460,7 @@ def _request(now: _TableNow, lost: LostBatch, runtime: Runtime) -> CommitRequest
 
 # -- refusals -------------------------------------------------------------------------------------
 class _Facts(TypedDict):
-    """What each error of a batch says in its context."""
+    """The facts that each error about a lost batch carries in its context."""
 
     table: str
     user: str
@@ -492,7 +493,7 @@ class _Errors:
         )
 
     def written_by_another(self, later: Snapshot) -> errors.PaimonStreamError:
-        """The error where the query has published this batch or a later one as another user."""
+        """The error where the query has published the lost batch or a later one as another user."""
         return errors.CheckpointRewound(
             f"{self.location}: the query went on without user {self.lost.user!r}: it has published batch "
             f"{later.commit_identifier} as user {later.commit_user!r} (snapshot {later.id}) in a run in which "
@@ -503,8 +504,8 @@ class _Errors:
         )
 
     def rolled_back(self, evidence: str) -> errors.PaimonStreamError:
-        """The error where the batch was not replaced. `evidence` is the half of a sentence that
-        says why.
+        """The error for a batch that no other engine has replaced. `evidence` gives the reason, and
+        ends a sentence.
         """
         return errors.TableRolledBack(
             f"{self.location}: batch {self.lost.batch} of user {self.lost.user!r} was not replaced by another "
@@ -524,8 +525,8 @@ class _Errors:
         )
 
     def snapshots_gone(self, *, above: int) -> errors.PaimonStreamError:
-        """The error where snapshots above that id have expired, and one of them may have had the
-        batch.
+        """The error where snapshots above the id `above` have expired, and one of the expired
+        snapshots may have had the batch.
         """
         return errors.HistoryUnknown(
             f"{self.location}: snapshots since {above} are gone, so whether batch {self.lost.batch} of user "

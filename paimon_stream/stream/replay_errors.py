@@ -1,5 +1,5 @@
-"""The refusals of the ledger. A refusal raises its error. If an operator has decided to continue, a
-refusal only logs a warning.
+"""The refusals of a judgement. A refusal raises its error, or only logs a warning if an operator
+has decided to continue.
 """
 
 import datetime as dt
@@ -19,12 +19,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class StreamRefusals(CommitRefusals):
-    """The refusals for one batch of one stream, as the options say."""
+    """The refusals for one batch of one stream. The options say which of them an operator has
+    decided about.
+    """
 
     __slots__ = ()
 
     def checkpoint_reset(self, other_query: str | None, where: str) -> None:
-        """Another checkpoint of this stream wrote here."""
+        """Refuses the batch because another checkpoint of this stream wrote to the table."""
         writer = "a writer that left no query id"
         if other_query is not None:
             writer = f"query {other_query}"
@@ -39,7 +41,7 @@ class StreamRefusals(CommitRefusals):
         )
 
     def checkpoint_rewound(self, cause: str) -> None:
-        """The table is ahead of the checkpoint."""
+        """Refuses the batch because the table is ahead of the checkpoint."""
         self.decide(
             ON_CHECKPOINT_RESET,
             errors.CheckpointRewound,
@@ -50,7 +52,7 @@ class StreamRefusals(CommitRefusals):
 
     def published_by_earlier_run(self) -> errors.SharedCheckpoint:
         """The error for a batch that an earlier run has published, in a snapshot that has expired.
-        Live files of the earlier attempt show it.
+        Live files of that run's attempt show it.
         """
         return errors.SharedCheckpoint(
             f"{self.location}: while commit user {self.user!r} worked on batch {self.batch_id}, an earlier run of this "
@@ -61,7 +63,7 @@ class StreamRefusals(CommitRefusals):
         )
 
     def later_run_began(self) -> errors.SharedCheckpoint:
-        """The error for a run that lives on after a later run of the stream has begun."""
+        """The error for a run that is still alive after a later run of the stream has begun."""
         return errors.SharedCheckpoint(
             f"{self.location}: a later run of commit user {self.user!r} has begun, so this run stops before "
             f"batch {self.batch_id}. It published nothing of that batch. Two queries run on one checkpoint, "
@@ -70,7 +72,7 @@ class StreamRefusals(CommitRefusals):
         )
 
     def table_replaced(self, cause: str) -> None:
-        """The table is not the one the stream wrote to."""
+        """Refuses the batch because the table is not the one to which the stream wrote."""
         self.decide(
             ON_TABLE_CHANGE,
             errors.TableReplaced,
@@ -93,8 +95,9 @@ class StreamRefusals(CommitRefusals):
     def maybe_rolled_back(
         self, batch_id: int, cause: str = "the manifest lists that would show it are missing"
     ) -> None:
-        """It is not known whether an earlier batch of ours is in the table, because records
-        contradict each other or are missing. `cause` says which records, and ends a sentence.
+        """Refuses the judged batch because it is not known whether an earlier batch of ours is in
+        the table: records contradict each other or are missing. `cause` says which records, and
+        ends a sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
@@ -107,8 +110,9 @@ class StreamRefusals(CommitRefusals):
         self.given_up.add(batch_id)
 
     def gone(self, batch_id: int, answer: Answer) -> None:
-        """An earlier batch of ours was committed, and its snapshot is gone. Refuses if it was
-        rolled back, or may have been, and does nothing for any other fate.
+        """An earlier batch of ours was committed, and its snapshot is gone. Refuses the judged
+        batch if that earlier one was rolled back, or may have been. Does nothing for any other
+        fate.
         """
         if answer.fate is Fate.ROLLED_BACK:
             self.table_rolled_back(f"batch {batch_id} was committed, and {answer.why}")
@@ -116,9 +120,9 @@ class StreamRefusals(CommitRefusals):
             self.maybe_rolled_back(batch_id, answer.why)
 
     def maybe_have_had_rows(self, batch_id: int, cause: str) -> None:
-        """The batch `batch_id` left nothing here, and may have had rows that were rolled back. It
-        is the last such batch before the judged one. `cause` says why that is not known, and ends a
-        sentence.
+        """Refuses the judged batch because the earlier batch `batch_id` may have had rows that were
+        rolled back. The earlier batch has no snapshot and no journal entry in the table. `cause`
+        says why its rows are not known, and ends a sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
@@ -131,9 +135,9 @@ class StreamRefusals(CommitRefusals):
         self.given_up.add(batch_id)
 
     def lost_again(self, batch_id: int, own: Snapshot, cause: str) -> None:
-        """An earlier batch may have been written again above our newest snapshot, and have been
-        taken away since. An operator had let the checkpoint continue over that snapshot. `cause`
-        says what shows the removal, and ends a sentence.
+        """Refuses the judged batch because an earlier batch may have been written again above our
+        newest snapshot, and have been removed since. An operator had let the checkpoint continue
+        over that snapshot. `cause` says what shows the removal, and ends a sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
@@ -147,8 +151,8 @@ class StreamRefusals(CommitRefusals):
         self.given_up.add(batch_id)
 
     def checkpoint_ahead(self, own: Snapshot) -> None:
-        """The table has one snapshot and nothing else of this stream, and batches between that
-        snapshot and this batch may be missing.
+        """Refuses the batch because batches between it and the stream's only snapshot may be
+        missing. The table has nothing else of this stream.
         """
         first = own.commit_identifier + 1
         last = self.batch_id - 1
@@ -169,8 +173,8 @@ class StreamRefusals(CommitRefusals):
         self.given_up.add(last)
 
     def written_elsewhere(self, batch_id: int, branch: str) -> None:
-        """The query has written an earlier batch in another branch, or in main, in place of this
-        branch.
+        """Refuses the judged batch because the query has written an earlier batch in another
+        branch, or in main, instead of in this branch.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,
@@ -183,14 +187,14 @@ class StreamRefusals(CommitRefusals):
         self.given_up.add(batch_id)
 
     def left_nothing(self, first: int, last: int) -> None:
-        """The checkpoint has done these batches, and they left nothing here. Batches without rows
-        leave nothing, so this neither refuses nor warns.
+        """Logs batches that the checkpoint has done and that left nothing in the table. Batches
+        without rows leave nothing, so this neither refuses nor warns.
         """
         _LOG.info("%s, commit user %r: %s", self.location, self.user, gap_in_words(first, last))
 
     def unproven(self, entry: JournalEntry) -> None:
-        """No snapshot of this stream is left, and nothing mentions the files of its last journalled
-        batch. Nothing recorded says that they were removed, so the stream goes on.
+        """Warns that no snapshot of this stream is left, and that nothing mentions the files of its
+        last journalled batch. No record says that these files were removed, so the stream goes on.
         """
         files = [file.file_name for message in entry.messages for file in message.new_files]
         self.warn(
@@ -218,8 +222,9 @@ class StreamRefusals(CommitRefusals):
         )
 
     def journalled_lost(self, entry: JournalEntry, foreign: Sequence[Snapshot]) -> None:
-        """A batch that was committed above the base of its entry is gone, and snapshots of other
-        engines stand there: `foreign`, ascending.
+        """Refuses the judged batch because an earlier one is gone: it was committed above the base
+        of its journal entry, and the snapshots `foreign` of other engines, ascending, stand there
+        now.
         """
         above = "the table's first ones"
         if entry.base is not None:
@@ -246,11 +251,11 @@ class StreamRefusals(CommitRefusals):
         by: str,
         snapshot: int | None = None,
     ) -> None:
-        """Refuses the batch, because a commit of the user `by` replaced the commit of an earlier
-        batch.
+        """Refuses the judged batch, because a commit of the user `by` replaced the commit of an
+        earlier batch.
 
         Args:
-            cause: what shows it; it begins a sentence.
+            cause: what shows the replacement; it begins a sentence.
             batch_id: the earlier batch.
             lost: what the earlier batch had committed.
             by: the commit user of the other commit.
@@ -273,10 +278,12 @@ class StreamRefusals(CommitRefusals):
         )
 
     def beside_the_line(self, lost: PreviousBatch, latest: Snapshot) -> None:
-        """Our snapshot still exists, but the table's snapshots were not built on it."""
+        """Refuses the batch because a snapshot of ours still exists, but the table's snapshots were
+        not built on it.
+        """
         # This is a `TableRolledBack`, although nobody rolled back: the class says that our last
-        # snapshot is no longer part of the table, which is true here. Operators know the case by
-        # that class.
+        # snapshot is no longer part of the table, which is true. Operators know the case by that
+        # class.
         self.decide(
             ON_TABLE_CHANGE,
             errors.TableRolledBack,
@@ -290,7 +297,7 @@ class StreamRefusals(CommitRefusals):
         )
 
     def table_rolled_back(self, cause: str) -> None:
-        """Our last snapshot is gone from the lineage."""
+        """Refuses the batch because our last snapshot is gone from the lineage."""
         self.decide(
             ON_TABLE_CHANGE,
             errors.TableRolledBack,
@@ -313,8 +320,8 @@ def gap_in_words(first: int, last: int) -> str:
 
 
 def _utc(millis: int) -> str:
-    """The time of epoch milliseconds in UTC; the number itself if the calendar does not reach so
-    far.
+    """The time in UTC of epoch milliseconds. If no calendar date exists for them, the number
+    itself.
     """
     try:
         moment = dt.datetime.fromtimestamp(millis / 1000, dt.timezone.utc)

@@ -57,9 +57,10 @@ def obstacle_to_reuse(
 def _obstacle_of_files(
     table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock
 ) -> str | None:
-    """Why the journalled attempt must not be committed, in words. None if it may be committed. The
-    batch must have the same data (its source offsets), table, schema and bucket count. It must have
-    been prepared recently, and every file must still exist (exactly-once.md §4).
+    """The reason why the journalled attempt must not be committed, in words. None if it may be
+    committed. The attempt must have the same data (its source offsets), table, schema and bucket
+    count. The attempt must have been prepared recently, and all its files must still exist
+    (exactly-once.md §4).
     """
     if not (table.options.value(JOURNAL) and table.options.value(JOURNAL_REUSE)):
         return "the journal's reuse is off"
@@ -79,8 +80,8 @@ def _obstacle_of_files(
 
 
 def _conflict_of_numbers(table: Table, snapshots: SnapshotStore, entry: JournalEntry) -> str | None:
-    """Why the sequence numbers of the prepared files no longer hold, in words. None if they still
-    hold.
+    """The reason why the sequence numbers of the prepared files no longer hold, in words. None if
+    the numbers still hold.
     """
     sequences = Sequences(table, TableCache(table, snapshots))
     written = collect(entry.messages, table_buckets=entry.total_buckets).append

@@ -1,4 +1,6 @@
-"""One run of one stream: who writes which table, and with what (exactly-once.md §1)."""
+"""One run of one stream: which stream it is, which table it writes, and what it works with
+(exactly-once.md §1).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,10 +30,10 @@ class StreamRun:
         replaced: what each batch replaces; None if its rows are appended.
         runtime: the clock and the ids.
         observer: is told which phases a batch has reached.
-        schemas: the schemas in the folder.
-        snapshots: the snapshots in the folder.
-        claims: the claims of this run in the folder.
-        journal: the journal of this stream in the folder.
+        schemas: the schemas in that folder.
+        snapshots: the snapshots in that folder.
+        claims: the claims of this run in that folder.
+        journal: the journal of this stream in that folder.
     """
 
     storage: Storage
@@ -47,8 +49,8 @@ class StreamRun:
 
     @property
     def overwrites(self) -> bool:
-        """Whether each batch replaces what is in the table. Without rows, a batch that replaces
-        named partitions, or the whole table, clears them.
+        """Whether each batch replaces what is in the table. A batch without rows clears the named
+        partitions or the whole table, if it replaces these.
         """
         return self.replaced is not None
 

@@ -1,5 +1,5 @@
-"""What becomes of a batch whose sequence numbers others have used meanwhile. The option
-`paimon-stream.on-sequence-conflict` decides it. `commit/sequence.py` finds these conflicts.
+"""What happens to a batch if other commits have used its sequence numbers meanwhile. The option
+`paimon-stream.on-sequence-conflict` decides that. `commit/sequence.py` finds such conflicts.
 
 Invariant: a numbering follows the option from the moment at which it is made. Every writer that has
 this option takes its numbers here, so the commit need not look at the option.
@@ -16,8 +16,9 @@ from paimon_stream.table.table import Table
 
 
 def rewrites(table: Table, conflict: SequenceConflict) -> bool:
-    """Whether a batch is written again after that conflict. A conflict of the hash index has
-    nothing to do with numbers: the keys must get their buckets anew.
+    """Whether a batch is written again after a conflict of its sequence numbers or its hash index.
+    A conflict of the hash index has nothing to do with numbers: the keys must get their buckets
+    anew.
     """
     return (
         isinstance(conflict, IndexConflict)
@@ -28,14 +29,13 @@ def rewrites(table: Table, conflict: SequenceConflict) -> bool:
 def fresh_numbering(
     table: Table, committer: Committer, known: Snapshot | None = None, *, replaces: bool
 ) -> Numbering | None:
-    """Numbers for rows that are about to be written. None for a table without a primary key, and
-    for one whose rows wait for their numbers.
+    """Sequence numbers for rows that are about to be written. None for a table without a primary
+    key, and for a table whose rows get their numbers later.
 
     Args:
         table: the table, with the options of the writer.
         committer: the committer of the table.
-        known: the snapshot for which the numbers hold, as the caller has seen it. None for the
-            latest one.
+        known: the snapshot above which the rows are numbered. None: the latest snapshot.
         replaces: whether the rows replace what is in the table.
 
     Raises:
@@ -59,7 +59,9 @@ def prepared_numbering(table: Table, judged_on: SnapshotRef | None) -> Numbering
 
 
 def _as_decided(table: Table, numbering: Numbering | None) -> Numbering | None:
-    """The numbering. If the option is `ignore`, others may have used its numbers."""
+    """The numbering, as the option `paimon-stream.on-sequence-conflict` demands it. If the option
+    is `ignore`, other commits may have used the same numbers.
+    """
     if numbering is None or table.options.value(ON_SEQUENCE_CONFLICT) != "ignore":
         return numbering
     return replace(numbering, may_be_shared=True)

@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def settle(published: PublishedBatch) -> SettledBatch:
-    """Ends a batch that this run has published, or that had nothing to publish. Raises
+    """Ends a batch that this run has published, or that had no rows to publish. Raises
     `StorageError`.
     """
     written = published.written
@@ -61,8 +61,8 @@ def settle(published: PublishedBatch) -> SettledBatch:
 def _standing_after(
     written: WrittenBatch, outcome: Published | Nothing, report: CommitReport, *, goes_back: bool
 ) -> Standing:
-    """How the run stands after a batch that it has published, or that had nothing to publish.
-    `goes_back` is as in `Outlook`.
+    """How the run stands after a batch that it has published, or that had no rows to publish.
+    `goes_back` says whether the journal has batches that the checkpoint runs again.
     """
     batch = written.judged.batch
     before = written.judged.standing
@@ -138,9 +138,10 @@ def settle_found(judged: JudgedBatch, verdict: AlreadyCommitted) -> SettledBatch
 
 
 def _clear_journal(published: PublishedBatch) -> tuple[int, bool]:
-    """Removes the journal's entries that say nothing any more. Removes what dead attempts at this
-    batch left if all snapshots since its judgement were seen. Returns the number of removed files,
-    and whether entries of batches that the checkpoint runs again could not be removed.
+    """Removes the journal's entries that are no longer needed. If all snapshots since the batch's
+    judgement were seen, also removes what dead attempts at the batch left. Returns the number of
+    removed files, and whether entries of batches that the checkpoint runs again could not be
+    removed.
     """
     judged = published.written.judged
     entry = published.entry
@@ -160,11 +161,13 @@ def _clear_journal(published: PublishedBatch) -> tuple[int, bool]:
     elif published.written.verdict.dead is not None or published.journalled:
         run.journal.remove(entry.batch_id)
     if judged.standing.memory is None and not judged.table.options.value(JOURNAL):
-        # Not earlier, because the entry of a dead attempt may show that the attempt was published.
+        # The entries are not removed earlier, because the entry of a dead attempt may show that the
+        # attempt was published.
         _removed(run, run.journal.clear)  # else the next run tries again
     elif judged.standing.outlook.goes_back and run.claims.holds():
-        # Not earlier, because the checkpoint may be exchanged before the batch has ended. After a
-        # batch without rows, an entry of its id is of a batch that was rolled back, and goes, too.
+        # The entries are not removed earlier, because the checkpoint may be exchanged before the
+        # batch has ended. After a batch without rows, the entry of its id belongs to a batch that
+        # was rolled back. So that entry is removed, too.
         last = entry.batch_id - 1
         if isinstance(outcome, Published):
             last = entry.batch_id
@@ -173,8 +176,8 @@ def _clear_journal(published: PublishedBatch) -> tuple[int, bool]:
 
 
 def _removed(run: StreamRun, remove: Callable[[], None]) -> bool:
-    """Whether old entries of the journal could be removed. The batch is done, and a failure to
-    remove them is logged.
+    """Removes old entries of the journal by calling `remove`. Returns whether that succeeded. A
+    failure is only logged, because the batch is done.
     """
     try:
         remove()
@@ -185,9 +188,9 @@ def _removed(run: StreamRun, remove: Callable[[], None]) -> bool:
 
 
 def _own_stood(written: WrittenBatch, own: PreviousBatch | None) -> int | None:
-    """A time at which the last snapshot of this stream stood (epoch milliseconds). It is the
-    beginning of this batch's judgement, if the judgement found the snapshot or this batch published
-    it later. Otherwise it is the remembered time.
+    """A time at which the last snapshot of this stream stood (epoch milliseconds). The time is the
+    beginning of this batch's judgement if the judgement found the snapshot, or if this batch
+    published it. Otherwise it is the remembered time.
     """
     verdict = written.verdict
     remembered = written.judged.standing.memory

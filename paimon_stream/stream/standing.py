@@ -20,11 +20,11 @@ from paimon_stream.table.table import Table, load_table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The table that a run writes, and what commits to it.
+    """The table that a run writes, and the committer for that table.
 
     Attributes:
         table: the table, with its newest schema.
-        committer: what commits to it.
+        committer: publishes commits to the table.
         digest: the digest of the table's first schema when the run was admitted.
         branch: the identity of the branch when the run was admitted; None for main, and for a
             branch without an identity.
@@ -44,8 +44,8 @@ class Target:
         return cls(table=table, committer=_committer(run, table, digest), digest=digest)
 
     def with_table(self, run: StreamRun, table: Table, digest: str) -> "Target":
-        """The same table with the schema of `table`. While the schema stays the same, the committer
-        is kept, with all that it has cached. `digest` is that of the first schema now.
+        """This target with the schema of `table`. If the schema is the same, the committer is kept,
+        with all that it has cached. `digest` is the digest of the table's first schema now.
         """
         if table.schema == self.table.schema:
             return self
@@ -69,7 +69,7 @@ def _committer(run: StreamRun, table: Table, digest: str) -> Committer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
-    """What may still come from runs before this one.
+    """What earlier runs of the stream, or of its query, may still bring about.
 
     Attributes:
         follows: whether an earlier run may still work on this run's batches.
@@ -89,11 +89,11 @@ class Standing:
     Attributes:
         memory: what the next batch is judged by; None if the run has finished no batch.
         target: the table; None if the run has finished no batch.
-        outlook: what may still come from runs before this one.
+        outlook: what earlier runs may still bring about.
         newest: the last snapshot that this run has published.
         marks: the marks of the last batch that made a snapshot.
         last_report: the report of the last commit, for the properties of the next snapshot.
-        conflicts: how many units of the compaction behind the last batch lost to others.
+        conflicts: how many units of the compaction behind the last batch no longer fit.
         undisturbed: whether nobody else had committed between the last two batches.
     """
 

@@ -1,5 +1,5 @@
-"""What the steps of one batch hand on: judged, written, published, settled (one_batch.py). Each is a
-value that the next step takes. None of them changes.
+"""The values that the steps of one batch hand on: the judged, the written, the published and the
+settled batch (one_batch.py). No step changes such a value.
 """
 
 from collections.abc import Collection, Mapping
@@ -33,13 +33,14 @@ class JudgedBatch:
         run: the run.
         batch: the batch.
         verdict: the verdict.
-        standing: how the run stands after the judgement. Its memory is still that of the batch
-            before.
-        sight: what was seen of the table, to commit on it; None if others are writing.
+        standing: how the run stands after the judgement. Its memory is still that of the previous
+            batch.
+        sight: what was seen of the table, so that the commit need not read it again; None if others
+            are writing.
         knows_later: whether the journal shows that no later batch was published.
         began_millis: when the judgement began (epoch milliseconds).
         meter: counts the requests since the judgement began.
-        phases: the milliseconds of what was done so far, by phase.
+        phases: the milliseconds that each phase has taken so far.
     """
 
     run: StreamRun
@@ -70,7 +71,7 @@ class JudgedBatch:
         return evolve_table(self.table, merge, self.run.options, self.target.digest)
 
     def on(self, table: Table) -> "JudgedBatch":
-        """The batch on the table that `evolve` has returned."""
+        """The judged batch, with the table that `evolve` has returned."""
         target = self.target.with_table(self.run, table, self.target.digest)
         sight = self.sight
         if target is not self.target:
@@ -78,26 +79,28 @@ class JudgedBatch:
         return replace(self, standing=replace(self.standing, target=target), sight=sight)
 
     def anew(self) -> "JudgedBatch":
-        """The batch, to be written although files of it were prepared, or written before."""
+        """The judged batch, to be written anew. Files that were prepared or written before are not
+        used.
+        """
         verdict = self.verdict
         if isinstance(verdict, Reuse):
             verdict = Fresh(seen=verdict.seen, own=verdict.own, dead=verdict.dead)
         return replace(self, verdict=verdict, sight=None)
 
     def numbers(self) -> Numbering | None:
-        """Sequence numbers for rows that are about to be written. With dynamic buckets, they come
-        with the index manifest by which keys get their buckets, unless each batch replaces the
-        whole table. None without a primary key, and for rows that wait for their numbers. Raises
-        `CorruptMetadata`, `StorageError`.
+        """Sequence numbers for rows that are about to be written. For dynamic buckets, the
+        numbering also has the index manifest by which keys get their buckets, unless each batch
+        replaces the whole table. None without a primary key, and for rows that get their numbers
+        later. Raises `CorruptMetadata`, `StorageError`.
         """
         latest = None if self.sight is None else self.sight.latest
         committer = self.target.committer
         return fresh_numbering(self.table, committer, latest, replaces=self.run.overwrites)
 
     def buffered(self) -> BufferedOutputs | None:
-        """A storage that holds files in this process until they are sent with the manifests. It is
-        for rows that the driver itself writes to a store, where requests take long. None for other
-        storages.
+        """A storage that holds files in this process until they are sent with the manifests. The
+        driver uses it for rows that it writes itself to an object store, because requests to a
+        store take long. None for other storages.
         """
         if tally_of(self.run.storage) is None:
             return None
@@ -121,7 +124,9 @@ class JudgedBatch:
         buffered: BufferedOutputs | None = None,
         phases: Mapping[str, float] | None = None,
     ) -> "WrittenBatch":
-        """The batch with the files that these messages name. See `WrittenBatch`."""
+        """The batch with the files that the messages name. The parameters are the attributes of
+        `WrittenBatch`.
+        """
         assert not isinstance(self.verdict, AlreadyCommitted)
         return WrittenBatch(
             judged=self,
@@ -139,12 +144,12 @@ class WrittenBatch:
 
     Attributes:
         judged: the batch as it was judged.
-        verdict: the verdict on it.
-        messages: its files.
+        verdict: the verdict on the batch.
+        messages: the commit messages with its files.
         numbering: the numbering of rows that this run wrote into a table with a primary key; None
             for other rows.
         buffered: files that are not sent yet.
-        phases: the milliseconds of judging and writing, for the report.
+        phases: the milliseconds that judging and writing took, for the report.
     """
 
     judged: JudgedBatch
@@ -155,7 +160,9 @@ class WrittenBatch:
     phases: Mapping[str, float]
 
     def anew(self) -> JudgedBatch:
-        """The batch, to be written again. The time that it has used so far counts."""
+        """The batch, to be written again. The time that was used so far is added to the next
+        attempt's.
+        """
         return replace(self.judged.anew(), phases=self.phases)
 
 
@@ -166,7 +173,7 @@ class PublishedBatch:
     Attributes:
         written: the batch, with its files.
         entry: the journal's entry of the attempt.
-        outcome: what the commit came to.
+        outcome: the result of the commit.
         journalled: whether the entry was to be recorded (`PreparedEntry.wanted`).
         journal_millis: the milliseconds that writing the entry took.
         saw_all: whether all snapshots since the judgement were seen.
@@ -247,8 +254,8 @@ class SettledBatch:
 
 
 def for_driver(table: Table, buffered: BufferedOutputs | None) -> Table:
-    """The table for a driver that itself writes the rows. The files go to `buffered`, if there is
-    one.
+    """The table, as the driver uses it to write rows itself. Its files go to `buffered`, if there
+    is such a storage.
     """
     if buffered is None:
         return table

@@ -1,4 +1,4 @@
-"""What is judged, a batch of Spark, and the verdicts on it (exactly-once.md §2)."""
+"""A batch of Spark, which is judged, and the possible verdicts on it (exactly-once.md §2)."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -9,10 +9,10 @@ from paimon_stream.table.journal import JournalEntry, PreviousBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What Spark reports about one micro-batch. None stands for what the checkpoint does not show.
+    """What Spark reports about one micro-batch. A value that the checkpoint does not show is None.
 
     Attributes:
-        batch_id: its id.
+        batch_id: the id of the batch.
         offsets_hash: distinguishes plans of the same batch id.
         watermark: the watermark of the query (epoch milliseconds).
         previous_done_millis: when the newest earlier batch that the checkpoint notes as done was
@@ -27,17 +27,17 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fresh:
-    """Not committed: write the batch.
+    """The verdict that the batch is not committed: it has to be written.
 
     Attributes:
         seen: the newest snapshot that was searched for batches of this stream; None for the empty
             table.
-        newest: the latest snapshot; None if it is `seen`.
+        newest: the latest snapshot; None if `seen` is the latest.
         own: our newest published batch.
         own_stands: whether the judgement of a run's later batch found the snapshot of `own`
             standing.
         dead: what an earlier attempt at this batch left, to be removed after publishing.
-        why_not_reused: why files that an earlier run prepared are not used, in words.
+        why_not_reused: the reason why files that an earlier run prepared are not used.
     """
 
     seen: SnapshotRef | None
@@ -50,11 +50,11 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
-    """Not committed, but an earlier attempt has prepared its files: commit those, if all still
-    exist.
+    """The verdict that the batch is not committed, but an earlier attempt has prepared its files.
+    They all still exist, and are to be committed.
 
     Attributes:
-        seen: as in `Fresh`.
+        seen: the newest snapshot that was searched for batches of this stream.
         own: our newest published batch.
         entry: the earlier attempt.
     """
@@ -65,18 +65,18 @@ class Reuse:
 
     @property
     def dead(self) -> JournalEntry:
-        """The earlier attempt. Its files are committed now, so only what it had staged is
-        removed.
+        """The journal entry of the earlier attempt. Its files are committed now, so only the
+        metadata that it had staged is removed.
         """
         return self.entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyCommitted:
-    """Committed by an earlier run.
+    """The verdict that an earlier run has committed the batch.
 
     Attributes:
-        seen: as in `Fresh`.
+        seen: the newest snapshot that was searched for batches of this stream.
         snapshot: the snapshot of the batch; None if only the batch's files were found.
         dead: what other attempts may have left.
     """

@@ -1,9 +1,9 @@
-"""Which tables our writers can write, including the merging of keys, and what users must know about
-them. Everything is judged from the table's definition before any row is written.
+"""Which tables our writers can write and merge, and what users must know about these tables. The
+table's definition decides, before any row is written.
 
 Some tables with a primary key need a compaction to make their rows visible or to write their
-changelog. These are written only by a stream that compacts, or if their `write-only` option says
-that another job does (semantics.md R6.6).
+changelog. A stream writes such a table only if it compacts the table itself, or if the table's
+`write-only` option says that another job does so (semantics.md R6.6).
 """
 
 import logging
@@ -38,12 +38,12 @@ _LEFT_TO_OTHERS: Final[Mapping[opt.Option[Any], str]] = {
 
 
 class _LeftToCompaction(NamedTuple):
-    """An option that takes effect only when somebody else compacts.
+    """An option of a table that takes effect only when another job compacts the table.
 
     Attributes:
         option: its key.
         value: its value, as a message shows it.
-        missing: what is missing until then, as half a sentence.
+        missing: what is missing before that compaction, as half a sentence.
     """
 
     option: str
@@ -52,7 +52,7 @@ class _LeftToCompaction(NamedTuple):
 
 
 def check_writable(table: Table, *, in_stream: bool = False) -> None:
-    """Raises, before anything is written, for a table that this release cannot write as its
+    """Raises an error, before anything is written, if this release cannot write the table as its
     definition demands.
 
     Args:
@@ -60,8 +60,9 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
         in_stream: whether a stream writes the table, in append or update mode.
 
     Raises:
-        UnsupportedFeature: because of its kind, a column, an option or an aggregate function.
-        InvalidOption: for options that contradict the schema or each other.
+        UnsupportedFeature: the table's kind, a column, an option or an aggregate function is not
+            supported.
+        InvalidOption: options contradict the schema or each other.
     """
     check_table_kind(table)
     if not table.schema.primary_keys:
@@ -91,8 +92,8 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
 
 def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
     """Logs what readers of a table do not see before another job has compacted it, and the columns
-    because of which no reader could merge a -D that comes late. Called at the start of a run. For
-    `in_stream` see `check_writable`.
+    because of which no reader could merge a -D that comes late. It is called at the start of a run.
+    `in_stream` says whether a stream writes the table, in append or update mode.
     """
     if not table.schema.primary_keys:
         return
@@ -124,8 +125,8 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
 
 
 def _left_to_compaction(table: Table, spec: MergeSpec) -> Iterator[_LeftToCompaction]:
-    """The table's options that take effect only when somebody else compacts. Asked only where no
-    stream compacts the table.
+    """The table's options that take effect only when another job compacts the table. Called only if
+    no stream compacts the table.
     """
     if table.options.value(opt.DELETION_VECTORS):
         yield _LeftToCompaction(opt.DELETION_VECTORS.key, "true", _INVISIBLE)
@@ -140,9 +141,9 @@ def _left_to_compaction(table: Table, spec: MergeSpec) -> Iterator[_LeftToCompac
 
 def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) -> None:
     """Warns if a query without history in the table begins above batch 0. Its checkpoint was moved
-    here from another table, and the earlier batches stay there. A sink that got another name, or
-    was added to a query, is no such stream: the table has what the query wrote before. But in a
-    branch, the sink's earlier batches may be in another branch. That is not refused, because a
+    from another table, which has the earlier batches. There is no warning for a sink that got
+    another name, or was added to a query: the table has what the query wrote before. But in a
+    branch, the sink's earlier batches may be in another branch. That case is not refused, because a
     second sink of the query, for this branch, looks the same until the first sink has begun in this
     run.
     """
@@ -171,9 +172,9 @@ def warn_of_earlier_batches(table: Table, evidence: Evidence, verdict: Verdict) 
 
 
 def warn_of_sink_options(table: Table) -> None:
-    """Warns of sink options that another engine has stored in the table's schema: they count for no
-    writer. Called when a stream or another writer begins, and when these options change during a
-    run.
+    """Warns of sink options that another engine has stored in the table's schema: no writer uses
+    them. It is called when a stream or another writer begins, and when these options change during
+    a run.
     """
     stored = opt.sink_options_among(table.schema.options)
     if stored:
@@ -187,9 +188,9 @@ def warn_of_sink_options(table: Table) -> None:
 
 def warn_of_work_left(table: Table) -> None:
     """Warns of table options that ask committers for work which this package does not do, of stored
-    sink options and of stored credentials. Each warning is one line, once, when a stream or batch
-    write begins, so that nobody waits for tags or metadata that never come. If `write-only` is on,
-    other jobs make the tags, so there is no warning about tags.
+    sink options and of stored credentials. Each warning is one line, which is logged once when a
+    stream or batch write begins. So nobody waits for tags or metadata that never come. If
+    `write-only` is on, other jobs make the tags, so there is no warning about tags.
     """
     warn_of_sink_options(table)
     options = table.options

@@ -1,10 +1,10 @@
-"""A stream without Spark: its batches, one after the other, and the compaction behind them. What
-becomes of one batch is told in one_batch.py.
+"""A stream without Spark: its batches, one after the other, and the compaction behind them. The
+steps of one batch are in one_batch.py.
 
-Invariant: what a failed batch leaves is never in the table by mistake, and never removed while it
-may be published. Files that its journal entry names are committed or removed by the next run. A run
-that is overtaken removes files without an entry itself (publishing.py). Those of a process that died
-stay until `remove_orphan_files`.
+Invariant: the files of a failed batch never get into the table by mistake, and are never removed
+while they may be published. Files that its journal entry names are committed or removed by the next
+run. A run that is overtaken removes files without an entry itself (publishing.py). Files without an
+entry of a process that died stay until `remove_orphan_files`.
 
 What a stream stores is described where it is written: the journal in table/journal.py, the claims
 in claims.py, the register in table/register.py. Of the snapshots' properties, the marks are
@@ -32,8 +32,9 @@ from paimon_stream.table.table import Table
 
 
 class StreamWriter:
-    """One run of one stream. `standing` is all that it remembers between two batches. It is replaced
-    when a batch ends, and by the compaction behind it. A batch that fails leaves it as it was.
+    """One run of one stream. `standing` is all that it remembers between two batches. A batch that
+    ends replaces it, and so does the compaction behind the batch. A batch that fails leaves it as
+    it was.
     """
 
     def __init__(
@@ -64,7 +65,9 @@ class StreamWriter:
 
     @property
     def table(self) -> Table:
-        """The table as of the newest batch. Raises `ValueError` before the first."""
+        """The table, with the schema of the newest batch. Raises `ValueError` before the first
+        batch.
+        """
         return self.standing.known_target.table
 
     def write(self, batch: Batch, rows: Rows) -> SettledBatch:
@@ -74,5 +77,5 @@ class StreamWriter:
         return settled
 
     def compact(self, compaction: StreamCompaction, settled: Settled) -> None:
-        """Compacts behind the batch that has just ended. Never raises an `Exception`."""
+        """Compacts behind a batch that has just ended. Never raises an `Exception`."""
         self.standing = self.standing.behind(compaction.after_batch(settled))

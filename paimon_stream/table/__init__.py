@@ -1,1 +1,1 @@
-"""A table on a storage: schemas, snapshots, manifests, live files."""
+"""A table on a storage: its schemas, snapshots, manifests and live files."""

@@ -2,8 +2,9 @@
 
 The file `_paimon_stream/identity.json` in the branch's folder is written once, while the branch is
 made, and is deleted with the branch. So a stream that comes back can tell a branch that was deleted
-and made again from the branch that it wrote to. A fast forward knows which snapshots both histories
-share. A branch of another engine, or of an older release, has no identity.
+and made again from the branch that it wrote to. A fast forward uses the identity to tell which
+snapshots main and the branch share. A branch of another engine, or of an older release, has no
+identity.
 """
 
 from dataclasses import dataclass
@@ -32,9 +33,10 @@ class BranchIdentity:
     """The identity of one branch.
 
     Attributes:
-        token: differs for every branch.
+        token: a text that is different for every branch.
         made_millis: when the branch was made, in epoch milliseconds.
-        snapshot: the snapshot of main from which it was made; None for a branch that began empty.
+        snapshot: the snapshot of main from which the branch was made; None for a branch that began
+            empty.
     """
 
     token: str
@@ -80,7 +82,7 @@ def read_identity(storage: Storage) -> BranchIdentity | None:
 
 def made_millis(storage: Storage, identity: BranchIdentity | None) -> int:
     """When the branch that the storage shows was made, in epoch milliseconds; 0 for main. For a
-    branch without an identity, it is the time when the first schema was copied into it, by the
+    branch without an identity, this is the time when the first schema was copied into it, by the
     clock of the storage. Raises `StorageError`, and `NotFound` if there is no branch.
     """
     if branch_of(storage) == MAIN:

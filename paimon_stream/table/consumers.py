@@ -1,6 +1,6 @@
 """Consumers: readers that record in `consumer/consumer-<id>` which snapshot they read next
 (semantics.md §11). Unless `consumer.changelog-only` is set, no engine expires snapshots from the
-smallest `nextSnapshot` on. A stream can keep its own last snapshot this way
+smallest `nextSnapshot` on. A stream can be a consumer, too, to keep its own last snapshot
 (`paimon-stream.protect-last-snapshot` = `consumer`).
 """
 
@@ -50,8 +50,8 @@ def consumers(storage: Storage) -> dict[str, int]:
 
 
 def next_snapshot(storage: Storage, path: str) -> int:
-    """The id of the snapshot that this file's consumer reads next. Raises `CorruptMetadata`,
-    `StorageError`.
+    """The id of the snapshot that a consumer reads next, from the consumer's file. Raises
+    `CorruptMetadata`, `StorageError`.
     """
     data = storage.read(path, MOST_JSON)
     with understanding(path, len(data), "a consumer file", "Repair it, or remove the consumer."):
@@ -59,6 +59,8 @@ def next_snapshot(storage: Storage, path: str) -> int:
 
 
 def write_consumer(storage: Storage, name: str, next_snapshot: int) -> None:
-    """Records what the consumer reads next. Raises `StorageError`."""
+    """Records in the consumer's file which snapshot the consumer reads next. Raises
+    `StorageError`.
+    """
     content = json.dumps({"nextSnapshot": next_snapshot}, indent=2, separators=(",", " : "))
     storage.write(consumer_path(name), content.encode())

@@ -71,7 +71,7 @@ def first_schema(
 
 
 def _with_not_null(fields: Sequence[DataField], names: Sequence[str]) -> tuple[DataField, ...]:
-    """The columns, of which those with the given names become NOT NULL."""
+    """The columns, with those of the names `names` made NOT NULL."""
     columns = list(fields)
     for place, field in enumerate(columns):
         if field.name in names:
@@ -216,8 +216,8 @@ _WITH_BLANKS: Final = {
 
 def stored_options(options: Mapping[str, object]) -> dict[str, str]:
     """The options as a schema holds them: values as text, and declared keys in Paimon's spelling.
-    Blanks around values are removed, because Java cannot open a table with `bucket` = ` 4`. Where
-    blanks may be part of the value, they stay.
+    Blanks around values are removed, because Java cannot open a table with `bucket` = ` 4`. If
+    blanks may be part of a value, they stay.
     """
     declared = {option.key for option in opt.table_options()}
     stored = {}
@@ -244,8 +244,8 @@ def stored_options(options: Mapping[str, object]) -> dict[str, str]:
 def _keys(
     keys: Sequence[str], options: dict[str, str], option: str, argument: str
 ) -> tuple[str, ...]:
-    """The keys of the table, which the caller gives as an argument or as an option. The option is
-    removed from `options`.
+    """The primary or partition keys of a new table, which the caller gives as an argument or as an
+    option. The option is removed from `options`.
 
     Args:
         keys: the value of the argument.
@@ -273,7 +273,7 @@ def _keys(
 
 
 def _check_columns(fields: Sequence[DataField]) -> None:
-    """Raises `IncompatibleSchema` if there are no columns, or for names that they cannot have."""
+    """Raises `IncompatibleSchema` if there are no columns, or if a column cannot have its name."""
     if not fields:
         raise IncompatibleSchema("The schema has no columns. Give at least one.")
     counts = Counter(field.name for field in fields)
@@ -293,8 +293,8 @@ def _check_columns(fields: Sequence[DataField]) -> None:
 
 
 def check_types(fields: Sequence[DataField]) -> None:
-    """Raises `IncompatibleSchema` for columns with which no engine, Java included, could open the
-    table.
+    """Raises `IncompatibleSchema` for columns because of which no engine, Java included, could open
+    the table.
     """
     for field in fields:
         problem = _why_no_type(field.type)
@@ -306,7 +306,9 @@ def check_types(fields: Sequence[DataField]) -> None:
 
 
 def _why_no_type(type_: DataType) -> str | None:
-    """Why no column can have that type, as the end of a sentence; None if it can."""
+    """The reason why no column can have this type, as the end of a sentence; None if a column can
+    have it.
+    """
     if (type_.is_string or type_.is_binary) and type_.precision < 1:
         return "a length is at least 1"
     names = Counter(member.name for member in type_.fields)
@@ -327,7 +329,9 @@ def _why_no_type(type_: DataType) -> str | None:
 
 
 def why_no_name(name: str) -> str | None:
-    """Why no column of a table may have that name, as the end of a sentence; None if it may."""
+    """The reason why no column of a table may have this name, as the end of a sentence; None if a
+    column may have it.
+    """
     if not name.strip():
         return "has no name"
     if name in _RESERVED_NAMES or name.startswith("_KEY_"):
@@ -336,7 +340,9 @@ def why_no_name(name: str) -> str | None:
 
 
 def _check_keys(keys: Sequence[str], types: Mapping[str, DataType], kind: str) -> None:
-    """Checks the keys; `kind` says which keys they are, for messages."""
+    """Checks that the keys name columns of allowed types. `kind` says which keys they are, for
+    messages.
+    """
     if len(set(keys)) < len(keys):
         raise IncompatibleSchema(
             f"The {kind} ({', '.join(keys)}) names a column twice. Name each once.",

@@ -1,7 +1,7 @@
-"""What became of a snapshot that somebody remembers: the one predicate for the whole package
+"""Tells what became of a snapshot that was part of a table. The whole package asks this module
 (exactly-once.md §8).
 
-Whoever remembers a snapshot and no longer finds it asks here: the judgements of a stream, a commit
+The callers remember a snapshot and no longer find it. They are the judgements of a stream, a commit
 without Spark, the recommit of a lost batch, a stream read, expiry and the doctor. A snapshot that
 is gone counts as expired only if an expiry could have removed it and nothing recorded contradicts
 that. The notes of removals (`removals.py`) are read only where a snapshot is gone or is not in the
@@ -28,12 +28,13 @@ class Fate(Enum):
     """What became of a snapshot or of a batch.
 
     Attributes:
-        IN_TABLE: the snapshot stands. A removal may have been announced that has not reached it.
-        EXPIRED: it is gone in a way that an expiry could have caused, and no record says anything
-            else. The table was built on it.
-        ROLLED_BACK: it was removed, and its rows are not in the table.
-        REPLACED: another snapshot of the lineage has its id, and no note says why.
-        UNKNOWN: records contradict each other, or a note that may name it cannot be read.
+        IN_TABLE: the snapshot stands. A removal that has not reached the snapshot may have been
+            announced.
+        EXPIRED: the snapshot is gone in a way that an expiry could have caused, and no record says
+            anything else. The later snapshots were built on it.
+        ROLLED_BACK: the snapshot was removed, and its rows are not in the table.
+        REPLACED: another snapshot of the lineage has the same id, and no note says why.
+        UNKNOWN: records contradict each other, or a note that may name the snapshot cannot be read.
     """
 
     IN_TABLE = "in the table"
@@ -48,7 +49,7 @@ class Answer:
     """What became of a snapshot or of a batch, and how that is known.
 
     Attributes:
-        fate: what became of it.
+        fate: the answer.
         why: the reason, as the end of a sentence; empty where nothing is recorded.
     """
 
@@ -81,18 +82,19 @@ def fate_of(
     stood_millis: int | None = None,
     removed_it: Callable[[Removed], bool] = lambda _: False,
 ) -> Answer:
-    """What became of a snapshot that was part of the table. Reads the snapshot's file. If that does
-    not hold the remembered snapshot, also reads the notes, the next snapshot and what shows the
-    lineage.
+    """What became of a snapshot that was part of the table. Reads the snapshot's file. If the file
+    does not hold the remembered snapshot, also reads the notes of removals, the next snapshot and
+    the manifests that show the lineage.
 
     Args:
         snapshots: the snapshots of the table.
-        remembered: the snapshot.
+        remembered: the snapshot that was part of the table.
         latest: the table's newest snapshot; None for a table without snapshots.
         stood_millis: a time at which the remembered snapshot stood, in epoch milliseconds. If there
-            is such a time, three later things contradict that it has expired: a rollback to a
-            snapshot below it (which did not note it, if it had expired by then), a run that removed
-            expired snapshots, and the note of another snapshot that was removed together with it.
+            is such a time, three later things contradict that it has expired: a rollback to an
+            older snapshot (such a rollback does not note a snapshot that has expired), a run that
+            removed expired snapshots, and the note of another snapshot that was removed together
+            with it.
         removed_it: says whether a note is of a snapshot that was removed together with the
             remembered one.
 
@@ -138,8 +140,8 @@ def _removals_and_lineage(
 def _by_notes_and_lineage(
     removals: Removals, remembered: SnapshotRef, newest: int, replaced: bool | None
 ) -> Answer:
-    """What the notes and the table's line say of a snapshot whose file is gone or holds another
-    snapshot.
+    """What the notes of removals and the table's lineage say of a snapshot whose file is gone or
+    holds another snapshot.
 
     Args:
         removals: the notes.
@@ -189,10 +191,10 @@ def fate_of_batch(
     attempted_millis: int,
     removed_it: Callable[[Removed], bool] = lambda _: False,
 ) -> Answer:
-    """What the notes say of a batch that was published and whose snapshot is gone.
+    """What the notes of removals say of a published batch whose snapshot is gone.
 
     A note of the newest attempt contradicts that the batch has expired. A note of an earlier
-    attempt does not contradict it if the newest attempt was made after that note: the batch was
+    attempt does not contradict that if the newest attempt was made after the note: the batch was
     published again. Clocks of two machines may differ by five minutes; where the order cannot be
     told, the answer is `UNKNOWN`.
 
@@ -218,8 +220,8 @@ def fate_of_batch(
 
 
 def judge_notes(removals: Removals, removed: Removed | None) -> Answer:
-    """What the notes say of something that is gone. `removed` is the note that names it; None if no
-    note that can be read names it.
+    """What the notes of removals say of a snapshot or batch that is gone. `removed` is the note
+    that names it; None if no readable note names it.
     """
     if removed is not None and removed.is_proven:
         return _rolled_back(_in_words(removed))
@@ -237,7 +239,7 @@ def judge_notes(removals: Removals, removed: Removed | None) -> Answer:
 
 
 def is_before(removed: Removed, attempted_millis: int) -> bool:
-    """Whether this was surely removed before an attempt was made."""
+    """Whether the removal was surely made before an attempt at `attempted_millis`."""
     return removed.millis is not None and removed.millis + CLOCKS_DIFFER_MILLIS < attempted_millis
 
 
@@ -304,8 +306,8 @@ def _in_words(removed: Removed) -> str:
 
 def _is_gap(snapshots: SnapshotStore, remembered: SnapshotRef) -> bool:
     """Whether the snapshot before the remembered one exists, and an older snapshot of the table
-    stands. Expiry removes the oldest first, so expiry has not removed the remembered snapshot. A
-    snapshot that a paused writer created again proves nothing.
+    stands. Expiry removes the oldest snapshots first, so in that case expiry has not removed the
+    remembered one. A snapshot that a paused writer created again proves nothing.
     """
     if not snapshots.exists(remembered.id - 1):
         return False

@@ -17,7 +17,7 @@ NO_HASHES: Final = np.zeros(0, np.int32)
 
 
 def index_file(name: str, content: bytes) -> IndexFileMeta:
-    """The entry of an index file with this content: hashes, four bytes each."""
+    """The entry for an index file with this content. The content is hashes of four bytes each."""
     return IndexFileMeta(
         index_type=HASH, file_name=name, file_size=len(content), row_count=len(content) // 4
     )
@@ -49,7 +49,7 @@ def hashes_of(data: bytes) -> Hashes:
 
 
 def in_several(buckets: Iterable[Hashes]) -> Hashes:
-    """The hashes that more than one of the buckets has."""
+    """The hashes that more than one of these buckets has."""
     hashes = np.sort(np.concatenate([NO_HASHES, *map(np.unique, buckets)]))
     is_repeated = hashes[1:] == hashes[:-1]
     return np.unique(hashes[1:][is_repeated])

@@ -1,11 +1,12 @@
-"""The journal: what a run had prepared when it began to commit (exactly-once.md §4). A batch has
-one small file beside the table, `_paimon_stream/<commit user>/<batch id>`: checksummed JSON,
-written atomically. The files of the last two batches stay.
+"""The journal records what a run had prepared when it began to commit (exactly-once.md §4). Each
+batch has one small file beside the table, `_paimon_stream/<commit user>/<batch id>`: checksummed
+JSON, written atomically. The files of the last two batches stay.
 
 Invariants: an entry is durable before the snapshot of its batch is put. It names all data files of
-the attempt and, by their uuids, all metadata that the attempt may stage. So after a kill it says
-which files wait to be committed, and which staged metadata is dead. Exactly once does not depend on
-the journal: without it, the files of a killed run are not reused, and the batch is written again.
+the attempt and, by their uuids, all metadata that the attempt may stage. So after a kill the entry
+says which files wait to be committed, and which staged metadata is dead. Exactly once does not
+depend on the journal: without it, the files of a killed run are not reused, and the batch is
+written again.
 """
 
 import base64
@@ -42,8 +43,8 @@ class JournalEntry:
     """What one attempt at one batch has prepared. Times are epoch milliseconds.
 
     Attributes:
-        batch_id: the batch.
-        messages: what the tasks have written.
+        batch_id: the id of the batch.
+        messages: the commit messages of the files that the tasks have written.
         stage_uuids: the uuid of this attempt first, then those of earlier attempts at the batch.
             The names of the metadata that an attempt may have written contain its uuid.
         abandoned: the paths of the data files of earlier attempts that this attempt does not use.
@@ -87,17 +88,17 @@ class JournalEntry:
 
     @property
     def attempted_millis(self) -> int:
-        """When this attempt was made."""
+        """The time at which this attempt was made."""
         return self.prepared_millis if self.reused_millis is None else self.reused_millis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviousBatch:
-    """The outcome of an earlier batch.
+    """An earlier batch, and the snapshot that has it.
 
     Attributes:
-        batch_id: the batch.
-        snapshot: the snapshot that it became.
+        batch_id: the id of the batch.
+        snapshot: the snapshot of the batch.
     """
 
     batch_id: int
@@ -185,7 +186,7 @@ class Journal:
 
     def __init__(self, storage: Storage, user: str, folder: str | None = None) -> None:
         """`folder` is the user's folder; None if it follows from the user's name. Callers that read
-        the journals of all users know only the folder. They pass an empty name.
+        the journals of all users know only the folder. These callers pass an empty name.
         """
         self._storage = storage
         self._folder = folder or user_folder(user)
@@ -203,16 +204,18 @@ class Journal:
         return None if data is None else decode_journal_entry(data, path)
 
     def write(self, entry: JournalEntry) -> None:
-        """Writes the entry atomically, and replaces that of an earlier attempt."""
+        """Writes the entry of a batch atomically. The entry of an earlier attempt at the batch is
+        replaced.
+        """
         self._storage.write(self._path(entry.batch_id), encode_journal_entry(entry))
         if self._kept is not None:
             others = [batch_id for batch_id in self._kept if batch_id != entry.batch_id]
             self._kept = (*others, entry.batch_id)
 
     def trim(self, batch_id: int) -> None:
-        """Removes the entries of batches before this one, except the last of them. Entries of later
-        batches stay: this run may have been paused, and a later run may have gone on without it.
-        Raises `StorageError`.
+        """Removes the entries of batches before `batch_id`, except the newest of these entries.
+        Entries of later batches stay, because a later run may have written them while this run was
+        paused. Raises `StorageError`.
         """
         present = self.batches() if self._kept is None else self._kept
         earlier = sorted(batch for batch in present if batch < batch_id)
@@ -220,17 +223,17 @@ class Journal:
         self._kept = (*earlier[-1:], batch_id)
 
     def remove_later(self, batch_id: int) -> None:
-        """Removes the entries of batches after this one."""
+        """Removes the entries of batches after `batch_id`."""
         later = [batch for batch in self.batches() if batch > batch_id]
         self._storage.together([partial(self.remove, batch) for batch in later])
 
     def remove(self, batch_id: int) -> None:
-        """Removes one entry. It is not an error if the entry is missing."""
+        """Removes the entry of a batch. It is not an error if the entry is missing."""
         self._storage.delete(self._path(batch_id))
 
     def remove_other_tables(self, schema_digest: str) -> None:
-        """Removes the entries of other tables that were at this location: those with another digest
-        of the first schema. Entries that cannot be read stay. Raises `StorageError`.
+        """Removes the entries with another digest of the first schema. They belong to other tables
+        that were at this location. Entries that cannot be read stay. Raises `StorageError`.
         """
         for batch_id in self.batches():
             try:

@@ -1,4 +1,6 @@
-"""The batches in the journals of all streams of a table, and their files in its snapshots."""
+"""Finds the batches in the journals of all streams of a table, and the files of these batches in
+snapshots.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -19,7 +21,8 @@ from paimon_stream.table.table import Table
 
 def journalled_batches(storage: Storage) -> Iterator[tuple[str, JournalEntry]]:
     """All pairs of a commit user of the table and an entry of this user's journal. Entries that
-    cannot be read are left out, because a stream reports its own. Raises `StorageError`.
+    cannot be read are left out, because each stream reports its own damaged entries. Raises
+    `StorageError`.
     """
     for folder in user_folders(storage):
         journal = Journal(storage, user="", folder=folder)
@@ -40,12 +43,12 @@ def live_files_of(
         table: the table.
         snapshot: the snapshot; None for an empty table.
         entry: an entry of a journal; None if there is none.
-        removed: whether to count files that were removed since, as by a compaction, and that
-            manifests still mention.
+        removed: whether also files count that were removed since, for example by a compaction, and
+            that manifests still mention.
 
     Raises:
-        FormatError: for manifests that cannot be read.
-        StorageError: if the storage fails.
+        FormatError: a manifest cannot be read.
+        StorageError: the storage failed.
     """
     if snapshot is None or entry is None:
         return 0
@@ -63,7 +66,7 @@ def live_files_of(
         entries = manifests.entries_of(metas, chosen)
     else:
         entries = live_files(manifests, metas, table.partition_types, chosen)
-    # Others may have committed entries that have no path in the table.
+    # Another engine may have committed entries whose files can have no path in the table.
     names = {path.rpartition("/")[2] for path in prepared}
     named_so = [
         manifest_entry for manifest_entry in entries if manifest_entry.file.file_name in names

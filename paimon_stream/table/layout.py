@@ -1,6 +1,6 @@
-"""Where the files of a table are, relative to its root (format.md §1). To Paimon's layout this
-package adds the folder `_paimon_stream`, with one folder per commit user. Java, also its orphan
-cleaning, ignores names that begin with `_`. New data files may go into folders outside the table
+"""Where the files of a table are, relative to its root (format.md §1). This package adds the folder
+`_paimon_stream` to Paimon's layout, with one folder per commit user. Java and its orphan cleaning
+ignore names that begin with `_`. New data files may go into folders outside the table
 (table-kinds.md §3).
 """
 
@@ -29,13 +29,14 @@ from paimon_stream.storage.uri import shown_root, split_root
 
 @dataclass(frozen=True, slots=True)
 class ExternalPaths:
-    """The external paths of a table.
+    """The external paths of a table: folders outside the table in which data files are.
 
     Attributes:
         turns: the paths that new files take in turn, in the form in which `_EXTERNAL_PATH` begins.
-            Each is listed as often as its weight says. If empty, new files lie in the table.
-        has_entropy: whether folders of bits of the file's name are inserted.
-        earlier: finds the external paths of all schemas of the table, for older files.
+            Each path is listed as often as its weight says. If empty, new files lie in the table.
+        has_entropy: whether a path gets folders whose names are bits of a hash of the file's name.
+        earlier: finds the external paths that any schema of the table has named. Older files may be
+            there.
     """
 
     turns: tuple[str, ...] = ()
@@ -43,14 +44,14 @@ class ExternalPaths:
     earlier: Callable[[], frozenset[str]] = field(default=frozenset, compare=False)
 
     def holds(self, root: str) -> bool:
-        """Whether files of the table may lie below this folder. Raises `StorageError`."""
+        """Whether data files of the table may be below the folder `root`. Raises `StorageError`."""
         return root in self.turns or root in self.earlier()
 
     @classmethod
     def of(cls, options: opt.Options) -> "ExternalPaths | None":
-        """What the table's options say; None for a table that never had external paths. Raises
-        `InvalidOption` for a path without a scheme, and for a strategy whose scheme or weights do
-        not fit the paths.
+        """The external paths that the table's options name; None for a table that never had
+        external paths. Raises `InvalidOption` for a path without a scheme, and for a strategy whose
+        scheme or weights do not fit the paths.
         """
         strategy = options.value(opt.EXTERNAL_STRATEGY)
         if not options.value(opt.EXTERNAL_PATHS):
@@ -83,22 +84,22 @@ class ExternalPaths:
         """The path of a new data file, as the table's storage shows it.
 
         Args:
-            folder: the folder of its bucket.
+            folder: the folder of the file's bucket.
             name: the name of the file.
             turn: a number that begins anywhere and grows by one with each file of a writer.
         """
         if not self.turns:
             return f"{folder}/{name}"
         if self.has_entropy:
-            # 20 bits of a hash of the name, in folders of 4, 4, 4 and 8 bits.
+            # The folders are named by 20 bits of a hash of the file's name: 4, 4, 4 and 8 bits.
             bits = f"{hash_bytes(name.encode(), seed=0) & 0xFFFFF:020b}"
             folder = "/".join((folder, bits[:4], bits[4:8], bits[8:12], bits[12:]))
         return f"{shown_root(self.turns[turn % len(self.turns)])}{folder}/{name}"
 
 
 def external_roots(options: opt.Options) -> list[str]:
-    """The table's external paths, in the form in which `_EXTERNAL_PATH` begins, whatever the
-    strategy is. Raises `InvalidOption`.
+    """The table's external paths, in the form in which `_EXTERNAL_PATH` begins, under any strategy.
+    Raises `InvalidOption`.
     """
     paths = options.value(opt.EXTERNAL_PATHS).split(",")
     return [_as_java_prints(path.strip()) for path in paths if path.strip()]
@@ -191,8 +192,8 @@ def id_in_name(name: str, prefix: str) -> int | None:
 
 
 def read_hint(storage: Storage, path: str) -> str | None:
-    """The text of a hint file; None if it is missing. A file of more than 32 bytes is not read: the
-    text says then how large it is. Raises `StorageError`.
+    """The text of a hint file; None if it is missing. A file of more than 32 bytes is not read. In
+    that case the text says that the file is larger than that. Raises `StorageError`.
     """
     try:
         return storage.read(path, _HINT_BYTES).decode("utf-8", "replace")
@@ -204,9 +205,9 @@ def read_hint(storage: Storage, path: str) -> str | None:
 
 @lru_cache(256)
 def escape_user(user: str) -> str:
-    """The commit user as one safe part of a path, different for each user. Everything but ASCII
-    letters, digits, `_` and `-` becomes the `%XX` of its UTF-8 bytes. A result that is too long for
-    a file name is cut, and ends in a hash.
+    """The commit user as the name of a file or folder, which is different for each user. Everything
+    but ASCII letters, digits, `_` and `-` becomes the `%XX` of its UTF-8 bytes. A name that is too
+    long for a file is cut, and ends in a hash.
     """
     if not user:
         return "%"  # no other user becomes this
@@ -223,7 +224,7 @@ def user_folder(user: str) -> str:
     """The folder in which this package keeps the files of one commit user. The folder's name has no
     dot. Each note beside these folders has a dot in its name. So no user's folder has the name of a
     note: `branch.<name>`, `expiring.<id>`, `clock.<uuid>`, `removed.<when>.json`, `identity.json`,
-    `rolled-back.json`. The same holds for the folder of the receipts.
+    `rolled-back.json`. The folder of the receipts has a dot in its name, too.
     """
     return f"{OWN_FOLDER}/{escape_user(user)}"
 
@@ -249,7 +250,7 @@ class NameSource:
     _counts: Counter[str] = field(default_factory=Counter, init=False)
 
     def next(self, kind: str = "manifest") -> str:
-        """The next name of a `manifest`, a `manifest-list` or an `index-manifest`."""
+        """The next name of a file of this kind: `manifest`, `manifest-list` or `index-manifest`."""
         name = f"{kind}-{self.uuid}-{self._counts[kind]}"
         self._counts[kind] += 1
         self.drawn.append(name)
@@ -258,13 +259,15 @@ class NameSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where the data files of one table are: how its partition columns and options name folders.
+    """The folders in which the data files of one table are. Partition columns and options name
+    them.
 
     Attributes:
         partition_keys: the names of the partition columns.
-        partition_types: their types.
-        directory: the folder in the table below which partitions are; empty for the table itself.
-        default_name: the name of the folder of NULL (`partition.default-name`).
+        partition_types: the types of the partition columns.
+        directory: the folder of the table that has the partitions; empty if the table's own folder
+            has them.
+        default_name: the name of the folder for NULL (`partition.default-name`).
         legacy_name: whether folders have names in the old style (`partition.legacy-name`).
         index_beside_data: whether new index files lie in the folders of buckets.
         external: the external paths; None for a table that never had any.
@@ -281,7 +284,7 @@ class Layout:
     @classmethod
     def of(cls, schema: TableSchema, options: opt.Options) -> "Layout":
         """The layout of a table. Raises `InvalidOption` if `data-file.path-directory` leads out of
-        the table, and for external paths that no engine could use.
+        the table, or if no engine could use the external paths.
         """
         # Java resolves a leading slash from the root of the file system, so it is refused.
         key = opt.DATA_FILE_DIRECTORY.key
@@ -316,7 +319,7 @@ class Layout:
 
     def partition(self, partition: bytes) -> str:
         """The folder of a serialized partition row, such as `dt=19782/region=x`; empty without
-        partitions. Raises `FormatError` for bytes that are not such a row.
+        partitions. Raises `FormatError` if the bytes are not a partition row.
         """
         if not self.partition_keys and partition == EMPTY_ROW:
             return ""
@@ -341,10 +344,11 @@ class Layout:
         Args:
             partition: the serialized partition row.
             bucket: the bucket.
-            external: the `_EXTERNAL_PATH` of a file, whose folder outside the table is wanted.
+            external: the `_EXTERNAL_PATH` of a file outside the table. If it is given, the folder
+                of that file is returned.
 
         Raises:
-            FormatError: for what the table cannot have.
+            FormatError: the table cannot have such a partition, bucket or external path.
         """
         folder = self.partition(partition)
         parts = folder.split("/") if folder else ()
@@ -380,13 +384,13 @@ class Layout:
         self, partition: bytes, bucket: int, name: str, external: str | None = None
     ) -> str:
         """The path of a data file, or of a file that lies beside it, as the table's storage shows
-        it. `external` is the data file's `_EXTERNAL_PATH`. Raises `FormatError` for what the table
-        cannot have.
+        it. `external` is the data file's `_EXTERNAL_PATH`. Raises `FormatError` if the table cannot
+        have such a file.
         """
         return self.in_folder(self.bucket_folder(partition, bucket, external), name)
 
     def whole_path(self, location: str, entry: ManifestEntry) -> str:
-        """Where the data file is, for a table at `location`. Raises `FormatError`."""
+        """The full path of a data file, for a table at `location`. Raises `FormatError`."""
         return entry.file.external_path or f"{location}/{self.file_of(entry)}"
 
     def file_of(self, entry: ManifestEntry) -> str:
@@ -396,8 +400,8 @@ class Layout:
         )
 
     def in_folder(self, folder: str, name: str) -> str:
-        """The path of a data file in this folder of a bucket. Raises `CorruptMetadata` for an
-        impossible name.
+        """The path of a data file in `folder`, the folder of a bucket. Raises `CorruptMetadata` for
+        a name that no file can have.
         """
         return f"{folder}/{names.checked_name(name, folder, f'An entry of {folder}')}"
 
@@ -408,9 +412,9 @@ class Layout:
         return self.in_folder(INDEX_FOLDER, file.file_name)
 
     def holds(self, path: str) -> bool:
-        """Whether a data file or index file can have this path: in a bucket of a partition, or in
-        the index folder. The path is relative to the table, or begins with an external path that
-        the options name.
+        """Whether a data file or index file can have this path. The path must be in a bucket of a
+        partition, or in the index folder. It is relative to the table, or begins with an external
+        path that the options name.
         """
         folder, _, name = path.rpartition("/")
         if names.wrong_with(name) is not None:
@@ -418,7 +422,8 @@ class Layout:
         if folder == INDEX_FOLDER:
             return True
         root, inner = split_root(f"{folder}/")
-        # The slash at the end is removed, and in external paths also the folders of bits.
+        # The slash at the end is removed, and in external paths also the folders named by bits of a
+        # hash.
         inner = _ENTROPY.sub("", inner) if root else inner[:-1]
         start = f"{self.directory}/" if self.directory else ""
         *partitions, bucket = inner.removeprefix(start).split("/")

@@ -1,13 +1,14 @@
-"""The lineage of a table: the newest snapshot, the one on which it was built, and so on downwards.
+"""The lineage of a table consists of the newest snapshot, the snapshot on which that one was built,
+and so on downwards.
 
 A put that was on its way for a long time may create a snapshot's file again after that snapshot has
 expired. Such a file lies beside the lineage: the newest snapshot was not built on it, so its rows
 are not in the table. Yet it looks like the oldest snapshot, because the ids have no gap.
 
-A writer of this package takes such a snapshot back. Java does not look, and points LATEST to it. So
-its next commits follow that snapshot, until they reach an id that exists. All of these snapshots
-lie beside the lineage, although each was built on the one below. Only the last of them shows it:
-the snapshot above was not built on that one.
+A writer of this package deletes such a snapshot. Java does not check, and points LATEST to the
+snapshot. So Java's next commits follow that snapshot, until they reach an id that exists. All of
+these snapshots lie beside the lineage, although each was built on the one below. Only the last of
+these snapshots shows that: the snapshot above was not built on it.
 
 A snapshot of this package names the nonce of its base among its properties. Nonces are never used
 again, so this proves the step from the snapshot down to its base, and no other file is read for it.
@@ -51,14 +52,15 @@ class _Steps(NamedTuple):
 
 
 def carries_on(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -> bool | None:
-    """Whether a snapshot that exists is the latest, or the next one was built on it. None if that
-    cannot be told.
+    """Whether an existing snapshot is the latest one, or the next snapshot was built on it. None if
+    that cannot be told.
 
-    A snapshot that changed no data file leaves no trace in the next one. It counts as part of the
-    lineage if the next one has its manifests or, where these were merged, was built on as many
-    rows. If a list of one of the two cannot be read, an existing snapshot below is the proof,
-    because it would have expired first. Without a snapshot below, the answer is None. Reads two
-    manifest lists, and manifests only if the next commit merged them. Raises `StorageError`.
+    A snapshot that changed no data file leaves no trace in the next one. Such a snapshot counts as
+    part of the lineage if the next one has the same manifests. If the manifests were merged, the
+    next one must be built on as many rows. If a manifest list cannot be read, an existing snapshot
+    below is the proof, because that snapshot would have expired first. Without a snapshot below,
+    the answer is None. Reads two manifest lists, and manifests only if the next commit merged them.
+    Raises `StorageError`.
     """
     if snapshot.id >= latest.id:
         return True
@@ -118,9 +120,9 @@ class Descent:
 def newest_of(
     snapshots: SnapshotStore, latest: Snapshot, wanted: Callable[[Snapshot], bool]
 ) -> tuple[Snapshot | None, int]:
-    """The newest wanted snapshot of the lineage, and the id from which on every snapshot was looked
-    at. If this id is above 1 and no wanted snapshot was found, one may have expired. Raises
-    `StorageError`, `CorruptMetadata`.
+    """The newest snapshot of the lineage for which `wanted` is true, and the lowest id that was
+    looked at. If no such snapshot was found, and that id is above 1, such a snapshot may have
+    expired. Raises `StorageError`, `CorruptMetadata`.
     """
     lowest = latest
     descent = Descent(snapshots, latest)
@@ -136,10 +138,10 @@ def newest_of(
 
 
 def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | None) -> bool | None:
-    """Whether the id of a snapshot that was part of the table exists in the lineage with another
-    nonce: a writer that does not publish atomically replaced it, or it was rolled back and its id
-    used again. None if another snapshot has the id, and it cannot be told whether that one lies in
-    the lineage. Raises `StorageError`.
+    """Whether another snapshot of the lineage has the id of a snapshot that was part of the table.
+    A writer that does not publish atomically may have replaced that snapshot, or the snapshot was
+    rolled back and its id was used again. None if it cannot be told whether the other snapshot lies
+    in the lineage. Raises `StorageError`.
     """
     kept = snapshots.find(ref.id)
     if kept is None or kept.nonce == ref.nonce:
@@ -151,9 +153,9 @@ def is_replaced(snapshots: SnapshotStore, ref: SnapshotRef, latest: Snapshot | N
 
 def published_after(snapshots: SnapshotStore, seen: SnapshotRef | None, latest: Snapshot) -> Window:
     """The snapshots of the lineage after `seen`, which is None for the empty table. If `seen` has
-    expired, those that follow it may also have expired, and been created again. Then the window is
-    not complete, and begins above them. If the lists that would show this are missing, `complete`
-    is None. Raises `StorageError`.
+    expired, the snapshots that follow it may also have expired, and their files may have been
+    created again. In that case the window is not complete, and begins above these snapshots. If the
+    manifest lists that would show this are missing, `complete` is None. Raises `StorageError`.
     """
     seen_id = 0 if seen is None else seen.id
     window = snapshots.window(seen_id, latest)
@@ -182,7 +184,7 @@ def has_file(
     known: Collection[str],
     file: FileIdentity,
 ) -> bool:
-    """Whether a manifest that is not `known` has an entry of this file. Raises
+    """Whether one of the manifests that are not `known` has an entry of the file. Raises
     `CorruptMetadata`.
     """
     unknown = (meta for meta in metas if meta.file_name not in known)
@@ -192,8 +194,8 @@ def has_file(
 def _above_break(
     window: Window, is_link: Callable[[Snapshot, Snapshot], bool | None]
 ) -> tuple[Snapshot, ...] | None:
-    """The snapshots of a window above its highest one on which the next was not built. None if each
-    was built on the one below.
+    """The snapshots of a window above the highest break. A break is a snapshot on which the next
+    one was not built. None if there is no break.
     """
     for below, following in reversed(list(pairwise(window.snapshots))):
         if not is_link(below, following):
@@ -272,7 +274,7 @@ def _without_manifest(snapshots: SnapshotStore, unproven: Sequence[_Steps]) -> l
 
 
 def _names_in(manifests: ManifestStore, listed: ManifestListRef) -> frozenset[str]:
-    """The manifests of a list; none if the list is gone."""
+    """The names of the manifests in a list. There are none if the list is missing."""
     try:
         return frozenset(meta.file_name for meta in manifests.read_list(listed.name, listed.size))
     except CorruptMetadata:
@@ -286,13 +288,14 @@ def _is_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapshot) 
     try:
         return _built_on(ManifestStore(snapshots.storage), following, snapshot)
     except CorruptMetadata:
-        # A list is gone. An id is created again only where all below has expired.
+        # A manifest list is missing. The file of an expired snapshot is created again only if all
+        # snapshots below have expired, too.
         return snapshots.exists(snapshot.id - 1) or None
 
 
 def _seems_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapshot) -> bool:
-    """Whether nothing shows that the next snapshot was not built on this one. Manifests are read
-    only if the times or the counts of rows raise a doubt.
+    """Whether nothing shows that the snapshot `following` was not built on `snapshot`. Manifests
+    are read only if the times or the counts of rows raise a doubt.
     """
     times_go_back = following.time_millis < snapshot.time_millis
     if not times_go_back and _counts_on(following, snapshot):
@@ -301,7 +304,7 @@ def _seems_link(snapshots: SnapshotStore, snapshot: Snapshot, following: Snapsho
 
 
 def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot) -> bool:
-    """Whether the next snapshot was built on this one, by their manifests."""
+    """Whether the snapshot `following` was built on `snapshot`, according to their manifests."""
     delta = manifests.delta(snapshot)
     base = manifests.read_list(following.base_manifest_list, following.base_manifest_list_size)
     names = {meta.file_name for meta in base}
@@ -328,7 +331,7 @@ def _built_on(manifests: ManifestStore, following: Snapshot, snapshot: Snapshot)
 
 
 def _counts_on(following: Snapshot, snapshot: Snapshot) -> bool:
-    """Whether the next snapshot was built on as many rows as this one has."""
+    """Whether the snapshot `following` was built on as many rows as `snapshot` has."""
     return (
         following.total_record_count - following.delta_record_count == snapshot.total_record_count
     )

@@ -14,10 +14,10 @@ from paimon_stream.table.table import Table
 
 
 def merge_entries(entries: Iterable[ManifestEntry]) -> dict[FileIdentity, ManifestEntry]:
-    """Replays the entries in order, as commit checks and manifest merging need them. An ADD and a
-    later DELETE of a file cancel out. A DELETE without an ADD stays: the ADD may be in an earlier
-    manifest. Raises `DeletedFiles` for an ADD of a file that is already present: such a table has
-    rows twice, and Java fails to merge it (semantics.md §3.5).
+    """Merges manifest entries in order, for the checks of a commit and for the merging of
+    manifests. An ADD and a later DELETE of a file cancel out. A DELETE without an ADD stays: its
+    ADD may be in an earlier manifest. Raises `DeletedFiles` for an ADD of a file that is already
+    present: such a table has rows twice, and Java fails to merge it (semantics.md §3.5).
     """
     merged: dict[FileIdentity, ManifestEntry] = {}
     for entry in entries:
@@ -45,8 +45,8 @@ def live_files(
     types: Sequence[DataType],
     partitions: PartitionFilter | Collection[bytes] | None = None,
 ) -> list[ManifestEntry]:
-    """The ADD entries of all live files, as readers see them: those that no DELETE names, in
-    whatever order (semantics.md §3.5).
+    """The ADD entries of all live files, as readers see them. A file is live if no DELETE names it,
+    before or after its ADD (semantics.md §3.5).
 
     Args:
         manifests: reads the manifests.
@@ -56,7 +56,7 @@ def live_files(
             Manifests whose partition statistics allow none of them are not read.
 
     Raises:
-        CorruptMetadata: for a manifest that is missing or broken.
+        CorruptMetadata: a manifest is missing or broken.
     """
     if isinstance(partitions, PartitionFilter):
         chosen = partitions
@@ -85,7 +85,9 @@ def live_files(
 def snapshot_files(
     table: Table, snapshot: Snapshot | None, partitions: PartitionFilter | None = None
 ) -> list[ManifestEntry]:
-    """The live files of a snapshot of the table, as `live_files` gives them; [] for None."""
+    """The live files of a snapshot of the table, as `live_files` returns them. If the snapshot is
+    None, there are none.
+    """
     manifests = ManifestStore(table.storage)
     metas = () if snapshot is None else manifests.base_and_delta(snapshot)
     return live_files(manifests, metas, table.partition_types, partitions)
@@ -94,28 +96,29 @@ def snapshot_files(
 class BucketIndex:
     """What is known of the partitions that a writer touches: the largest sequence number and the
     number of level 0 files of each bucket, and each partition's bucket count.
-    `commit/table_cache.py` decides which snapshot this describes, and bounds it. Deleted files
-    lower no sequence number: gaps are normal, repeats are not (format.md §7.2).
+    `commit/table_cache.py` decides which snapshot the index describes, and limits its size. Deleted
+    files lower no sequence number: gaps are normal, repeats are not (format.md §7.2).
     """
 
     MAX_PARTITIONS: Final = 20_000
 
     def __init__(self) -> None:
-        # The largest sequence number, by partition and bucket.
+        # The largest sequence number of each bucket, by partition and bucket.
         self._sequences: dict[bytes, dict[int, int]] = {}
-        # The bucket count, by partition.
+        # The bucket count of each partition.
         self._totals: dict[bytes, int] = {}
-        # The number of level 0 files, by partition and bucket.
+        # The number of level 0 files of each bucket, by partition and bucket.
         self._depths: dict[tuple[bytes, int], int] = {}
 
     @property
     def partitions(self) -> Collection[bytes]:
-        """The known partitions."""
+        """The partitions of which the index knows the buckets."""
         return self._sequences.keys()
 
     def missing(self, partitions: Collection[bytes]) -> list[bytes]:
-        """The given partitions that are not known. If these and the known partitions are more than
-        `MAX_PARTITIONS`, forgets the known ones first.
+        """The partitions of `partitions` that the index does not know. If these and the known
+        partitions are more than `MAX_PARTITIONS` together, the index first forgets those that it
+        knows.
         """
         wanted = list(dict.fromkeys(partitions))
         missing = [partition for partition in wanted if partition not in self._sequences]
@@ -125,8 +128,8 @@ class BucketIndex:
         return missing
 
     def add(self, partitions: Iterable[bytes], live: Iterable[ManifestEntry]) -> None:
-        """Makes partitions known from their live files, or raises `BucketCountChanged`; then
-        nothing is added.
+        """Adds partitions to the index, from their live files. Raises `BucketCountChanged`; in that
+        case nothing is added.
         """
         sequences: dict[bytes, dict[int, int]] = {partition: {} for partition in partitions}
         totals: dict[bytes, int] = {}
@@ -135,8 +138,9 @@ class BucketIndex:
         self._totals |= totals
 
     def take(self, entries: Iterable[ManifestEntry]) -> None:
-        """Adds the entries of a commit. Entries of unknown partitions are skipped. Raises
-        `BucketCountChanged`; the caller must then forget everything.
+        """Adds the entries of a commit to the index. Entries of partitions that the index does not
+        know are skipped. Raises `BucketCountChanged`; in that case the caller must make the index
+        forget everything.
         """
         known = [entry for entry in entries if entry.partition in self._sequences]
         self._absorb(self._sequences, self._totals, known)
@@ -149,21 +153,21 @@ class BucketIndex:
         return self._sequences[partition].get(bucket, -1)
 
     def depth(self, partition: bytes, bucket: int) -> int:
-        """The number of level 0 files in the bucket, which no compaction has processed. 0 for an
-        unknown partition.
+        """The number of files of the bucket that no compaction has processed: those on level 0. 0
+        for a partition that the index does not know.
         """
         return self._depths.get((partition, bucket), 0)
 
     def total_buckets(self, partition: bytes) -> int | None:
         """The bucket count that the partition's files were written for; None if the partition has
-        no files. Raises `KeyError` for an unknown partition.
+        no files. Raises `KeyError` for a partition that the index does not know.
         """
         if partition not in self._sequences:
             raise KeyError(partition)
         return self._totals.get(partition)
 
     def forget(self) -> None:
-        """Forgets everything."""
+        """Forgets all partitions."""
         self._sequences.clear()
         self._totals.clear()
         self._depths.clear()
@@ -174,8 +178,9 @@ class BucketIndex:
         totals: dict[bytes, int],
         entries: Sequence[ManifestEntry],
     ) -> None:
-        """Adds entries to these sequence numbers and bucket counts, and to the depths. Raises
-        `BucketCountChanged`; the depths are then unchanged.
+        """Adds entries to the given sequence numbers and bucket counts, and to the numbers of level
+        0 files. Raises `BucketCountChanged`; in that case the numbers of level 0 files are
+        unchanged.
         """
         for entry in entries:
             if entry.kind is not FileKind.ADD:

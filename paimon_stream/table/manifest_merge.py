@@ -1,18 +1,18 @@
-"""Merges small manifests in every commit, as Java does: a *full* merge if it is due, else a *minor*
-one (semantics.md §4, with R4.2 for retries).
+"""Merges small manifests in every commit, as Java does. The merge is a *full* one if enough
+manifests have changed, and otherwise a *minor* one (semantics.md §4, with R4.2 for retries).
 
-Invariants: the live files stay the same. A minor merge keeps the order, because later deletes
-depend on it. No file is changed; only new manifests are written. A manifest that need not change is
-passed on unchanged.
+Invariants: the live files stay the same. A minor merge keeps the order of the entries, because
+later deletes depend on it. No file is changed; only new manifests are written. A manifest that need
+not change is passed on unchanged.
 
 Manifests without deletes are joined as bytes, so that a merge does not delay a commit. Avro stores
 records one after the other. So full blocks are copied as they are, smaller ones are joined to full
-ones, and the manifest list's entry for the result follows from its entries for the parts. The
-records are the same as if they had been decoded and encoded again. A hundred thousand entries take
-a fraction of a second this way, and many seconds if they are decoded.
+ones, and the list's entry for the new manifest is computed from the entries for its parts. The
+records are the same as if they had been decoded and encoded again. A hundred thousand entries are
+joined in a fraction of a second. To decode them would take many seconds.
 
 On a retry nothing is merged again: `Merged.onto` puts the earlier result in the place of the
-manifests that were merged, if these are still next to each other.
+manifests that were merged, if these manifests are still next to each other.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,7 +53,7 @@ Metas = tuple[ManifestFileMeta, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeLimits:
-    """When manifests are merged.
+    """The limits that decide when manifests are merged.
 
     Attributes:
         target_size: the size of a full manifest, in bytes.
@@ -67,7 +67,7 @@ class MergeLimits:
 
     @classmethod
     def of(cls, options: Options) -> "MergeLimits":
-        """The limits in the table's options. Raises `InvalidOption`."""
+        """The limits that the table's options set. Raises `InvalidOption`."""
         return cls(
             target_size=options.value(MANIFEST_TARGET_SIZE),
             full_size=options.value(MANIFEST_FULL_COMPACTION_SIZE),
@@ -75,15 +75,15 @@ class MergeLimits:
         )
 
     def must_change(self, meta: ManifestFileMeta) -> bool:
-        """Whether a full merge always rewrites this manifest, because it has deletes or is
-        small.
+        """Whether a full merge always rewrites this manifest. It does if the manifest has deletes
+        or is small.
         """
         return meta.num_deleted_files > 0 or meta.file_size < self.target_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """The manifests `before` a merge, and those `after` it."""
+    """The result of a merge: the manifests `before` the merge, and those `after` it."""
 
     before: Metas
     after: Metas
@@ -99,9 +99,9 @@ class Merged:
         return len(_file_names(self.before) - _file_names(self.after))
 
     def onto(self, present: Metas) -> Metas:
-        """The present manifests, in which the merged ones are replaced by the result of the merge.
-        If the merged ones are no longer next to each other, the present manifests are returned
-        unchanged.
+        """The present manifests of a table, with the merged manifests replaced by the result of the
+        merge. If the merged manifests are no longer next to each other, the present ones are
+        returned unchanged.
         """
         if self.after == self.before:
             return present
@@ -119,15 +119,15 @@ def _file_names(metas: Metas) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestAccess:
-    """How manifests are read and written.
+    """The functions by which a merge reads and writes manifests.
 
     Attributes:
-        read: the entries of a manifest.
-        write: writes entries. It starts a new manifest at the target size, and makes none without
-            entries.
-        join: does the same for the entries of manifests without deletes. These are copied as they
-            are, and not decoded.
-        may_contain: whether a manifest with these partition statistics can have entries of a
+        read: returns the entries of a manifest.
+        write: writes entries. It starts a new manifest when one has the target size, and writes no
+            manifest without entries.
+        join: writes the entries of manifests without deletes in the same way. These entries are
+            copied, and not decoded.
+        may_contain: tells whether a manifest with some partition statistics can have entries of a
             partition.
     """
 
@@ -138,9 +138,9 @@ class ManifestAccess:
 
 
 def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Merged:
-    """Merges the manifests if a merge is due, else returns them unchanged. Raises what `access`
-    raises, and `DeletedFiles` if decoded manifests list a file twice. The caller then removes what
-    was written.
+    """Merges the manifests if the limits demand it, and otherwise returns them unchanged. Raises
+    what `access` raises, and `DeletedFiles` if decoded manifests list a file twice. After an error,
+    the caller removes the manifests that were written.
     """
     after = full_merge(metas, limits, access)
     if after is None:
@@ -149,7 +149,7 @@ def merge_manifests(metas: Metas, limits: MergeLimits, access: ManifestAccess) -
 
 
 def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
-    """How a minor merge groups the manifests, in order. A group of one manifest is left
+    """The groups of manifests that a minor merge joins, in order. A group of one manifest is left
     unchanged.
     """
     groups: list[Metas] = []
@@ -170,7 +170,9 @@ def minor_groups(metas: Metas, limits: MergeLimits) -> list[Metas]:
 
 
 def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas:
-    """Joins neighbours (semantics.md §4.1). A DELETE whose ADD is not in the same group is kept."""
+    """Joins neighbouring manifests (semantics.md §4.1). If the ADD of a DELETE is not in the same
+    group, the DELETE is kept.
+    """
     result: list[ManifestFileMeta] = []
     for group in minor_groups(metas, limits):
         if len(group) == 1:
@@ -184,8 +186,8 @@ def minor_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Me
 
 
 def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Metas | None:
-    """Rewrites changed manifests without deletes (semantics.md §4.2); None if no full merge is
-    due.
+    """Rewrites the changed manifests so that the result has no deletes (semantics.md §4.2); None if
+    the limits demand no full merge.
     """
     if sum(meta.file_size for meta in metas if limits.must_change(meta)) < limits.full_size:
         return None
@@ -213,8 +215,8 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
         return (*kept, *joined)
 
     def survivors() -> Iterator[ManifestEntry]:
-        """The entries to write again, one manifest in memory at a time. Adds the manifests that
-        need not change to `kept`.
+        """The entries that are written again, with one manifest in memory at a time. Manifests that
+        need not change are added to `kept`.
         """
         for meta in rest:
             entries = access.read(meta)
@@ -233,8 +235,8 @@ def full_merge(metas: Metas, limits: MergeLimits, access: ManifestAccess) -> Met
 
 
 def _joined(group: Metas, access: ManifestAccess) -> Metas:
-    """The manifests joined into fewer, or unchanged if they cannot be fewer: unknown fields divide
-    them (`ManifestWriter.write`). Otherwise each merge would write the same manifests again.
+    """Joins the manifests into fewer ones. If unknown fields prevent that (`ManifestWriter.write`),
+    returns the manifests unchanged. Otherwise each merge would write the same manifests again.
     """
     joined = access.join(group)
     if len(joined) < len(group):
@@ -247,8 +249,8 @@ _SCHEMA: Final = packed_blocks_of(manifest_of_blocks((), _PLAIN), "a manifest wi
 
 
 class ManifestJoiner(ManifestWriter):
-    """Joins manifests of a table that have no deletes: an ADD and a DELETE would not cancel out
-    without decoding.
+    """Joins manifests of a table without decoding them. The manifests have no deletes, because an
+    ADD and its DELETE cancel out only if they are decoded.
     """
 
     def __init__(
@@ -267,11 +269,11 @@ class ManifestJoiner(ManifestWriter):
     def join(
         self, metas: Iterable[ManifestFileMeta], names: NameSource
     ) -> tuple[ManifestFileMeta, ...]:
-        """Writes the entries of these manifests again, in order, under names of `names`. A new
-        manifest takes in manifests until it reaches `manifest.target-file-size`. A manifest is
-        decoded if its schema is not Java's, or if its list describes it only in part. From the
-        first manifest with unknown fields on, all manifests are decoded, so that they share a
-        schema. Raises `CorruptMetadata`, `StorageError`.
+        """Writes the entries of the manifests again, in order, under names from `names`. A new
+        manifest takes entries until it reaches `manifest.target-file-size`. A manifest is decoded
+        if its schema is not Java's, or if its list describes it only in part. From the first
+        manifest with unknown fields on, all manifests are decoded, so that they share a schema.
+        Raises `CorruptMetadata`, `StorageError`.
         """
         written: list[ManifestFileMeta] = []
         blocks = _Blocks(self._codec)
@@ -303,7 +305,9 @@ class ManifestJoiner(ManifestWriter):
         return tuple(written)
 
     def access(self, writer: ManifestWriter, names: NameSource) -> ManifestAccess:
-        """How a merge reads and writes manifests. All new files have names from `names`."""
+        """The functions by which a merge reads and writes manifests. All new files have names from
+        `names`.
+        """
         return ManifestAccess(
             read=self._manifests.read,
             write=lambda entries: writer.write(entries, names),
@@ -315,8 +319,8 @@ class ManifestJoiner(ManifestWriter):
         return PartitionFilter(self._partition_types, rows=(partition,)).may_be_in(stats)
 
     def _packed(self, meta: ManifestFileMeta) -> tuple[str, Sequence[AvroBlock]] | None:
-        """The codec of a manifest's blocks, and the blocks, compressed by it. None if it has another
-        schema than Java's, or if its list describes it only in part.
+        """The codec of a manifest's blocks, and the compressed blocks. None if the manifest has
+        another schema than Java's, or if its list describes it only in part.
         """
         path = manifest_path(meta.file_name)
         if self._is_described(meta):
@@ -348,8 +352,8 @@ def _plain_blocks(entries: Sequence[ManifestEntry]) -> list[AvroBlock]:
 
 
 class _Blocks:
-    """Compressed blocks of at least a thousand entries or `FULL_BLOCK` bytes each, except the last
-    block.
+    """Collects entries in compressed blocks. Each block has at least a thousand entries or
+    `FULL_BLOCK` bytes, except the last one.
 
     Attributes:
         size: the bytes of the finished blocks.
@@ -363,8 +367,8 @@ class _Blocks:
         self._records = 0
 
     def add(self, codec: str, blocks: Iterable[AvroBlock], name: str) -> None:
-        """Adds the blocks of a manifest. `codec` is their compression, and `name` is that of the
-        manifest, for messages.
+        """Adds the blocks of a manifest. `codec` is the compression of the blocks, and `name` is
+        the name of the manifest, for messages.
         """
         can_be_copied = codec == self._compressor.codec
         for block in blocks:
@@ -380,7 +384,7 @@ class _Blocks:
                 self._close()
 
     def take(self) -> list[AvroBlock]:
-        """All blocks that were added since the last call."""
+        """Returns all blocks that were added since the last call."""
         if self._records:
             self._close()
         taken = self._closed

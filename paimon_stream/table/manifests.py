@@ -1,4 +1,4 @@
-"""Manifests and manifest lists of one table: reading them, and writing new ones (format.md §4)."""
+"""Reads the manifests and manifest lists of one table, and writes new ones (format.md §4)."""
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -51,8 +51,8 @@ class ManifestStore:
         return tuple(manifest_avro.decode_manifest_list(data, path))
 
     def base_and_delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
-        """All manifests of a snapshot, its base list before its delta list: a DELETE comes after
-        the ADD that it cancels (semantics.md §2.3). Raises what `read_list` raises.
+        """All manifests of a snapshot, with the base list before the delta list. So a DELETE comes
+        after the ADD that it cancels (semantics.md §2.3). Raises what `read_list` raises.
         """
         base = partial(
             self.read_list, snapshot.base_manifest_list, snapshot.base_manifest_list_size
@@ -61,7 +61,9 @@ class ManifestStore:
         return cast("tuple[ManifestFileMeta, ...]", base_metas + delta_metas)
 
     def delta(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
-        """The manifests of a snapshot's own changes. Raises what `read_list` raises."""
+        """The manifests of the changes that a snapshot made itself. Raises what `read_list`
+        raises.
+        """
         return self.read_list(snapshot.delta_manifest_list, snapshot.delta_manifest_list_size)
 
     def changelog(self, snapshot: Snapshot) -> tuple[ManifestFileMeta, ...]:
@@ -92,8 +94,8 @@ class ManifestStore:
         return entries
 
     def read_of(self, meta: ManifestFileMeta, chosen: PartitionFilter) -> list[ManifestEntry]:
-        """The entries of a manifest that belong to the chosen partitions, in order. The others are
-        decoded as little as possible. Raises what `read` raises, but does not compare counts.
+        """The entries of a manifest that belong to the chosen partitions, in order. Other entries
+        are decoded as little as possible. Raises what `read` raises, but does not compare counts.
         """
         data, path = self._read(meta.file_name, meta.file_size)
         return manifest_avro.decode_manifest(
@@ -103,8 +105,8 @@ class ManifestStore:
     def entries_of(
         self, metas: Iterable[ManifestFileMeta], partitions: PartitionFilter
     ) -> Iterator[ManifestEntry]:
-        """The entries of these partitions in several manifests, in order. A manifest is read only
-        if its statistics allow one of them. Raises what `read_of` raises.
+        """The entries of some partitions in several manifests, in order. A manifest is read only if
+        its statistics allow one of the partitions. Raises what `read_of` raises.
         """
         for meta in metas:
             if partitions.may_be_in(meta.partition_stats):
@@ -120,8 +122,9 @@ class ManifestStore:
         return decode_index_manifest(data, path)
 
     def unindexed(self, snapshot: Snapshot) -> list[tuple[bytes, int]]:
-        """The (partition, bucket)s of a table with dynamic buckets that have files and no hash
-        index. Of all manifests, only these two values are read. Raises what `read_list` raises.
+        """The pairs of a partition and a bucket that have files and no hash index, in a table with
+        dynamic buckets. Only these two values of each manifest entry are decoded. Raises what
+        `read_list` raises.
         """
         files: Counter[tuple[bytes, int]] = Counter()
         for meta in self.base_and_delta(snapshot):
@@ -157,8 +160,9 @@ class ManifestStore:
 def expect_manifests(
     ahead: ReadAhead, snapshots: Iterable[Snapshot], known: Container[str]
 ) -> None:
-    """Says that the lists of some snapshots are read next, and all their manifests except those
-    with known names. Each list is held in memory until it is read, so the snapshots must be few.
+    """Tells `ahead` that the lists of some snapshots are read next, with all their manifests except
+    those with `known` names. Each list is held in memory until it is read, so the snapshots must be
+    few.
     """
     if not ahead.helps:
         return
@@ -183,13 +187,13 @@ def expect_manifests(
 
 class ManifestWriter:
     """Writes manifests and manifest lists of one table, under names that the caller chooses. If
-    writing fails, nothing is removed: that is left to the owner of the names.
+    writing fails, the files that were written stay. The owner of the names removes them.
     """
 
     def __init__(
         self, storage: FileSink, options: Options, types: Sequence[DataType], schema_id: int
     ) -> None:
-        """Begins to write.
+        """Makes a writer.
 
         Args:
             storage: where the files are written.
@@ -211,9 +215,9 @@ class ManifestWriter:
     ) -> tuple[ManifestFileMeta, ...]:
         """Writes the entries, in order, into as many manifests as `manifest.target-file-size`
         requires; none if there are no entries. As in Java, the size is compared after each 1000
-        entries, and a manifest ends where it has reached the target size. It also ends where an
-        entry has an unknown field that its schema has no room for. Only 1000 entries are held at a
-        time. Raises `StorageError`.
+        entries, and a manifest ends where it has reached the target size. A manifest also ends
+        before an entry with an unknown field that the manifest's schema lacks. Only 1000 entries
+        are held at a time. Raises `StorageError`.
         """
         written: list[ManifestFileMeta] = []
         blocks: list[AvroBlock] = []
@@ -253,7 +257,7 @@ class ManifestWriter:
         return len(data)
 
     def write_index(self, name: str, entries: Sequence[IndexManifestEntry]) -> None:
-        """Writes an index manifest of all live index files. Raises `StorageError`."""
+        """Writes an index manifest that names all live index files. Raises `StorageError`."""
         data = encode_index_manifest(entries, compression=self._compression, level=self._level)
         self._storage.write(manifest_path(name), data)
 
@@ -283,20 +287,21 @@ class ManifestWriter:
 
 
 def _sum_of_known(counts: Iterable[int | None]) -> int:
-    """The sum of these numbers, of which those that are not known count as 0."""
+    """The sum of the counts. A count that is not known counts as 0."""
     return sum(count or 0 for count in counts)
 
 
 class EntryTally:
-    """What a manifest list records about a manifest, collected while its entries are written
-    (format.md §4.2).
+    """What a manifest list records about a manifest. It is collected while the entries of the
+    manifest are written (format.md §4.2).
 
     Attributes:
         added: how many entries add a file.
         deleted: how many entries delete a file.
-        partitions: how many entries each serialized partition row has; 0 for the bounds of whole
-            manifests.
-        null_counts: the counts of NULL by partition column, of whole manifests.
+        partitions: how many entries each serialized partition row has. For a manifest that is added
+            as a whole, the rows of its bounds count 0 entries.
+        null_counts: the counts of NULL by partition column, for manifests that are added as a
+            whole.
         schema_ids: the schemas of the files.
         buckets: the buckets of the files.
         levels: the levels of the files.
@@ -316,7 +321,7 @@ class EntryTally:
         self.row_ids: list[int] = []
 
     def add(self, entries: Sequence[ManifestEntry]) -> None:
-        """Counts entries."""
+        """Adds these entries to the tally."""
         files = [entry.file for entry in entries]
         added = [entry.kind for entry in entries].count(FileKind.ADD)
         self.added += added
@@ -334,9 +339,7 @@ class EntryTally:
             self.row_ids += (first, first + rows - 1)
 
     def add_manifest(self, meta: ManifestFileMeta) -> None:
-        """Counts the entries of a whole manifest that its list describes completely. Bounds of
-        bounds are exact.
-        """
+        """Adds a manifest as a whole, by what its list records about it. The bounds stay exact."""
         self.added += meta.num_added_files
         self.deleted += meta.num_deleted_files
         self.schema_ids.add(meta.schema_id)
@@ -352,5 +355,5 @@ class EntryTally:
 
 
 def _known(*bounds: int | None) -> list[int]:
-    """The bounds that a manifest list has."""
+    """The bounds that are not None. A manifest list may lack a bound."""
     return [bound for bound in bounds if bound is not None]

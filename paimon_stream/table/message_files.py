@@ -1,5 +1,5 @@
-"""The paths of the files in commit messages, and removing these files, for their owners (the
-ownership law).
+"""Computes the paths of the files that commit messages name, and removes such files. Only the owner
+of the files removes them (the ownership law).
 """
 
 import logging
@@ -31,8 +31,8 @@ _INSIDE: Final[frozenset[str | None]] = frozenset((None,))
 def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: str) -> None:
     """Checks that the table can have every partition, bucket and file that the messages name. The
     messages may come from another engine or from a file. Each name in them becomes a path, and an
-    impossible number would make the table unusable. `location` is for the error. Raises
-    `FormatError`.
+    impossible number would make the table unusable. `location` is the table's location, for the
+    error. Raises `FormatError`.
     """
     partitions: set[bytes] = set()
     buckets: set[tuple[int, int | None]] = set()
@@ -63,8 +63,8 @@ def check_messages(layout: Layout, messages: Iterable[CommitMessage], location: 
                     checked_name(file.file_name, location, "It")
                     for name in file.extra_files:
                         checked_name(name, location, "It")
-            # A file inside the table has no external path. The table has those of compacted files
-            # already. Most messages compact nothing.
+            # Files inside the table have no external path. For compacted files, the table already
+            # has the external path. Most messages compact nothing.
             known_paths = _INSIDE
             if message.compact_before:
                 known_paths = _INSIDE.union(file.external_path for file in message.compact_before)
@@ -101,7 +101,9 @@ def _check_external_path(layout: Layout, message: CommitMessage, file: DataFileM
 
 
 def _check_file(file: DataFileMeta) -> None:
-    """Checks what readers, expiry and later commits rely on. Raises `FormatError`."""
+    """Checks the values of a file on which readers, expiry and later commits rely. Raises
+    `FormatError`.
+    """
     deletes = file.delete_row_count or 0
     low = file.min_sequence_number
     high = file.max_sequence_number
@@ -122,15 +124,15 @@ def check_committable_here(
     """Raises `UnsupportedFeature` for messages of other engines that this package cannot commit
     safely.
 
-    - The writer wants conflicts looked for since a snapshot. A commit without that search could
-      undo what others have done.
-    - In a table with data evolution, a message does more than add whole rows. Such a message would
-      have to be compared with what others have done to the same rows.
+    - A message that asks for a check of conflicts since a snapshot. A commit without that check
+      could undo the changes of other writers.
+    - A message that does more than add whole rows, in a table with data evolution. Such a message
+      would have to be compared with the changes of other writers to the same rows.
 
     Args:
         messages: the messages.
-        location: the table's, for the error.
-        columns: the names of all columns, in a table with data evolution.
+        location: the table's location, for the error.
+        columns: the names of all columns in a table with data evolution; None for other tables.
     """
     for message in messages:
         if columns is not None:
@@ -161,8 +163,9 @@ def _check_whole_rows(message: CommitMessage, location: str, columns: frozenset[
 
 
 def _has_whole_rows(file: DataFileMeta, columns: frozenset[str]) -> bool:
-    """Whether a file has all columns, and no ids of rows. A commit gives no ids to rows that bring
-    their own, and without a first id no engine finds the file's place among the others.
+    """Whether a file has all columns of the table, and no column of row ids. A commit gives no ids
+    to rows that bring their own ids. Without a first row id, no engine finds the file's place among
+    the other files.
     """
     names = columns if file.write_cols is None else frozenset(file.write_cols)
     return columns <= names and ROW_ID not in names
@@ -170,9 +173,9 @@ def _has_whole_rows(file: DataFileMeta, columns: frozenset[str]) -> bool:
 
 def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
     """The paths, relative to the table, of all files that the messages would add: data files with
-    the files beside them, changelog files and index files. Left out are index files outside the
-    table, and files that a compaction only moves to another level: they are part of the table
-    already (semantics.md §2.8).
+    the files beside them, changelog files and index files. Index files outside the table are left
+    out. Files that a compaction only moves to another level are left out, too, because they are
+    part of the table already (semantics.md §2.8).
     """
     moved = {file.file_name for message in messages for file in message.compact_before}
     paths = list(written_files(layout, messages))
@@ -184,7 +187,9 @@ def data_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str
 
 
 def written_files(layout: Layout, messages: tuple[CommitMessage, ...]) -> tuple[str, ...]:
-    """Like `data_files`, without the results of compactions."""
+    """The paths of the files that the messages would add, as `data_files` returns them, but without
+    the results of compactions.
+    """
     paths: list[str] = []
     for message in messages:
         files = (*message.new_files, *message.changelog_files)
@@ -207,8 +212,8 @@ def _paths(
 
 
 def remove_files(storage: Storage, paths: Iterable[str]) -> int:
-    """Deletes the files and continues after a failure. Returns the number of delete requests that
-    succeeded.
+    """Deletes the files. After a failure, goes on with the next file. Returns the number of delete
+    requests that succeeded.
     """
     removed = 0
     for path in paths:

@@ -1,7 +1,7 @@
-"""Options that no table can have, and options that a single writer cannot change. This module
-touches no storage. Paimon checks most of these when a table is created and the rest when it is
-first written. Here all are checked at creation, so that nobody creates a table that nobody can
-write (format.md §9).
+"""Checks the options of tables: options that no table can have, and options that a single writer
+cannot change. This module touches no storage. Paimon checks most options when a table is created,
+and the rest when the table is first written. This package checks all of them at creation, so that
+nobody creates a table that cannot be written (format.md §9).
 """
 
 import datetime as dt
@@ -17,7 +17,7 @@ from paimon_stream.options.option import boolean, duration, levels, one_of, posi
 
 IMMUTABLE: Final = frozenset(
     {
-        # Java refuses to change these.
+        # Java refuses to change the options below.
         "aggregation.remove-record-on-delete",
         "blob-descriptor-field",
         "blob-external-storage-field",
@@ -40,7 +40,7 @@ IMMUTABLE: Final = frozenset(
         "row-tracking.enabled",
         "rowkind.field",
         "sequence.snapshot-ordering",
-        # These define where rows are looked for, or what the table is.
+        # The options below define where rows are looked for, or what the table is.
         "bucket",
         "branch",
         "data-file.external-paths",
@@ -97,7 +97,8 @@ def _stats_mode(text: str) -> Any:
         ) from None
 
 
-# Options that only other engines use and that are declared nowhere else: how their text is checked.
+# Options that only other engines use, and that this package declares nowhere else. Each has the
+# function that checks its text.
 _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
     **dict.fromkeys(("file.format", "changelog-file.format"), one_of("parquet", "orc", "avro")),
     "file.format.per.level": _each_level(one_of("parquet", "orc", "avro")),
@@ -124,8 +125,8 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
 
 
 def check_possible(schema: TableSchema, options: opt.Options) -> None:
-    """Raises `InvalidOption` for options that Paimon could not work with: unknown values, names of
-    columns that do not exist, contradictions with the keys or with each other.
+    """Raises `InvalidOption` for options that Paimon could not work with: unknown values, columns
+    that do not exist, and contradictions with the keys or between options.
     """
     for key, parse in _PASSED_ON.items():
         if key in options:
@@ -151,7 +152,7 @@ def _check_text(key: str, text: str, parse: Callable[[str], Any]) -> None:
 
 
 def _check_columns(schema: TableSchema, options: opt.Options) -> None:
-    """Checks that options name columns that exist, in their own spelling."""
+    """Checks that the columns that options name exist, with exactly the spelling of the options."""
     for key in schema.options:
         parts = key.split(".")
         if parts[0] == "fields" and len(parts) > 2:
@@ -219,8 +220,8 @@ def changelog_outlives(options: opt.Options) -> bool:
 
 
 def of_changelogs(options: opt.Options) -> opt.Options:
-    """The table's options, with the options of long-lived changelogs in the place of those of
-    snapshots, where they are set.
+    """The table's options, in which the options that keep long-lived changelogs replace those that
+    keep snapshots, if they are set.
     """
     retention = {
         of_snapshots.key: options[of_changelogs.key]
@@ -259,7 +260,7 @@ def _check_pattern(schema: TableSchema, options: opt.Options) -> None:
 
 
 def tag_period(options: opt.Options) -> dt.timedelta:
-    """The period of an automatic tag, which is longer than the delay of its creation. Raises
+    """The period of an automatic tag. It is longer than the delay of the tag's creation. Raises
     `InvalidOption`.
     """
     period = _TAG_PERIODS[options.value(opt.TAG_CREATION_PERIOD)]
@@ -282,7 +283,7 @@ def tag_period(options: opt.Options) -> dt.timedelta:
 
 
 def _check_kind(schema: TableSchema, options: opt.Options) -> None:
-    """Checks options that need, or do not allow, keys and other options."""
+    """Checks the options that need a primary key or another option, and those that forbid one."""
     has_key = bool(schema.primary_keys)
     producer = options.value(opt.CHANGELOG_PRODUCER)
     tracks_rows = options.value(opt.ROW_TRACKING)
@@ -339,8 +340,9 @@ def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, u
     Args:
         stored: the options of the table's newest schema.
         key: the option that is changed.
-        text: its new value; None removes the option.
-        used: whether the table has snapshots. Without them, most options can be changed.
+        text: the new value; None removes the option.
+        used: whether the table has snapshots. In a table without snapshots, most options can be
+            changed.
     """
     options = opt.Options(stored)
     default = _DEFAULTS.get(key)
@@ -356,8 +358,8 @@ def check_alteration(stored: Mapping[str, str], key: str, text: str | None, *, u
     if old == new:
         return
     if key == opt.BUCKET.key:
-        # One number of buckets may become another. Between that and no fixed number, rows would
-        # move.
+        # A number of buckets may change to another number. If a table changed between a fixed
+        # number and no fixed number, rows would have to move.
         is_fixed = used and (text is None or "-1" in (old, new))
     elif key == opt.DELETION_VECTORS.key:
         modifiable = options.get("deletion-vectors.modifiable", "false")
@@ -417,7 +419,7 @@ def with_renamed(stored: Mapping[str, str], renames: Sequence[tuple[str, str]]) 
 
 
 def _first_renamed(names: str, new_names: Mapping[str, str]) -> str | None:
-    """The first of these names of columns that gets a new name; None if no name does. A name may be
+    """The first of some names of columns that gets a new name; None if none gets one. A name may be
     followed by a part in brackets.
     """
     for name in names.split(","):
@@ -428,7 +430,9 @@ def _first_renamed(names: str, new_names: Mapping[str, str]) -> str | None:
 
 
 def _keeps_names(key: str) -> bool:
-    """Whether the value of the option names columns, and Java keeps the old names there."""
+    """Whether the value of the option names columns, and Java leaves these names when a column is
+    renamed.
+    """
     return key in _KEPT_NAMES or _is_file_index(key)
 
 
@@ -447,9 +451,9 @@ def _kept(key: str, column: str) -> InvalidOption:
 
 
 def check_overrides(table: str, stored: Mapping[str, str], overrides: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` if one writer would change an option that applies to all writers. The
-    rows of that writer would lie where no other writer or reader looks for them. `table` is for the
-    message.
+    """Raises `InvalidOption` if the options of one writer would change an option that applies to
+    all writers. Otherwise the rows of that writer would be where no other writer or reader looks
+    for them. `table` is the table's location, for the message.
     """
     if not overrides:  # most commands have none
         return

@@ -1,5 +1,5 @@
-"""Partitions as people name them, `{"dt": "2024-02-29"}` or the path of a folder, as values of a
-partition row.
+"""Converts partitions as people name them, `{"dt": "2024-02-29"}` or the path of a folder, to the
+values of a partition row.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,14 +20,14 @@ from paimon_stream.table.partition_value import expected_form, partition_value, 
 
 
 class _Anything(Enum):
-    """Stands for all values that share the folder of NULL."""
+    """Stands for all values that have the same folder as NULL."""
 
     IN_DEFAULT_FOLDER = "the folder of NULL"
 
 
 class PartitionSpec:
-    """Values for some of the partition columns, in internal form. A partition row matches if it has
-    all of them.
+    """Values for some of the partition columns, in internal form. A partition row matches the spec
+    if it has all of these values.
     """
 
     __slots__ = ("_default_name", "_names", "_positions", "_types")
@@ -64,8 +64,8 @@ class PartitionSpec:
         return all(self._is_wanted(i, values[i], wanted) for i, wanted in self._positions.items())
 
     def may_be_within(self, bounds: Sequence[ColumnStats]) -> bool:
-        """Whether a partition that matches can be among partitions whose columns have these
-        statistics.
+        """Whether a matching partition can be among some partitions. `bounds` are the statistics of
+        their columns.
         """
         return all(
             wanted is _Anything.IN_DEFAULT_FOLDER or may_hold(self._types[i], bounds[i], wanted)
@@ -98,11 +98,11 @@ def parse_partition(
         fields: the partition columns of the table.
         partition: the values by column, or the path. Columns that are left out may have any value.
         default_name: the name of the folder of NULL (`partition.default-name`).
-        table: the location, for messages.
+        table: the location of the table, for messages.
 
     Raises:
-        IncompatibleSchema: for a name that is no partition column or comes twice.
-        InvalidData: for a value that does not fit its column.
+        IncompatibleSchema: a name is no partition column, or comes twice.
+        InvalidData: a value does not fit its column.
     """
     if isinstance(partition, str):
         texts = _texts_of_path(partition, default_name, table)
@@ -129,7 +129,9 @@ def parse_partition(
 def _columns_of(
     fields: Sequence[DataField], names: Iterable[str], table: str
 ) -> dict[str, DataField]:
-    """The partition columns by name. Raises `IncompatibleSchema` if they lack one of the names."""
+    """The partition columns by name. Raises `IncompatibleSchema` if one of the `names` is not a
+    partition column.
+    """
     columns = {field.name: field for field in fields}
     unknown = [name for name in names if name not in columns]
     if unknown:
@@ -142,8 +144,8 @@ def _columns_of(
 
 
 def _texts_of_path(path: str, default_name: str, table: str) -> dict[str, str | _Anything]:
-    """The values in a path by column. Raises `IncompatibleSchema` if it does not name a
-    partition.
+    """The values that a path names, by column. Raises `IncompatibleSchema` if the path does not
+    name a partition.
     """
     parts = [part.partition("=") for part in path.strip("/").split("/")]
     if any(not name or not sign for name, sign, _ in parts):
@@ -172,7 +174,7 @@ def _value(
     table: str,
     parse: Callable[[DataType, Any], Any],
 ) -> Any:
-    """The value in internal form; None for NULL. Raises `InvalidData`."""
+    """The value of a partition column in internal form; None for NULL. Raises `InvalidData`."""
     if value is None:
         return None
     if isinstance(value, str) and value == default_name and not column.type.is_string:
@@ -191,10 +193,10 @@ def _value(
 
 
 class PartitionFilter:
-    """A choice of partitions: all, some by their rows, or all that match a spec.
+    """A choice of partitions: all partitions, those with given rows, or those that match a spec.
 
-    Invariant: `holds` decides. `may_be_in` and `may_be_in_block` can only exclude places. In doubt,
-        they are True.
+    Invariant: `holds` decides. `may_be_in` and `may_be_in_block` can only exclude a manifest or a
+    block. In doubt, they return True.
     """
 
     __slots__ = ("_known", "_rows", "_specs", "_types", "_values")
@@ -206,13 +208,13 @@ class PartitionFilter:
         rows: Collection[bytes] | None = None,
         specs: Sequence[PartitionSpec] | None = None,
     ) -> None:
-        """All partitions, unless `rows` or `specs` choose some. A table without partition columns
-        has one partition, which is always chosen.
+        """Chooses all partitions, unless `rows` or `specs` choose some. A table without partition
+        columns has one partition, which is always chosen.
 
         Args:
             types: the types of the partition columns.
             rows: the serialized rows of the chosen partitions.
-            specs: the chosen partitions are those that match one of these.
+            specs: a partition is chosen if it matches one of these.
         """
         self._types = tuple(types)
         spec_rows = [spec.row for spec in specs or ()]
@@ -248,21 +250,22 @@ class PartitionFilter:
         return chosen
 
     def may_be_in(self, stats: SimpleStats) -> bool:
-        """Whether a manifest with these partition statistics can have entries of a chosen
-        partition.
+        """Whether a manifest can have entries of a chosen partition. `stats` are the partition
+        statistics of the manifest.
         """
         if self.is_everything:
             return True
         bounds = partition_bounds(self._types, stats)
         if bounds is None:
-            # Nothing is known, so the answer is False only if no partition is chosen at all.
+            # The statistics say nothing, so the answer is False only if no partition is chosen at
+            # all.
             return self._rows is None or bool(self._rows)
         if self._specs is not None:
             return any(spec.may_be_within(bounds) for spec in self._specs)
         return any(all(map(may_hold, self._types, bounds, row)) for row in self._values)
 
     def may_be_in_block(self, plain: bytes) -> bool:
-        """Whether uncompressed records, which hold partitions as plain rows, can include a chosen
-        one.
+        """Whether a block of uncompressed records can have a record of a chosen partition. The
+        records hold partitions as plain rows.
         """
         return self._rows is None or any(row in plain for row in self._rows)

@@ -1,7 +1,8 @@
-"""The folders of a partition by FLOAT or DOUBLE. A folder's name is Java's text of the value.
-Before version 19, Java gives some values more digits: 2.0E23 is 1.9999999999999998E23 there. So one
-value may have several folders. `SpelledStorage` shows all of them as the folder that `Layout`
-names: reading, listing and deleting finds the files of each, and writing uses a folder that exists.
+"""Handles the folders of partitions by FLOAT or DOUBLE columns. The name of such a folder has
+Java's text of the value. Before version 19, Java writes some values with more digits, for example
+2.0E23 as 1.9999999999999998E23. So one value may have several folders. `SpelledStorage` shows all
+of them as the folder that `Layout` names: reading, listing and deleting finds the files of each
+folder, and writing uses a folder that exists.
 """
 
 import math
@@ -38,8 +39,8 @@ Places = dict[str, list[str]]
 
 
 def with_spellings(storage: Storage, layout: Layout) -> Storage:
-    """The storage of a table or of one of its branches. Where a partition key is FLOAT or DOUBLE,
-    it shows all folders of a value as one.
+    """The storage of a table or of one of its branches. If a partition key is FLOAT or DOUBLE, the
+    storage shows all folders of a value as one.
     """
     if not any(type_.is_float for type_ in layout.partition_types):
         return storage
@@ -62,9 +63,10 @@ def without_spellings(storage: Storage) -> Storage:
 
 
 class SpelledStorage(StorageView):
-    """Callers see it as a `Storage` (`with_spellings`). A path that leads to no partition by FLOAT
-    or DOUBLE costs nothing more. For a file that is not where `Layout` says, and for each new file,
-    there is a listing for each FLOAT or DOUBLE in its path.
+    """A storage that shows all folders of a partition value as one folder. `with_spellings` returns
+    it as a `Storage`. A path without a FLOAT or DOUBLE partition causes no further requests. If a
+    file is new, or is not where `Layout` says, the storage lists one folder for each FLOAT or
+    DOUBLE in the path.
 
     Attributes:
         wrapped: the storage that shows each folder under its own name.
@@ -95,12 +97,14 @@ class SpelledStorage(StorageView):
         return of_wrapped
 
     def _written(self, write: Callable[..., T], path: str, *arguments: Any) -> T:
-        """What `write` returns for the path in a folder that exists, if there is one."""
+        """Calls `write` for the path, and returns its result. If a folder of the partition value
+        exists, the path leads into that folder.
+        """
         return write(self._places(path)[0], *arguments)
 
     def _first_found(self, find: Callable[..., T], path: str, *arguments: Any) -> T:
-        """What `find` returns for the first folder that has the file. No file is in two of the
-        folders.
+        """What `find` returns for the first folder that has the file. No file is in two folders of
+        one partition value.
         """
         try:
             return find(path, *arguments)
@@ -115,21 +119,21 @@ class SpelledStorage(StorageView):
             raise
 
     def stat(self, path: str) -> FileStat:
-        """What the storage says of the file, under the path that is asked for. Raises
+        """The size and times of the file, under the path that the caller asked for. Raises
         `NotFound`.
         """
         return replace(self._first_found(self.wrapped.stat, path), path=path)
 
     def exists(self, path: str) -> bool:
-        """Whether one of the folders has the file."""
+        """Whether the file is in one of the folders of its partition value."""
         return self.wrapped.exists(path) or any(map(self.wrapped.exists, self._places(path)))
 
     def is_link(self, path: str) -> bool:
-        """Whether the path is a link in one of the folders."""
+        """Whether the path is a link in one of the folders of its partition value."""
         return any(map(self.wrapped.is_link, self._places(path)))
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
-        """The files of all folders, as if they were in this one."""
+        """The files of all folders of the partition value, as if they were in `folder`."""
         files = [
             replace(file, path=folder + file.path.removeprefix(place))
             for place in self._places(folder)
@@ -138,7 +142,7 @@ class SpelledStorage(StorageView):
         return sorted(files, key=lambda file: file.path)
 
     def list_names(self, folder: str, prefix: str = "") -> list[str]:
-        """The names of the files of all folders."""
+        """The names of the files in all folders of the partition value."""
         return sorted(
             name
             for place in self._places(folder)
@@ -146,7 +150,7 @@ class SpelledStorage(StorageView):
         )
 
     def list_folders(self, folder: str) -> list[str]:
-        """The folders in all folders; those of one value count as one."""
+        """The folders in all folders of the partition value. Folders of one value count as one."""
         below = f"{folder}/" if folder else ""
         return sorted(
             {
@@ -157,7 +161,9 @@ class SpelledStorage(StorageView):
         )
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
-        """The files below all folders, under the paths that `Layout` gives them."""
+        """The files below all folders of the partition value, under the paths that `Layout` gives
+        them.
+        """
         for place in self._places(folder):
             for page in self.wrapped.list_below(place):
                 yield [replace(file, path=self._shown(file.path)) for file in page]
@@ -168,14 +174,16 @@ class SpelledStorage(StorageView):
             self.wrapped.delete(place)
 
     def delete_all(self, paths: Sequence[str]) -> dict[str, PaimonStreamError]:
-        """Deletes each file in each of its folders. The errors have the paths that are asked for."""
+        """Deletes each file in all folders of its partition value. The result has the errors by the
+        paths that the caller asked for.
+        """
         known = Places()
         shown = {place: path for path in paths for place in self._places(path, known)}
         errors = self.wrapped.delete_all(list(shown))
         return {shown[place]: error for place, error in errors.items()}
 
     def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
-        """Writes each file into a folder that exists."""
+        """Writes each file into an existing folder of its partition value, if there is one."""
         known = Places()
         self.wrapped.write_all([(self._places(path, known)[0], data) for path, data in files])
 
@@ -196,12 +204,12 @@ class SpelledStorage(StorageView):
         return root + start, folders, "/".join(parts[len(folders) :])
 
     def _places(self, path: str, known: Places | None = None) -> list[str]:
-        """The path in each of the folders of its partition, those that `Layout` names first. If no
-        folder exists, the path that `Layout` names.
+        """The path in each of the folders of its partition value, with the folder that `Layout`
+        names first. If no folder exists, only the path that `Layout` names.
 
         Args:
             path: a path as `Layout` names it.
-            known: what earlier calls have listed, and where this one adds what it lists.
+            known: the listings of earlier calls, to which this call adds its own.
         """
         start, folders, rest = self._split(path)
         known = Places() if known is None else known
@@ -221,7 +229,7 @@ class SpelledStorage(StorageView):
 
     def _spellings(self, place: str, level: int, name: str, type_: DataType) -> list[str]:
         """The names of the folders in `place` that have the same value as `name`. `name` itself
-        comes first, if it is there. If no folder is there, `name` is the only one.
+        comes first, if its folder exists. If no folder exists, `name` is the only result.
         """
         if not type_.is_float or self._number(level, name) is None:
             return [name]
@@ -233,7 +241,7 @@ class SpelledStorage(StorageView):
         return spellings or [name]
 
     def _shown(self, path: str) -> str:
-        """The path with the names that `Layout` gives to partitions."""
+        """The path, with the folder names that `Layout` gives to partitions."""
         start, folders, rest = self._split(path)
         names = [self._canonical(level, folder) for level, folder in enumerate(folders)]
         if rest:
@@ -241,7 +249,7 @@ class SpelledStorage(StorageView):
         return start + "/".join(names)
 
     def _canonical(self, level: int, name: str) -> str:
-        """The name that `Layout` gives to the folder with this name."""
+        """The name that `Layout` gives to the folder `name` of a partition value."""
         key, type_ = self.keys[level]
         if not type_.is_float:
             return name
@@ -251,7 +259,9 @@ class SpelledStorage(StorageView):
         return f"{escape(key)}={escape(value_text(type_, number))}"
 
     def _number(self, level: int, name: str) -> float | None:
-        """The value of such a partition by its folder's name; None if it is no number."""
+        """The FLOAT or DOUBLE value that a partition folder's name has; None if the name has no
+        number.
+        """
         key, type_ = self.keys[level]
         text = unescape(name.removeprefix(f"{escape(key)}="))
         if not is_partition_folder(name, key) or not _NUMBER.fullmatch(text):

@@ -1,6 +1,6 @@
-"""Partition values: from a Python object or text to the internal form (that of `binary_row`), and
-back. Text must have exactly the form of a value. A lenient parser would read a typing error as
-another value, and so select another partition.
+"""Converts partition values from a Python object or text to the internal form (that of
+`binary_row`), and back. A text must have exactly the form of a value. A lenient parser would read a
+typing error as another value, and so select another partition.
 """
 
 import re
@@ -27,7 +27,7 @@ _DAY_MILLIS: Final = 86_400_000
 _MICRO: Final = timedelta(microseconds=1)
 _COMPACT_TIMESTAMP: Final = 3
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
-# ASCII without blanks and without the underscores of Python's numbers.
+# The pattern allows ASCII only, without blanks and without the underscores of Python's numbers.
 _REAL: Final = re.compile(r"[!-^`-~]+")
 _DATE: Final = re.compile(r"(?:[0-9]{4}|\+[0-9]{5,9}|-[0-9]{4,9})-[0-9]{2}-[0-9]{2}")
 _CLOCK: Final = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.([0-9]{1,9}))?)?")
@@ -62,8 +62,8 @@ def expected_form(type_: DataType) -> str:
 
 def partition_value(type_: DataType, value: Any) -> Any:
     """The value in internal form; None if it is not a value of the type. A number counts as a DATE
-    only beyond the days of the years 1 to 9999. `2024` is more likely meant as a year than as a day
-    of 1975, and only dates out of Python's range are shown as numbers.
+    only beyond the days of the years 1 to 9999. A smaller number such as `2024` is more likely a
+    year than a day of 1975. Only dates out of Python's range are shown as numbers.
     """
     if not isinstance(value, str):
         return _storable(type_, value, _of_object)
@@ -71,8 +71,9 @@ def partition_value(type_: DataType, value: Any) -> Any:
 
 
 def value_in_path(type_: DataType, text: str) -> Any:
-    """As `partition_value`, for a text from the path of a folder. There a DATE may be its number of
-    days since 1970-01-01, as `partition.legacy-name` writes it (format.md §1.4).
+    """The value in internal form, for a text from the path of a folder; None if the text is no
+    value of the type. In a path, a DATE may be the number of days since 1970-01-01, as
+    `partition.legacy-name` writes it (format.md §1.4).
     """
     if type_.root is TypeRoot.DATE and _NUMBER.fullmatch(text):
         return _storable(type_, text, _integer)
@@ -80,7 +81,7 @@ def value_in_path(type_: DataType, text: str) -> Any:
 
 
 def _storable(type_: DataType, value: Any, parse: Callable[[DataType, Any], Any]) -> Any:
-    """What `parse` makes of the value; None if that is not a value that the type can store."""
+    """The value that `parse` returns for `value`; None if the type cannot store that value."""
     try:
         internal = parse(type_, value)
     except (ValueError, OverflowError, ArithmeticError):
@@ -128,8 +129,8 @@ def _of_object(type_: DataType, value: Any) -> Any:
             return (value.astimezone(timezone.utc).replace(tzinfo=None) - _EPOCH) // _MICRO * 1000
         case TypeRoot.TIMESTAMP | TypeRoot.TIMESTAMP_LTZ, np.datetime64():
             nanos = value.astype("datetime64[ns]")
-            # NaT equals nothing. A time that 64 bits of nanoseconds cannot hold would become
-            # another time.
+            # NaT equals nothing. If 64 bits of nanoseconds cannot hold a time, the conversion would
+            # change the time.
             is_same_time = nanos.astype(value.dtype) == value
             return int(nanos.astype(np.int64)) if is_same_time else None
     return None
@@ -206,8 +207,8 @@ def _timestamp(_: DataType, text: str) -> int:
 
 
 def _instant(type_: DataType, text: str) -> int:
-    """Nanoseconds since 1970-01-01T00:00Z. A text without a zone, as in a folder's name, is in
-    UTC.
+    """The nanoseconds from 1970-01-01T00:00Z to the time in the text. A text without a zone, as in
+    a folder's name, is in UTC.
     """
     instant = _ZONE.fullmatch(text)
     if not instant:
@@ -224,7 +225,8 @@ def _instant(type_: DataType, text: str) -> int:
     return local_nanos - offset
 
 
-# The value in internal form; None or `ValueError` for text of another type.
+# Each function returns the value in internal form. For text of another type, it returns None or
+# raises `ValueError`.
 _PARSERS: Final[dict[TypeRoot, Callable[[DataType, str], Any]]] = {
     TypeRoot.BOOLEAN: lambda _, text: {"true": True, "false": False}.get(text.lower()),
     **dict.fromkeys((TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT), _integer),

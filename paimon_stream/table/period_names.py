@@ -1,4 +1,6 @@
-"""The names of automatic tags: each is named after the period that it ends (table-kinds.md §10)."""
+"""The names of automatic tags. A tag is named after the period that ends with it (table-kinds.md
+§10).
+"""
 
 import datetime as dt
 from dataclasses import dataclass
@@ -20,7 +22,7 @@ _HOUR: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PeriodNames:
-    """How a table names its automatic tags. Times are local ones, labelled UTC.
+    """How a table names its automatic tags. The times are local times that are labelled as UTC.
 
     Attributes:
         format: the format of names, for `strftime`.
@@ -30,7 +32,7 @@ class PeriodNames:
 
     @classmethod
     def of(cls, options: opt.Options) -> "PeriodNames":
-        """Raises `InvalidOption`."""
+        """The names that the table's options ask for. Raises `InvalidOption`."""
         period = options.value(opt.TAG_CREATION_PERIOD)
         style = options.value(opt.TAG_PERIOD_FORMATTER)
         if options.is_set(opt.TAG_PERIOD_DURATION):
@@ -42,7 +44,9 @@ class PeriodNames:
         return cls(_HOUR[style])
 
     def time_of(self, name: str) -> dt.datetime | None:
-        """The beginning of the period that an automatic tag is named after; None for other tags."""
+        """The beginning of the period that an automatic tag is named after; None for a tag that is
+        not automatic.
+        """
         written = name.partition(" ")[0] if self.format in _DAY.values() else name
         try:
             time = dt.datetime.strptime(written, self.format).replace(tzinfo=dt.timezone.utc)

@@ -1,12 +1,13 @@
-"""The receipts: what batch writes with an identity have done. Each identity has a file
+"""Receipts record what batch writes with an identity have done. Each identity has a file
 `_paimon_stream/once.receipts/<identity>.json`: checksummed JSON, written after the commit.
 
 Invariants: a receipt is written only after its rows are part of the table, or after it is known
-that there were none. It outlives the snapshot. Nothing removes a receipt but the deletion of its
-branch or table. A fast forward copies it, because main then has the rows.
+that there were none. A receipt outlives the snapshot of the rows. Nothing removes a receipt but the
+deletion of its branch or table. A fast forward copies it, because main then has the rows.
 
-The receipt says what the write was asked to do, so that other rows under the same identity are an
-error where that can be seen, and which snapshot has the rows, so that a rollback is noticed.
+The receipt says what the write was asked to do. So a write of other rows under the same identity is
+an error, if the difference can be seen. The receipt also says which snapshot has the rows, so that
+a rollback is noticed.
 """
 
 import hashlib
@@ -46,9 +47,10 @@ class AskedWrite:
     Attributes:
         kind: `append` or `overwrite`.
         replaced: the partition spec of an overwrite, as text; None without one.
-        dynamic: whether only partitions that get rows are replaced; None where that is no question.
+        dynamic: whether only partitions that get rows are replaced; None if the question does not
+            arise, as for an append.
         columns: the names of the columns of the rows, sorted.
-        rows: the number of rows; None if it is not known before they are written.
+        rows: the number of rows; None if the number is not known before the rows are written.
     """
 
     kind: str
@@ -59,13 +61,15 @@ class AskedWrite:
 
     @property
     def digest(self) -> str:
-        """Tells apart writes that were asked to do something else."""
+        """A hash of the attributes. Writes that were asked to do something else have another
+        hash.
+        """
         values = [self.kind, self.replaced, self.dynamic, self.columns, self.rows]
         return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
     def difference(self, now: "AskedWrite") -> str | None:
-        """What `now` is asked to do otherwise than this write was, as the end of a sentence; None if
-        no difference can be seen.
+        """How the write `now` differs from this write, as the end of a sentence; None if no
+        difference can be seen.
         """
         if now.kind != self.kind:
             return f"it was an {self.kind}, and this is an {now.kind}"
@@ -91,9 +95,9 @@ class Receipt:
     """What a batch write with an identity has done.
 
     Attributes:
-        identity: the identity.
-        schema_digest: the digest of the table's first schema. It tells the table from a later one
-            at the same place.
+        identity: the name under which the write takes effect once.
+        schema_digest: the digest of the table's first schema. The digest tells the table from a
+            later one at the same place.
         asked: what the write was asked to do.
         snapshot: the snapshot with the rows; None if there was nothing to publish.
         written_rows: the number of rows in the files of that snapshot; None if it is not known.
@@ -129,7 +133,7 @@ def receipt_path(identity: str) -> str:
 
 
 def encode_receipt(receipt: Receipt) -> bytes:
-    """The content of the file."""
+    """The content of a receipt's file."""
     body = {
         "identity": receipt.identity,
         "schemaDigest": receipt.schema_digest,
@@ -182,8 +186,8 @@ def write_receipt(storage: Storage, receipt: Receipt) -> None:
 
 
 def copy_receipts(branch: Storage, main: Storage) -> None:
-    """Gives main the receipts of a branch, whose snapshots main has now. Where both have one of an
-    identity, that of the branch counts. Raises `StorageError`.
+    """Copies the receipts of a branch to main, which has the snapshots of the branch now. If both
+    have a receipt of the same identity, that of the branch replaces main's. Raises `StorageError`.
     """
     stats = branch.list_files(RECEIPT_FOLDER)
     contents = branch.together([partial(read_if_there, branch.read, stat.path) for stat in stats])

@@ -1,10 +1,10 @@
 """Decides whether anything refers to a file of a table. Code that deletes files which it has not
-just written asks here. The exceptions are expiry and the deletion of tags. They delete only files
-that the removed snapshots name, or that the next snapshot replaced, and ask
+just written asks this module. There are two exceptions, expiry and the deletion of tags. These two
+delete only files that the removed snapshots name, or that the next snapshot replaced. They ask
 `maintenance/kept_files.py`.
 
-Files are referred to by the journals of streams (files that wait to be committed or removed) and by
-the *roots*: the snapshots, tags and long-lived changelogs of the table and of all its branches.
+A file is referred to by the journal of a stream, if it waits to be committed or removed, or by a
+*root*: a snapshot, tag or long-lived changelog of the table or of one of its branches.
 
 Invariants:
 
@@ -14,21 +14,22 @@ Invariants:
 - Roots are listed again until a listing names only roots that were read completely. A listing may
   miss a tag that is made while its snapshot expires. The next listing does not miss it. The first
   listing is the last one only if there is no root at all.
-- Names only grow. What a root refers to stays in use, even if the root vanishes meanwhile.
-- Anything that cannot be read raises, because then no file is known to be unused. A manifest that
-  does not hold as many entries as its list says also raises. The only exception is a file that is
-  missing because its root itself has vanished or was replaced in the meantime. The storage itself
-  is asked for the root, not what was read ahead.
-- The changelog of a snapshot expires with it, whatever tags or branches keep it (semantics.md §8).
-  So its list and manifests must exist only for a snapshot of main that no tag has: a snapshot that
-  a tag has may have been restored from the tag. That is why tags are read before the snapshots of
-  their branch.
+- The set of names only grows. A name to which a root refers stays in use, even if the root vanishes
+  meanwhile.
+- If anything cannot be read, an error is raised, because then no file is known to be unused. A
+  manifest with another number of entries than its list says is an error, too. The only exception is
+  a file that is missing because its root itself has vanished or was replaced in the meantime. To
+  find that out, the root is read from the storage itself, and not from what was read ahead.
+- The changelog of a snapshot expires with the snapshot, even if a tag or a branch keeps the
+  snapshot (semantics.md §8). So the changelog's list and manifests must exist only for a snapshot
+  of main that no tag has: a snapshot that a tag has may have been restored from the tag. That is
+  why tags are read before the snapshots of their branch.
 - Files may be named only in fields that this release does not know, such as the sidecars of
   manifests in lists of Paimon 2 (`_EXTRA_FILES`, format.md §1.5). Every text in an unknown field of
   a root, a list, a manifest or an index manifest counts as a name in use. A name that is only a
   part of a text in a record is not found.
-- Names are kept as 64-bit hashes of eight bytes each. Two names with the same hash make an unused
-  file look used, never the reverse.
+- Names are kept as hashes of 64 bits each. Two names with the same hash make an unused file look
+  used, never the reverse.
 """
 
 from array import array
@@ -70,12 +71,12 @@ _PENDING: Final = 1 << 16
 
 
 def name_hash(name: str) -> int:
-    """The hash of a file's bare name. It is valid only in this process."""
+    """The hash of a file's bare name. The hash is valid only in this process."""
     return hash(name.encode("utf-8", "surrogatepass"))
 
 
 class NameSet:
-    """A set of names that only grows. Each name takes eight bytes."""
+    """A set of names that only grows. Each name takes eight bytes of memory."""
 
     def __init__(self, hashes: npt.NDArray[np.int64] | None = None) -> None:
         self._sorted = np.empty(0, dtype=np.int64) if hashes is None else hashes
@@ -129,7 +130,8 @@ def list_roots(storage: Storage, *, others: bool = False) -> Iterator[Root]:
 
     Args:
         storage: the table or one of its branches.
-        others: whether the roots of the branch (or of main) that the storage shows are left out.
+        others: whether only other branches count. If so, the roots of the branch (or of main) that
+            the storage shows are left out.
     """
     shown = _branch_folder(storage)
     for branch in branches(storage):
@@ -142,13 +144,13 @@ def list_roots(storage: Storage, *, others: bool = False) -> Iterator[Root]:
 
 
 def _branch_folder(storage: Storage) -> str:
-    """The folder of the branch that the storage shows, as in `branches`."""
+    """The folder of the branch that the storage shows; empty for main."""
     return storage.folder if isinstance(storage, of_branch.BranchStorage) else ""
 
 
 def read_tag(storage: Storage | ReadAhead, path: str) -> Snapshot | None:
-    """The snapshot in the file of a tag or pin; None if the file is gone. Raises `CorruptMetadata`
-    or `UnknownVersion`, which say how to remove the file, and `StorageError`.
+    """The snapshot in the file of a tag or pin; None if the file is gone. Raises `StorageError`,
+    and `CorruptMetadata` or `UnknownVersion`, whose messages say how to remove the file.
     """
     advice = f"Restore the file, or {removal_of_tag(path)}"
     try:
@@ -162,7 +164,7 @@ def read_tag(storage: Storage | ReadAhead, path: str) -> Snapshot | None:
 
 
 def removal_of_tag(path: str) -> str:
-    """How to remove a tag or pin that cannot be read, as the end of a sentence."""
+    """Says how to remove a tag or pin that cannot be read, as the end of a sentence."""
     name = path.removeprefix(layout.tag_path(""))
     if name.startswith(layout.PIN_PREFIX):
         return (
@@ -201,8 +203,9 @@ def _named_by(entry: JournalEntry) -> Iterator[str]:
 
 
 def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> frozenset[str]:
-    """The given names that something refers to. Reads every manifest of the table once, so use it
-    rarely. Raises what `References.read` raises; then no name is known to be unused.
+    """The file names among `names` to which anything in the table refers. Reads every manifest of
+    the table once, so it is to be called rarely. Raises what `References.read` raises. After an
+    error, no name is known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     used = NameSet(References(storage, runtime, Mentions(wanted)).read())
@@ -212,11 +215,11 @@ def names_in_use(storage: Storage, runtime: Runtime, names: Collection[str]) -> 
 def names_kept_beside_history(
     storage: Storage, runtime: Runtime, names: Collection[str]
 ) -> frozenset[str]:
-    """The given names that a tag, a long-lived changelog or another branch refers to. The snapshots
-    of the history that the storage shows, and the journals, are not read, because the caller has
-    judged them. If there is no tag, changelog or branch, this costs one listing of each folder. If
-    there are any, their manifests are read. Raises what `References.read` raises; then no name is
-    known to be unused.
+    """The file names among `names` to which a tag, a long-lived changelog or another branch refers.
+    The snapshots of the history that the storage shows, and the journals, are not read, because the
+    caller has checked them. If there is no tag, changelog or branch, this costs one listing of each
+    folder. If there are any, their manifests are read. Raises what `References.read` raises. After
+    an error, no name is known to be unused.
     """
     wanted = [name.encode("utf-8", "surrogatepass") for name in names]
     kept = NameSet(References(storage, runtime, Mentions(wanted)).read_beside(storage))
@@ -225,13 +228,15 @@ def names_kept_beside_history(
 
 @dataclass(slots=True)
 class References:
-    """The names in use in one table with all its branches, read once by `read` or `read_beside`.
+    """The names of files in use in a table and all its branches. Either `read` or `read_beside` is
+    called, once.
 
     Attributes:
         storage: the table.
         runtime: the clock for reading half-written files again.
         mentions: finds the file names in question.
-        progress: called with what is being read, how much of it was read, and how much there is.
+        progress: is called with the kind of files that are being read, how many were read, and how
+            many there are.
         protected: the uuids of metadata that journalled attempts may still publish.
         roots: how many roots were read.
     """
@@ -242,14 +247,15 @@ class References:
     progress: Progress = silent
     protected: set[str] = field(default_factory=set, init=False)
     roots: int = field(default=0, init=False)
-    # The hashes of the names in use. A name that was found several times is there several times.
+    # The hashes of the names in use. The hash of a name that was found several times is listed
+    # several times.
     _names: "array[int]" = field(default_factory=lambda: array("q"), init=False)
     # The names of the lists and manifests that were read completely.
     _read: set[str] = field(default_factory=set, init=False)
     # The digests of the blocks of manifests that were searched.
     _blocks: set[bytes] = field(default_factory=set, init=False)
     _ahead: ReadAhead = field(init=False)
-    # The nonces of the snapshots that a tag has.
+    # The nonces of the snapshots that have a tag.
     _tagged: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
@@ -257,16 +263,16 @@ class References:
         self._ahead = ReadAhead(self.storage)
 
     def read(self) -> npt.NDArray[np.int64]:
-        """The hashes of all names in use, sorted. Raises `CorruptMetadata`, `UnknownVersion`,
-        `StorageError` for what cannot be read, and `CommitContended` if roots come and go faster
-        than they can be read.
+        """The hashes of all names in use, sorted. Raises `CorruptMetadata`, `UnknownVersion` or
+        `StorageError` if anything cannot be read. Raises `CommitContended` if roots come and go
+        faster than they can be read.
         """
         self._read_journals()
         return self._read_roots(lambda root: True)
 
     def read_beside(self, history: Storage) -> npt.NDArray[np.int64]:
-        """The hashes of all names that roots refer to, apart from the snapshots of `history`, which
-        is the table or one of its branches. Raises what `read` raises.
+        """The hashes of all names to which roots refer, sorted. The snapshots of `history`, which
+        is the table or one of its branches, are not read. Raises what `read` raises.
         """
         left_out = (_branch_folder(history), layout.SNAPSHOT_FOLDER)
         return self._read_roots(lambda root: (root.branch, root.folder) != left_out)
@@ -301,8 +307,8 @@ class References:
             self.protected.update(entry.stage_uuids)
 
     def _list_roots(self) -> list[Root]:
-        """All roots. Java refuses a branch without a schema, too, even one whose deletion was
-        interrupted.
+        """All roots. Raises an error for a branch without a schema, as Java does, even if only its
+        deletion was interrupted.
         """
         for name in of_branch.branch_names(self.storage):
             folder = f"{self.storage.location}/{of_branch.branch_folder(name)}".rstrip("/")
@@ -321,8 +327,8 @@ class References:
         return list(list_roots(self.storage))
 
     def _expect(self, roots: list[Root]) -> None:
-        """Begins to read the files of these roots. The roots were listed before, so listing and
-        reading have the same order as without reading ahead. Names in files that expire in the
+        """Begins to read the files of these roots. The roots were listed before, so the order of
+        listing and reading is the same as without reading ahead. Names in files that expire in the
         meantime stay in use.
         """
         if not self._ahead.helps:
@@ -338,14 +344,17 @@ class References:
         expect_manifests(self._ahead, snapshots, self._read)
 
     def _read_root(self, root: Root) -> bool:
-        """Records what the root refers to; False if the root has vanished in the meantime."""
+        """Records the names to which the root refers; False if the root has vanished in the
+        meantime.
+        """
         snapshot = self._snapshot_in(root.stat, self._ahead)
         if snapshot is None:
             return False
         if root.folder == layout.TAG_FOLDER:
             self._tagged.add(snapshot.nonce)  # tags are listed before snapshots
-        # The changelog of a snapshot expires with it in main. So a branch, a tag, and a snapshot
-        # that may have been restored from a tag may lack it (semantics.md §8).
+        # The changelog of a snapshot expires with the snapshot in main. So it may be missing for a
+        # branch, for a tag, and for a snapshot that may have been restored from a tag (semantics.md
+        # §8).
         changelog_must_exist = (
             not root.branch
             and root.folder == layout.SNAPSHOT_FOLDER
@@ -390,11 +399,11 @@ class References:
     def _read_snapshot(
         self, snapshot: Snapshot, *, data_must_exist: bool, changelog_must_exist: bool
     ) -> None:
-        """Records what a snapshot refers to. A long-lived changelog keeps only the lists that it
-        needs.
+        """Records the names to which a snapshot refers. A long-lived changelog keeps only the lists
+        that it needs.
 
         Args:
-            snapshot: the snapshot in the root.
+            snapshot: the snapshot in the file of the root.
             data_must_exist: whether its base and delta lists must exist.
             changelog_must_exist: whether its changelog list must exist.
         """
@@ -430,8 +439,8 @@ class References:
             self._read.add(index)
 
     def _read_what_is_left(self, store: ManifestStore, list_name: str, size: int | None) -> None:
-        """Records what a list refers to. The list and its manifests may have expired, or may expire
-        while they are read.
+        """Records the names to which a manifest list refers. The list and its manifests may have
+        expired, or may expire while they are read.
         """
         if not self._has_manifest(list_name):
             return
@@ -446,13 +455,13 @@ class References:
                 raise
 
     def _add_mentioned(self, unknown: UnknownFields) -> None:
-        """Records the names in question that unknown fields mention."""
+        """Records those of the names in question that unknown fields mention."""
         for field_of_newer in unknown:
             self._names.extend(self.mentions.hashes(field_of_newer.data))
 
     def _read_manifest(self, meta: ManifestFileMeta) -> None:
-        """Records what a manifest refers to, if it was not read yet, and what its list says of
-        it.
+        """Records the names to which a manifest refers, if it was not read yet. Also records the
+        names that the manifest list has for the manifest.
         """
         self._add_mentioned(meta.unknown)
         if meta.file_name in self._read:

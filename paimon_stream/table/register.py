@@ -1,4 +1,4 @@
-"""The register: the streams that were judged and admitted to a table. Each has a file
+"""The register lists the streams that were judged and admitted to a table. Each stream has a file
 `_paimon_stream/<commit user>/writer` (exactly-once.md §1, §4). The file is made only after a first
 batch was judged, so an identity that was refused is not registered. A new run of a registered
 stream adds its name to the file before its first batch is judged (`stream/claims.py`). A stream
@@ -31,8 +31,8 @@ class RegisteredWriter:
         query_id: the id of the query; None if it has none.
         checkpoint: the location of its checkpoint; None if it is not known.
         query_name: the name of the query; None if it has none.
-        schema_digest: the digest of the first schema. It distinguishes the table from a later one
-            of the same name.
+        schema_digest: the digest of the first schema. The digest distinguishes the table from a
+            later one of the same name.
         journal_since: from this batch on, every commit was journalled, so a missing entry proves
             that a batch never reached its commit. None while the journal is off.
         run: the run that wrote the register; None in registers of older releases.
@@ -42,12 +42,12 @@ class RegisteredWriter:
         asks_notes: whether the next judgement asks the notes of removals, because a fast forward
             has replaced batches of this stream by batches that the same query wrote in a branch.
         earlier_runs: the earlier runs, the newest first, as far back as they are kept.
-        forwarded_runs: the earlier runs that have written only in a branch. The table was forwarded
-            to this branch since the stream last began here.
+        forwarded_runs: the earlier runs that have written only in a branch to which the table was
+            forwarded since the stream last began in the table.
         asked_notes: the names of the notes because of which `asks_notes` is or was true.
-        passed_over: a batch and a snapshot: an operator let a checkpoint that had been rewound
-            continue from this batch on, and write again what this snapshot of the stream and those
-            before it have. None if there was no such decision.
+        passed_over: a batch and a snapshot of the stream. An operator let a rewound checkpoint
+            continue from this batch on, and write again what this snapshot and earlier ones have.
+            None if there was no such decision.
     """
 
     user: str
@@ -72,7 +72,7 @@ class RegisteredWriter:
         return frozenset(filter(None, (self.run, *self.earlier_runs)))
 
     def with_run(self, run: str) -> "RegisteredWriter":
-        """The register as that of a later run."""
+        """The register of a stream after a later run, named `run`, has begun."""
         before = [name for name in (self.run, *self.earlier_runs) if name is not None]
         earlier = [name for name in before if name != run][:_RUNS_KEPT]
         return replace(self, run=run, earlier_runs=tuple(name for name in earlier if name))
@@ -151,13 +151,15 @@ def decode_register(data: bytes, path: str) -> RegisteredWriter:
 
 
 def write_register(storage: Storage, registered: RegisteredWriter) -> None:
-    """Writes the register of a commit user over the one that is there. Raises `StorageError`."""
+    """Writes the register of a commit user. A present register is replaced. Raises
+    `StorageError`.
+    """
     storage.write(register_path(user_folder(registered.user)), encode_register(registered))
 
 
 def registered_writers(storage: Storage, *, leave_out: str = "") -> tuple[RegisteredWriter, ...]:
-    """All streams that are registered in a table, except the folder `leave_out`. Reads one small
-    file for each.
+    """All streams that are registered in a table, except the one with the folder `leave_out`. Reads
+    one small file for each stream.
     """
     folders = [folder for folder in user_folders(storage) if folder != leave_out]
     reads = [partial(_read_register, storage, folder) for folder in folders]
@@ -176,18 +178,18 @@ def _read_register(storage: Storage, folder: str) -> RegisteredWriter | None:
 
 
 def runs_with_claims(storage: Storage, folder: str) -> frozenset[str]:
-    """The names of the runs that no later run has ended, by the claims in the folder of a commit
-    user.
+    """The names of the runs that no later run has ended. The claims in `folder`, the folder of a
+    commit user, show them.
     """
     claims = storage.list_files(folder, CLAIM)
     return frozenset(claim.name.removeprefix(CLAIM) for claim in claims)
 
 
 def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) -> int | None:
-    """The batch with which the complete part of the journal begins: the journal has this batch and
-    each later one, if they reached their commit. None if that batch is not known. `runs` are the
-    runs whose claims stand. If the run that wrote the register is not among them, a later run has
-    begun. The later run may have had no journal, so the register does not count.
+    """The batch from which on the journal is complete: it has this batch and each later one that
+    reached its commit. None if that batch is not known. `runs` are the runs whose claims stand. If
+    the run that wrote the register is not among these runs, a later run has begun. The later run
+    may have had no journal, so the register does not count.
     """
     if registered is not None and is_newest_register(registered, runs):
         return registered.journal_since
@@ -195,8 +197,8 @@ def vouched_since(registered: RegisteredWriter | None, runs: Collection[str]) ->
 
 
 def is_newest_register(registered: RegisteredWriter, runs: Collection[str]) -> bool:
-    """Whether the run that wrote the register still has its claim, which a later run would have
-    ended. `runs` are the runs whose claims stand. A register of an older release names no run, and
+    """Whether the run that wrote the register still has its claim. A later run would have ended the
+    claim. `runs` are the runs whose claims stand. A register of an older release names no run, and
     counts as the newest.
     """
     return registered.run is None or registered.run in runs

@@ -1,16 +1,17 @@
-"""Which snapshots rollbacks and fast forwards of this package have removed (exactly-once.md §8).
+"""Notes which snapshots the rollbacks and fast forwards of this package have removed
+(exactly-once.md §8).
 
-A removal writes its notes, `_paimon_stream/removed.<when>-<letters>.json`, before anything is
-removed. It completes the notes when everything that they name is gone. Each run writes files of its
-own, so no writer loses what another one has noted. Nothing in a note is ever dropped: whoever
-remembers a snapshot may come back after years. A note that cannot be read is a doubt, never
-"nothing".
+Before a rollback or fast forward removes anything, it writes its notes,
+`_paimon_stream/removed.<when>-<letters>.json`. It completes the notes when everything that they
+name is gone. Each run writes files of its own, so no writer loses what another one has noted.
+Nothing in a note is ever dropped: a stream that remembers a snapshot may come back after years. A
+note that cannot be read leaves a doubt, and never counts as empty.
 
 A fast forward or a rollback may make removed snapshots part of the table again. Their entries then
 move from `removed` to `restored` in the notes. `restored` is only for people who read the notes.
 
 Older releases read only `_paimon_stream/rolled-back.json`, with the nonces of the newest thousand.
-That file is still written for them, and what they have noted there is still read.
+This release still writes that file for older releases, and still reads what they have noted in it.
 """
 
 import logging
@@ -64,21 +65,21 @@ class Removed:
 
     Attributes:
         snapshot: the snapshot; None for an attempt, which `uuids` name.
-        uuids: the uuids of the attempt. The nonce of a snapshot of the attempt contains one of
-            them.
+        uuids: the uuids of the attempt. The nonce of each snapshot of the attempt contains one of
+            these uuids.
         user: the commit user; None in notes of older releases.
         identifier: the batch of that user; None in notes of older releases.
         query: the id of the query that wrote the batch; None if the batch has none, and in notes of
             older releases.
         millis: when the removal was announced, in epoch milliseconds; None in notes of older
             releases.
-        ended: whether the run has surely removed this. If False, the run may have stopped before it
-            did.
-        certain: whether the table that remained was surely not built on this.
+        ended: whether the run has surely removed the snapshot or attempt. If False, the run may
+            have stopped before the removal.
+        certain: whether the table that remained was surely not built on the snapshot or attempt.
         target: the snapshot that was to be the newest one.
-        by: what removed this, for messages.
-        removed_expired: whether the run also removed what was left of snapshots that had expired. Of
-            their batches, it could note only what journals have.
+        by: the operation that removed it, for messages.
+        removed_expired: whether the run also removed what was left of snapshots that had expired.
+            Of the batches of these snapshots, the run could note only what journals have.
         note: the name of the note's file; empty for the file of older releases.
     """
 
@@ -97,7 +98,9 @@ class Removed:
 
     @classmethod
     def of(cls, snapshot: Snapshot, *, certain: bool = True) -> "Removed":
-        """A snapshot that is about to be removed. `certain` is as in the class."""
+        """The note of a snapshot that is about to be removed. `certain` says whether the table that
+        remains is surely not built on the snapshot.
+        """
         return cls(
             snapshot=SnapshotRef.of(snapshot),
             user=snapshot.commit_user,
@@ -108,7 +111,9 @@ class Removed:
 
     @classmethod
     def of_attempt(cls, user: str, entry: JournalEntry, *, certain: bool = True) -> "Removed":
-        """A journalled batch, whose snapshot may have expired. `certain` is as in the class."""
+        """The note of a journalled batch that is about to be removed. Its snapshot may have
+        expired. `certain` says whether the table that remains is surely not built on the batch.
+        """
         return cls(
             snapshot=None,
             uuids=entry.stage_uuids,
@@ -122,8 +127,9 @@ class Removed:
     def of_previous(
         cls, user: str, entry: JournalEntry, previous: PreviousBatch, *, certain: bool = True
     ) -> "Removed":
-        """A batch that only the entry of the next one names. Its snapshot may have expired.
-        `certain` is as in the class.
+        """The note of a batch that is about to be removed and that only the journal entry of the
+        next batch names. Its snapshot may have expired. `certain` says whether the table that
+        remains is surely not built on the batch.
         """
         return cls(
             snapshot=previous.snapshot,
@@ -135,14 +141,14 @@ class Removed:
 
     @property
     def is_of_stream(self) -> bool:
-        """Whether this is a batch of a stream whose user is known. Batch commits do not count; they
-        all share one identifier.
+        """Whether the note is of a batch of a stream whose user is known. Batch commits do not
+        count, because all of them share one identifier.
         """
         return self.user is not None and self.identifier not in (None, BATCH_IDENTIFIER)
 
     @property
     def is_proven(self) -> bool:
-        """Whether it is certain that this is not part of the table."""
+        """Whether the snapshot or attempt is certainly not part of the table."""
         return self.ended and self.certain
 
 
@@ -151,7 +157,7 @@ class Removals:
     """What the notes of one table say.
 
     Attributes:
-        removed: what was removed.
+        removed: the snapshots and attempts that were removed.
         restored: the nonces of removed snapshots that are part of the table again.
         doubts: for each note that cannot be read, the reason.
     """
@@ -161,8 +167,8 @@ class Removals:
     doubts: tuple[str, ...] = ()
 
     def of_nonce(self, nonce: str) -> Removed | None:
-        """The note of the snapshot with this nonce, a proven one if there are several; None if
-        there is none.
+        """The note of the snapshot with this nonce; None if there is none. If there are several, a
+        proven one is returned.
         """
         return _best(
             removed
@@ -172,8 +178,8 @@ class Removals:
         )
 
     def of_uuid(self, uuid: str) -> Removed | None:
-        """The note of a snapshot or attempt whose metadata has this uuid in its names, a proven one
-        if there are several; None if there is none.
+        """The note of the snapshot or attempt whose metadata has this uuid in its names; None if
+        there is none. If there are several, a proven one is returned.
         """
         return _best(
             removed
@@ -183,14 +189,16 @@ class Removals:
         )
 
     def unfinished(self, target: SnapshotRef) -> tuple[Removed, ...]:
-        """What runs to this target have announced without recording their end."""
+        """The notes of runs that announced a removal down to the snapshot `target` and did not
+        record its end.
+        """
         return tuple(
             removed for removed in self.removed if not removed.ended and removed.target == target
         )
 
 
 def _best(candidates: Iterable[Removed]) -> Removed | None:
-    """A proven note if there is one, else any."""
+    """A proven note if there is one, and otherwise any note."""
     notes = list(candidates)
     proven = [removed for removed in notes if removed.is_proven]
     return next(iter(proven or notes), None)
@@ -215,7 +223,7 @@ def _note_paths(storage: Storage) -> list[str]:
 
 
 class RemovalNotes:
-    """The notes of one run that removes snapshots of a table."""
+    """The notes of one rollback or fast forward, which removes snapshots of a table."""
 
     def __init__(
         self,
@@ -226,12 +234,12 @@ class RemovalNotes:
         *,
         removes_expired: bool = False,
     ) -> None:
-        """Begins without a note.
+        """Writes no note yet.
 
         Args:
             storage: the table, or the branch, whose snapshots are removed.
             runtime: the clock and the source of ids for the names of the notes.
-            what: what the run is, for messages: `ROLLBACK` or `FAST_FORWARD`.
+            what: the kind of the run, for messages: `ROLLBACK` or `FAST_FORWARD`.
             target: the snapshot that will be the newest one.
             removes_expired: whether the table also loses the rows of snapshots that have expired.
         """
@@ -240,17 +248,19 @@ class RemovalNotes:
         self._what = what
         self._target = target
         self._removes_expired = removes_expired
-        # By path of the note, when it was announced (epoch milliseconds) and what it names.
+        # For each note, by its path: when it was announced (epoch milliseconds), and the removed
+        # snapshots and attempts that it names.
         self._written: dict[str, tuple[int, tuple[Removed, ...]]] = {}
         # The snapshots and the uuids of attempts that the notes name.
         self._announced: set[SnapshotRef | tuple[str, ...]] = set()
 
     def announce(self, removed: Sequence[Removed]) -> bool:
-        """Notes what is about to be removed, unless this run has noted it. Returns whether all of
-        it is noted. If something could not be noted, the failure is logged with the streams that
-        will not be stopped. The removal goes on, because it has to work on a full disk.
+        """Notes the snapshots and attempts that are about to be removed, unless this run has noted
+        them already. Returns whether all of them are noted. If a note cannot be written, the
+        failure is logged, with the streams that will not be stopped. The removal goes on, because
+        it has to work on a full disk.
         """
-        # Of several entries for the same thing, the first counts.
+        # If several entries are for the same snapshot or attempt, the first counts.
         by_key = {entry.snapshot or entry.uuids: entry for entry in reversed(removed)}
         unnoted = [entry for key, entry in reversed(by_key.items()) if key not in self._announced]
         for start in range(0, len(unnoted), _MOST_IN_ONE):
@@ -275,7 +285,9 @@ class RemovalNotes:
         return True
 
     def withdraw(self) -> None:
-        """Takes back the notes of this run, because it has removed nothing. A failure is logged."""
+        """Deletes the notes of this run, because the run has removed nothing. A failure is
+        logged.
+        """
         for path in list(self._written):
             try:
                 self._storage.delete(path)
@@ -292,8 +304,8 @@ class RemovalNotes:
             del self._written[path]
 
     def complete(self) -> None:
-        """Notes that everything announced by this run is gone. A failure is logged: what became of
-        the snapshots is then unknown.
+        """Notes that everything that this run announced is gone. A failure is logged. After a
+        failure, it is not known what became of the snapshots.
         """
         for path, (millis, noted) in self._written.items():
             try:
@@ -310,7 +322,9 @@ class RemovalNotes:
         self._write_old()
 
     def _write_old(self) -> None:
-        """Adds the nonces to the file that older releases read, the newest first."""
+        """Adds the nonces of the removed snapshots to the file that older releases read, the newest
+        first.
+        """
         gone = [
             removed.snapshot.nonce
             for _, noted in self._written.values()
@@ -357,10 +371,10 @@ class RemovalNotes:
 
 
 def note_restored(storage: Storage, present: Iterable[SnapshotRef]) -> None:
-    """Notes that these snapshots are part of the table's history again, whatever removed them.
-    Everything that the same run removed below such a snapshot is back, too. In the notes they move
-    from `removed` to `restored`. A failure is logged: streams that have lost nothing may then be
-    stopped.
+    """Notes that the snapshots `present` are part of the table's history again. Everything that the
+    same run removed below such a snapshot is back, too. In the notes, all of these move from
+    `removed` to `restored`. A failure is logged. After a failure, streams that have lost nothing
+    may be stopped.
     """
     nonces = {snapshot.nonce for snapshot in present}
     try:
@@ -381,9 +395,9 @@ def note_restored(storage: Storage, present: Iterable[SnapshotRef]) -> None:
 
 
 def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
-    """In one note, moves what is back from `removed` to `restored`. Returns the nonces of what is
-    back, and the nonce of the rollback's target, on which everything that it removed was built. A
-    note that cannot be read stays.
+    """In one note, moves the snapshots that are back from `removed` to `restored`. Returns the
+    nonces of these snapshots, and the nonce of the rollback's target, on which all of them were
+    built. A note that cannot be read stays as it is.
     """
     data = read_if_there(storage.read, path, MOST_JSON)
     if data is None:
@@ -406,13 +420,13 @@ def _restore_in(storage: Storage, path: str, nonces: set[str]) -> set[str]:
 
 
 def _is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:
-    """For each entry of one run's note, whether it is part of the table again, given that the
-    snapshots with these nonces are.
+    """Says of each entry of one run's note whether it is part of the table again. The snapshots
+    with the nonces `nonces` are known to be.
 
     A run removes one history from the newest snapshot down. So a snapshot that is back was built on
-    what the run removed below it. A batch without a snapshot had expired, so it is below all
-    others. If a writer has used an id again while the run worked, only the snapshots themselves are
-    back.
+    what the run removed below it. A batch without a snapshot had expired, so it is below all other
+    entries. If a writer has used an id again while the run worked, only the snapshots themselves
+    are back.
     """
     named = [entry.snapshot for entry in removed if entry.snapshot is not None]
     newest = max((snapshot.id for snapshot in named if snapshot.nonce in nonces), default=None)
@@ -431,9 +445,9 @@ def _is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:
 
 
 def copy_removals(branch: Storage, main: Storage) -> None:
-    """Copies the notes of a branch to main, which gets the branch's history. Names of notes are
-    unique. The nonces that older releases have noted are added to main's. If the branch's list of
-    such nonces cannot be read, it becomes a note that cannot be read. Raises `StorageError`.
+    """Copies the notes of removals from a branch to main, which gets the branch's history. Names of
+    notes are unique. The nonces that older releases have noted are added to main's. If the branch's
+    list of such nonces cannot be read, main gets a note that cannot be read. Raises `StorageError`.
     """
     for path in _note_paths(branch):
         data = read_if_there(branch.read, path)
@@ -454,7 +468,9 @@ def copy_removals(branch: Storage, main: Storage) -> None:
 
 
 def streams_of(removed: Iterable[Removed]) -> dict[str, int]:
-    """The commit users that lose batches, each with its first lost batch."""
+    """The commit users of streams that lose batches by these removals, each with its first lost
+    batch.
+    """
     smallest: dict[str, int] = {}
     for entry in removed:
         if entry.is_of_stream:
@@ -519,7 +535,7 @@ def _decoded(node: Mapping[str, Any]) -> Removed:
 
 
 def _read_old(storage: Storage) -> Removals:
-    """What older releases have noted: nonces alone."""
+    """The removals that older releases have noted. They noted only nonces."""
     try:
         nonces = _old_nonces(storage)
     except FormatError as error:
@@ -530,7 +546,9 @@ def _read_old(storage: Storage) -> Removals:
 
 
 def _forget_old(storage: Storage, nonces: set[str]) -> None:
-    """Removes nonces from the list of older releases. A list that cannot be read stays."""
+    """Removes nonces from the list that older releases read. A list that cannot be read stays as it
+    is.
+    """
     with suppress(FormatError):
         before = _old_nonces(storage)
         left = [nonce for nonce in before if nonce not in nonces]

@@ -1,5 +1,5 @@
-"""Row tracking: each row of an append table has an id, which stays when a compaction moves it
-(table-kinds.md §5.1).
+"""Row tracking gives each row of an append table an id. The row keeps its id when a compaction
+moves it (table-kinds.md §5.1).
 """
 
 from dataclasses import replace
@@ -25,8 +25,8 @@ def tracked(schema: TableSchema) -> TableSchema:
 
 
 def fill_row_ids(batch: pa.RecordBatch, file: DataFileMeta, positions: Positions) -> pa.RecordBatch:
-    """Rows at these positions of a file, with ids and sequence numbers. Raises `FormatError` if the
-    file has no row ids.
+    """The rows of a batch, with their ids and sequence numbers filled in. `positions` are the
+    places of the rows in the file. Raises `FormatError` if the file has no row ids.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     if columns[ROW_ID].null_count:

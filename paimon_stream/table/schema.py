@@ -1,5 +1,5 @@
-"""The schemas of a table: reading them and creating new ones. Schema 0 creates the table. Ids have
-no gaps. So a schema is the newest if it exists and the next one does not.
+"""Reads the schemas of a table, and creates new ones. Schema 0 creates the table. The ids of
+schemas have no gaps. So a schema is the newest if it exists and the next id does not.
 """
 
 import hashlib
@@ -24,7 +24,9 @@ _PREFIX = "schema-"
 
 
 def no_such_table(storage: Storage) -> NotFound:
-    """The error for a location without a table, including what to do. Raises `StorageError`."""
+    """The error for a location without a table. Its message says what to do. Raises
+    `StorageError`.
+    """
     if isinstance(storage, BranchStorage):
         return no_such_branch(storage)
     location = storage.location
@@ -51,8 +53,8 @@ def no_such_table(storage: Storage) -> NotFound:
 
 
 def no_such_branch(storage: BranchStorage) -> NotFound:
-    """The error for a branch that does not exist, or is half made or half deleted. Raises
-    `StorageError`.
+    """The error for a branch that does not exist, or whose creation or deletion was interrupted.
+    Raises `StorageError`.
     """
     table = storage.wrapped
     if not table.list_names(SCHEMA_FOLDER, _PREFIX):
@@ -102,7 +104,9 @@ class SchemaStore:
         return first if first is not None and ids[-1] == 0 else self.get(ids[-1])
 
     def newest(self, known: TableSchema) -> TableSchema:
-        """As `latest`, but without a listing while `known` is still the newest schema."""
+        """The newest schema. It is found without a listing if `known` is still the newest. Raises
+        what `latest` raises.
+        """
         looks = (partial(self.exists, known.id + 1), partial(self._if_readable, known.id))
         follows, stored = self._storage.together(looks)
         if not follows and stored == known:
@@ -110,7 +114,9 @@ class SchemaStore:
         return self.latest()
 
     def newest_id(self, known_id: int) -> int | None:
-        """As `latest_id`, but without a listing while `known_id` is still the newest."""
+        """The largest schema id. It is found without a listing if `known_id` is still the
+        largest.
+        """
         looks = (partial(self.exists, known_id + 1), partial(self.exists, known_id))
         follows, exists = self._storage.together(looks)
         if exists and not follows:
@@ -128,8 +134,9 @@ class SchemaStore:
             return None  # whoever needs the schema reports the error
 
     def get(self, schema_id: int) -> TableSchema:
-        """The schema with that id. Raises `UnknownVersion`, `CorruptMetadata` if it is missing or
-        broken, and `UnsupportedFeature` for types that cannot even be read. All name the file.
+        """The schema with that id. Raises `UnknownVersion`, `CorruptMetadata` if the schema is
+        missing or broken, and `UnsupportedFeature` for types that cannot even be read. The message
+        of each error names the file.
         """
         path = self._full(schema_path(schema_id))
         try:
@@ -146,16 +153,16 @@ class SchemaStore:
         return schema
 
     def create(self, schema: TableSchema) -> bool:
-        """Creates the schema's file atomically (schema 0 is the table itself); False if it already
-        exists. If the file could not be read again, creates nothing and raises
+        """Creates the schema's file atomically (schema 0 is the table itself); False if the file
+        already exists. If the encoded schema cannot be read again, creates nothing and raises
         `IncompatibleSchema`. Raises `StorageError`.
         """
         content = self._readable(schema)
         return self._storage.put_if_absent(schema_path(schema.id), content) is PutResult.CREATED
 
     def _readable(self, schema: TableSchema) -> bytes:
-        """The file's content, after it has been read back. Raises `IncompatibleSchema` if that
-        failed.
+        """The encoded schema, after a check that it can be read again. Raises `IncompatibleSchema`
+        if it cannot.
         """
         path = self._full(schema_path(schema.id))
         try:

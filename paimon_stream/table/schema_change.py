@@ -1,11 +1,11 @@
-"""Changes of a table's schema: those that a user asks for, and the merging of the columns of new
-rows into the table's (docs/schema-changes.md). Touches no storage.
+"""Changes the schema of a table: as a user asks, or by merging the columns of new rows into the
+table's columns (docs/schema-changes.md). This module touches no storage.
 
 The result of a merge, including the ids, is what Java's `SchemaMergingUtils` makes of the same
 columns. Columns and members of ROWs are matched by name. Columns that the table lacks are appended,
-nullable and with fresh ids. A type is widened if that cannot change any value. Where Java would
-round, cut or move values (BIGINT to FLOAT, INT to DECIMAL(5, 0), TIMESTAMP to DATE, …), or could
-not read its own result (TIME, keys of a MAP, MULTISET), the merge is refused.
+nullable and with fresh ids. A type is widened if that cannot change any value. The merge is refused
+if Java would round, cut or move values (BIGINT to FLOAT, INT to DECIMAL(5, 0), TIMESTAMP to DATE,
+…). It is also refused if Java could not read its own result (TIME, keys of a MAP, MULTISET).
 
 Invariant: a merge drops nothing, narrows nothing and makes nothing NOT NULL.
 """
@@ -32,14 +32,15 @@ _SEQUENCE_FIELD: Final = "a sequence field"
 _ACTION: Final = attrgetter("action")
 
 _INTEGERS: Final = (TypeRoot.TINYINT, TypeRoot.SMALLINT, TypeRoot.INT, TypeRoot.BIGINT)
-# The digits that an integer type needs in a DECIMAL.
+# The number of digits that each integer type needs in a DECIMAL.
 _DIGITS: Final = dict(zip(_INTEGERS, (3, 5, 10, 19), strict=True))
 _SMALL: Final = {TypeRoot.TINYINT, TypeRoot.SMALLINT}
 _EXACT_IN: Final = {
     TypeRoot.FLOAT: _SMALL,
     TypeRoot.DOUBLE: {*_SMALL, TypeRoot.INT, TypeRoot.FLOAT},
 }
-# By the kind of a longer or finer type, the kinds whose values do not change in it.
+# For each kind of a longer or finer type, the kinds whose values do not change when they are
+# converted to it.
 _GROWING: Final = {
     TypeRoot.VARCHAR: {TypeRoot.CHAR, TypeRoot.VARCHAR},
     TypeRoot.VARBINARY: {TypeRoot.BINARY, TypeRoot.VARBINARY},
@@ -49,8 +50,8 @@ _GROWING: Final = {
 
 
 def wider(old: DataType, new: DataType) -> DataType | None:
-    """The atomic type that holds the values of both, as nullable as `old`; None if `new` is the
-    same or not wider.
+    """The type `new` if it is wider than `old`: it holds all values of `old`. The result is as
+    nullable as `old`. None if `new` is not wider. Both types are atomic.
     """
     widened = new.with_nullable(old.nullable)
     if widened == old or not _is_wider(old, new):
@@ -71,7 +72,9 @@ def _is_wider(old: DataType, new: DataType) -> bool:
 
 
 def fixed_columns(schema: TableSchema) -> dict[str, str]:
-    """The columns whose type cannot change, and their use: rows are found or ordered by them."""
+    """The columns whose type cannot change, because rows are found or ordered by them. Each has its
+    use, for messages.
+    """
     uses = (
         (schema.options.get(opt.ROWKIND_FIELD.key, ""), "the row kind"),
         (schema.options.get(opt.SEQUENCE_FIELD.key, ""), _SEQUENCE_FIELD),
@@ -95,7 +98,8 @@ def merge_columns(
     location: str,
     time_millis: int = 0,
 ) -> TableSchema:
-    """The schema with the next id that also has these columns; `schema` itself if nothing is new.
+    """The next schema of the table, which also has these columns; `schema` itself if nothing is
+    new.
 
     Args:
         schema: the newest schema of the table.
@@ -105,8 +109,8 @@ def merge_columns(
         time_millis: the time of the new schema, in epoch milliseconds.
 
     Raises:
-        IncompatibleSchema: with all reasons in one message: a type that is not wider, a key of
-            another type, a name that no column may have.
+        IncompatibleSchema: a type is not wider, a key has another type, or no column may have the
+            name. One message has all reasons.
     """
     merger = _Merger(mode=mode, highest=schema.highest_field_id, fixed=fixed_columns(schema))
     fields = merger.merged(schema.fields, columns, "")
@@ -131,11 +135,11 @@ def merge_columns(
 
 @dataclass(slots=True, kw_only=True)
 class _Merger:
-    """One merge.
+    """The merge of new columns into the columns of a table.
 
     Attributes:
         mode: whether types are widened, too.
-        highest: the highest field id that was given out so far.
+        highest: the highest field id that is in use so far.
         fixed: the columns whose type cannot change, each with its use.
         problems: what cannot be merged, by the path of the column.
     """
@@ -148,8 +152,8 @@ class _Merger:
     def merged(
         self, old: Sequence[DataField], new: Sequence[DataField], inside: str
     ) -> tuple[DataField, ...]:
-        """The old columns, changed as the new ones require, then the new columns that do not exist
-        yet.
+        """The old columns, changed as the new ones require, followed by the new columns that are
+        not among the old ones.
         """
         new_by_name: dict[str, DataField] = {}
         for column in new:
@@ -171,7 +175,7 @@ class _Merger:
             problem = why_no_name(column.name)
             if problem is not None:
                 self._refuse(column.name, problem)
-        # Java numbers what is inside a new column before the column itself, as it does for members
+        # Java gives ids to the fields inside a new column before the column itself, as for members
         # of a ROW.
         wrapped = DataField(id=0, name="", type=DataType(root=TypeRoot.ROW, fields=(column,)))
         (numbered,), self.highest = reassign_ids((wrapped,), self.highest)
@@ -193,7 +197,9 @@ class _Merger:
         return replace(old, key=key, element=element, fields=fields)
 
     def _unchanged(self, old: DataType, new: DataType, path: str) -> DataType:
-        """Merges what no reader can convert: the key of a MAP, the element of a MULTISET."""
+        """Merges a type that no reader can convert: the key of a MAP, or the element of a
+        MULTISET.
+        """
         if self._type(old, new, path) != old:
             self._refuse(
                 path,
@@ -237,9 +243,9 @@ class SchemaChange:
     PyPaimon has, too.
 
     Attributes:
-        action: its name in Paimon's REST API.
-        target: the column or the option.
-        value: the new value: of an option, a comment or a column's name, type or nullability.
+        action: the name of the change in Paimon's REST API.
+        target: the column or the option that is changed.
+        value: the new value of an option, a comment, or a column's name, type or nullability.
         comment: the comment of a new column.
     """
 
@@ -265,14 +271,16 @@ class SchemaChange:
 
     @staticmethod
     def add_column(field_name: str, data_type: str, comment: str | None = None) -> "SchemaChange":
-        """Adds a column at the end; `data_type` is a Paimon type such as `DECIMAL(10, 2)`. It may
-        be NULL.
+        """Adds a column at the end; `data_type` is a Paimon type such as `DECIMAL(10, 2)`. The new
+        column may be NULL.
         """
         return SchemaChange("addColumn", field_name, data_type, comment)
 
     @staticmethod
     def rename_column(field_name: str, new_name: str) -> "SchemaChange":
-        """Renames a column that is no key. Options that name it get the new name, as in Java."""
+        """Renames a column that is no key. Options that name the column get the new name, as in
+        Java.
+        """
         return SchemaChange("renameColumn", field_name, new_name)
 
     @staticmethod
@@ -282,15 +290,15 @@ class SchemaChange:
 
     @staticmethod
     def update_column_type(field_name: str, data_type: str) -> "SchemaChange":
-        """Widens the type of a column that is no key, so that no value changes. Whether it may be
-        NULL does not change.
+        """Widens the type of a column that is no key, so that no value changes. Whether the column
+        may be NULL does not change.
         """
         return SchemaChange("updateColumnType", field_name, data_type)
 
     @staticmethod
     def update_column_nullability(field_name: str, nullable: bool) -> "SchemaChange":
-        """Lets a column be NULL, or, with `alter-column-null-to-not-null.disabled` = `false`,
-        forbids it.
+        """Lets a column be NULL, or forbids NULL. To forbid it,
+        `alter-column-null-to-not-null.disabled` must be `false`.
         """
         return SchemaChange("updateColumnNullability", field_name, nullable)
 
@@ -307,13 +315,14 @@ def altered(
     used: bool,
     time_millis: int,
 ) -> TableSchema:
-    """The schema with the next id after these changes, in their order; `schema` itself if nothing
+    """The next schema of the table, after these changes in their order; `schema` itself if nothing
     is new.
 
     Args:
         schema: the newest schema of the table.
         changes: the changes.
-        used: whether the table has snapshots. Some options can only be changed while it has none.
+        used: whether the table has snapshots. Some options can be changed only while the table has
+            none.
         time_millis: the time of the new schema, in epoch milliseconds.
 
     Raises: IncompatibleSchema: if a column does not allow its change. InvalidOption: if an option
@@ -331,7 +340,9 @@ def altered(
 
 
 def _after(schema: TableSchema, change: SchemaChange, *, used: bool) -> TableSchema:
-    """The schema after a change that renames no column. `used` is that of `altered`."""
+    """The schema after a change that does not rename a column. `used` says whether the table has
+    snapshots.
+    """
     match change.action:
         case "setOption":
             return _with_option(schema, change, used=used)
@@ -361,7 +372,7 @@ def _without_option(schema: TableSchema, change: SchemaChange, *, used: bool) ->
 
 
 def _other_options(schema: TableSchema, key: str) -> dict[str, str]:
-    """The options of the schema without this one, however its key is spelled."""
+    """The options of the schema without the option `key`, in any spelling of that key."""
     return {
         name: value for name, value in schema.options.items() if opt.folded(name) != opt.folded(key)
     }
@@ -397,8 +408,8 @@ def _with_changed_column(schema: TableSchema, change: SchemaChange) -> TableSche
 
 
 def _with_renamed_columns(schema: TableSchema, changes: Sequence[SchemaChange]) -> TableSchema:
-    """The schema after these renames, in their order. Their cost grows with their number and that of
-    the columns, not with the product.
+    """The schema after these renames, in their order. The cost grows with the number of renames
+    plus the number of columns, and not with their product.
     """
     uses = fixed_columns(schema)
     column_of_name = dict(schema.by_name)
@@ -422,7 +433,7 @@ def _with_renamed_columns(schema: TableSchema, changes: Sequence[SchemaChange]) 
 
 
 def _check_rename(change: SchemaChange, use: str | None, names: Container[str]) -> None:
-    """Raises `IncompatibleSchema` for a column that keeps its name.
+    """Raises `IncompatibleSchema` if a column cannot get the new name.
 
     Args:
         change: the rename.
@@ -441,8 +452,8 @@ def _check_rename(change: SchemaChange, use: str | None, names: Container[str]) 
 
 
 def _dropped(schema: TableSchema, change: SchemaChange, old: DataField) -> None:
-    """None, because no column takes the place of the old one. Raises `IncompatibleSchema` for a
-    column that must stay.
+    """Checks that a column may be dropped. Returns None, because no column takes its place. Raises
+    `IncompatibleSchema` if the column must stay.
     """
     use = fixed_columns(schema).get(old.name)
     if use:
@@ -483,8 +494,8 @@ def _no_such_change(schema: TableSchema, change: SchemaChange, old: DataField) -
     raise _stays(change, "there is no such change")
 
 
-# By action, the function that gives the changed column; None if the column is dropped. Raises
-# `IncompatibleSchema`.
+# For each action, the function that returns the changed column; None if the column is dropped. The
+# functions raise `IncompatibleSchema`.
 _CHANGED_COLUMN: Final[
     dict[str, Callable[[TableSchema, SchemaChange, DataField], DataField | None]]
 ] = {
@@ -496,8 +507,8 @@ _CHANGED_COLUMN: Final[
 
 
 def type_of(change: SchemaChange) -> DataType:
-    """The type of a column that is added or changed. Raises `IncompatibleSchema` for a text that is
-    no type.
+    """The type of a column that is added or changed. Raises `IncompatibleSchema` if the text of the
+    change is no type.
     """
     try:
         return parse_type(change.value)

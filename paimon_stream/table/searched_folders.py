@@ -1,7 +1,7 @@
-"""The folders of a table in which every file must be referred to. Only folders with exactly the
-names that Paimon gives to buckets and partitions are searched (`format/names.py`). Java also
+"""Finds the folders of a table in which every file must be referred to. Only folders with exactly
+the names that Paimon gives to buckets and partitions are searched (`format/names.py`). Java also
 searches folders with slightly different names. Symbolic links are not followed, because the files
-behind them may belong to others. stores.md §8 has the listing in stores.
+behind them may belong to another table. How object stores are listed is in stores.md §8.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ _OF_METADATA: Final = (
 
 @dataclass(slots=True)
 class SearchedFolders:
-    """The folders of one table.
+    """The folders of one table in which files are searched.
 
     Attributes:
         storage: the table.
-        layout: where its files are.
-        most_skipped: how many paths `skipped` holds at most.
-        skipped: the paths that were met and not looked into: symbolic links, and folders that are
+        layout: where the files of the table are.
+        most_skipped: the largest number of paths in `skipped`.
+        skipped: the paths that were found and not searched: symbolic links, and folders that are
             named almost like a bucket or partition.
     """
 
@@ -38,11 +38,11 @@ class SearchedFolders:
     layout: Layout
     most_skipped: int = 0
     skipped: dict[str, None] = field(default_factory=dict, init=False)
-    # By folder, whether its files are searched.
+    # Whether the files of a folder are searched, by the folder.
     _known: dict[str, bool] = field(default_factory=dict, init=False)
 
     def all(self) -> Iterator[tuple[str, str]]:
-        """Each folder that `pages` lists at once, with the kind of its files before it. Raises
+        """The folders that `pages` lists in one call, each after the kind of its files. Raises
         `StorageError`.
         """
         for kind, folder in _OF_METADATA:
@@ -73,8 +73,8 @@ class SearchedFolders:
             ]
 
     def _is_searched(self, kind: str, listed: str, folder: str) -> bool:
-        """Whether the files of a folder are searched. The folder was met below the `listed` one, in
-        a storage without folders.
+        """Whether the files of `folder` are searched. The folder was found below the folder
+        `listed`, in a storage that has no folders of its own.
         """
         is_searched = self._known.get(folder)
         if is_searched is None:
@@ -109,7 +109,8 @@ class SearchedFolders:
 
     def _below(self, folder: str, keys: Sequence[str]) -> Iterator[str]:
         """The folders of buckets below a folder that has partitions of these keys or, without keys,
-        buckets. In a storage without folders, the first partition folders instead.
+        buckets. In a storage that has no folders of its own, returns the first partition folders
+        instead.
         """
         for name in self.storage.list_folders(folder):
             if keys:

@@ -1,14 +1,16 @@
-"""The snapshots of a table: finding the newest, reading, publishing, hints (format.md §1.3, §3).
+"""Finds, reads and publishes the snapshots of a table, and handles the hints LATEST and EARLIEST
+(format.md §1.3, §3).
 
 Hints are read and written by stricter rules than R2.1 and R2.2 of semantics.md. A hint saves a
-listing only if it is proven to name the newest snapshot. That the named snapshot exists and the
-next one does not is no proof: a paused writer may have created an expired snapshot again and
-pointed LATEST to it. All snapshots are listed when a run begins, when a hint is not proven, and
+listing only if it is proven to name the newest snapshot. It is no proof that the named snapshot
+exists and the next one does not, because a paused writer may have created an expired snapshot again
+and pointed LATEST to it. All snapshots are listed when a run begins, when a hint is not proven, and
 every 256th time.
 
 LATEST is pointed to a snapshot only after checking that the snapshot exists and is the newest. The
-exception is a committer that looks at the neighbours of its new snapshot in the same trip. It takes
-the hint back if that look is not enough, because Java trusts a hint without checking.
+exception is a committer that looks at the neighbours of its new snapshot in the same trip. If the
+neighbours do not prove the hint, the committer corrects it, because Java trusts a hint without
+checking.
 """
 
 import logging
@@ -46,10 +48,10 @@ _REMEMBERED: Final = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """The snapshots after one id up to another.
+    """The snapshots with ids after one id and up to another id.
 
     Attributes:
-        snapshots: ascending; those above the newest gap, if some are missing.
+        snapshots: the snapshots, ascending. If some are missing, only those above the newest gap.
         complete: whether no snapshot is missing; None if that cannot be told.
     """
 
@@ -59,7 +61,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class _KnownNewest:
-    """What a store knows of the newest snapshot.
+    """What a `SnapshotStore` knows of the table's newest snapshot.
 
     Attributes:
         newest: the newest known snapshot; None before the first listing, and in an empty table.
@@ -104,7 +106,7 @@ class SnapshotStore:
         return sorted(snapshot_id for snapshot_id in ids if snapshot_id is not None)
 
     def path(self, snapshot_id: int) -> str:
-        """The snapshot's file."""
+        """The path of a snapshot's file."""
         return f"{self.folder}/{self.folder}-{snapshot_id}"
 
     def latest_id(self) -> int | None:
@@ -113,16 +115,18 @@ class SnapshotStore:
         return None if newest is None else newest.id
 
     def latest(self) -> Snapshot | None:
-        """The newest snapshot, None in an empty table: the one that LATEST names if that is proven,
-        else the highest id in a listing. The first call lists, and so does every 256th. While
-        nobody else commits, the newest known one is still the newest, and no hint is needed. Raises
-        `CorruptMetadata`, `UnknownVersion`, `StorageError`.
+        """The newest snapshot; None in an empty table. It is the snapshot that LATEST names if that
+        is proven, and otherwise the one with the highest id in a listing. The first call lists the
+        snapshots, and so does every 256th. While nobody else commits, the newest known snapshot is
+        still the newest, and no hint is needed. Raises `CorruptMetadata`, `UnknownVersion`,
+        `StorageError`.
         """
         return self._newest_if_proven() or self._listed()
 
     def record(self, snapshot: Snapshot, content: bytes) -> None:
-        """Records a snapshot that is certainly part of the table. While it exists, it proves later
-        hints. If its encoded form is passed as `content`, it need not be parsed again.
+        """Records a snapshot that is certainly part of the table. While the snapshot exists, it
+        proves later hints. `content` is the encoded form of the snapshot, so that it need not be
+        parsed again.
         """
         self._parsed = (content, snapshot)
         newest = self._known_newest.newest
@@ -138,7 +142,7 @@ class SnapshotStore:
 
     def read_samples(self) -> None:
         """Reads a few evenly spaced snapshots of the lineage that `latest` listed last, once per
-        listing. They can prove a rollback later (`rolled_back_to`). Raises `StorageError`.
+        listing. These samples can prove a rollback later (`rolled_back_to`). Raises `StorageError`.
         """
         ids = self._to_sample
         if not ids:
@@ -158,23 +162,24 @@ class SnapshotStore:
             return None
 
     def rolled_back_to(self, left: Iterable[int]) -> bool:
-        """Whether the snapshots that are left prove that a missing one above them was rolled back.
+        """Whether the remaining snapshots prove that a missing snapshot above them was rolled back.
 
-        Expiry removes the oldest first, so a snapshot of the lineage that still exists would have
-        expired before the missing one. The snapshot that exists is identified by its nonce, known
-        from an earlier read or from a tag. Its id alone proves nothing, because a paused writer may
-        have created that id again. Raises `FormatError`, `StorageError`.
+        Expiry removes the oldest snapshots first, so a snapshot of the lineage that still exists
+        would have expired before the missing one. The snapshot that exists is identified by its
+        nonce, known from an earlier read or from a tag. Its id alone proves nothing, because a
+        paused writer may have created that id again. Raises `FormatError`, `StorageError`.
 
         Args:
-            left: the ids of snapshots, listed after the one above them was found missing.
+            left: the ids of the remaining snapshots. They were listed after the missing snapshot
+                was looked for.
         """
         present = set(left)
         known: Iterable[Snapshot | SnapshotRef] = chain(self._known.values(), self.tags())
         return any(self.stands(snapshot) for snapshot in known if snapshot.id in present)
 
     def _newest_if_proven(self) -> Snapshot | None:
-        """The newest known snapshot, or else the one that LATEST names, if it is proven to be the
-        newest; None if a listing must decide.
+        """The newest known snapshot, or the one that LATEST names, if that snapshot is proven to be
+        the newest. None if a listing must decide.
 
         The proof: expiry removes the oldest snapshot first. So while a snapshot that is known to be
         part of the table exists, all later ones exist, too, and above a missing id there are none.
@@ -193,8 +198,8 @@ class SnapshotStore:
 
     def _proven(self, newest_id: int, known: Snapshot) -> Snapshot | None:
         """The snapshot with that id, if no snapshot follows it, and if the known snapshot, which is
-        not above it, still exists. Where requests run in turn, the look at the following one comes
-        first.
+        not above it, still exists. If the storage runs requests one after the other, the following
+        snapshot is looked for first.
         """
         ids = dict.fromkeys((newest_id, known.id))
         reads = [partial(self.find, snapshot_id) for snapshot_id in ids]
@@ -210,7 +215,8 @@ class SnapshotStore:
     def _listed(self) -> Snapshot | None:
         hint, ids = self.storage.together([partial(self._hint, layout.LATEST_HINT), self.ids])
         for attempt in range(_LATEST_ATTEMPTS):
-            # The hint may have been written after the first listing, which was under way with it.
+            # The hint may have been written after the first listing, because both requests ran at
+            # the same time.
             if attempt or (hint is not None and not ids):
                 ids = self.ids()
             if hint is not None and not ids:
@@ -231,8 +237,9 @@ class SnapshotStore:
         )
 
     def _require_no_hint(self) -> None:
-        """LATEST is written after its snapshot and removed before it, so a table without snapshots
-        has none. Raises `CorruptMetadata`: a commit would begin the table again, without its rows.
+        """Raises `CorruptMetadata` if LATEST exists in a table without snapshots. LATEST is written
+        after its snapshot and removed before it, so its snapshot is lost. A commit would begin the
+        table again, without its rows.
         """
         hint = self._hint(layout.LATEST_HINT)
         if hint is not None:
@@ -247,12 +254,14 @@ class SnapshotStore:
             )
 
     def _report_stale(self, hint: int | None, ids: list[int]) -> None:
-        """Warns once if LATEST names an old snapshot, because other engines trust it. `ids` may lack
-        snapshots that were published while they were listed, so the next one is looked for.
+        """Warns once if LATEST names an old snapshot, because other engines trust it. `ids` may
+        lack snapshots that were published while they were listed, so the snapshot after the hint is
+        looked for.
         """
         if hint is None or hint not in ids or hint == ids[-1] or hint == self._reported:
             return
-        # From a hint whose next snapshot exists, other engines find the newest one.
+        # If the snapshot after the hint exists, other engines find the newest snapshot from the
+        # hint.
         if hint + 1 in ids or self.exists(hint + 1):
             return
         self._reported = hint
@@ -266,7 +275,7 @@ class SnapshotStore:
         )
 
     def earliest_id(self) -> int | None:
-        """The id of the oldest snapshot that exists, None in an empty table."""
+        """The id of the oldest snapshot that exists; None in an empty table."""
         hint = self._hint(layout.EARLIEST_HINT)
         if hint is not None and self.exists(hint):
             return hint
@@ -275,7 +284,9 @@ class SnapshotStore:
 
     # -- reading ----------------------------------------------------------------------------------
     def get(self, snapshot_id: int) -> Snapshot:
-        """The snapshot with that id. Raises `CorruptMetadata` if it is missing or broken."""
+        """The snapshot with that id. Raises `CorruptMetadata` if that snapshot is missing or
+        broken.
+        """
         snapshot = self.find(snapshot_id)
         if snapshot is None:
             path = self._full(layout.snapshot_path(snapshot_id))
@@ -317,17 +328,17 @@ class SnapshotStore:
         return self.storage.exists(self.path(snapshot_id))
 
     def stands(self, snapshot: Snapshot | SnapshotRef) -> bool:
-        """Whether this snapshot exists. Another snapshot with its id does not count. Raises what
-        `find` raises.
+        """Whether this very snapshot exists. Another snapshot with the same id does not count.
+        Raises what `find` raises.
         """
         stored = self.find(snapshot.id)
         return stored is not None and stored.nonce == snapshot.nonce
 
     def walk_down(self, newest: int | Snapshot) -> Iterator[Snapshot]:
-        """The snapshots from this one, or this id, downwards, until the first that is missing. The
-        walk begins at the newest snapshot, or at one that is known to be part of the table. A
-        snapshot that the caller holds is not read again: an engine without a lock may have replaced
-        its file, and then the walk would begin at another snapshot.
+        """The snapshots from `newest`, a snapshot or an id, downwards, up to the first missing one.
+        `newest` is the newest snapshot, or one that is known to be part of the table. A snapshot
+        that the caller holds is not read again: an engine without a lock may have replaced its
+        file, and then the walk would begin at another snapshot.
         """
         if isinstance(newest, Snapshot):
             yield newest
@@ -348,8 +359,8 @@ class SnapshotStore:
 
     def window(self, after: int, upto: int | Snapshot) -> Window:
         """The snapshots with ids in (after, upto], read from the newest down, because expiry
-        removes the oldest first. As in `walk_down`, a snapshot that the caller holds is not read
-        again.
+        removes the oldest snapshots first. As in `walk_down`, a snapshot that the caller holds is
+        not read again.
         """
         last_id = upto.id if isinstance(upto, Snapshot) else upto
         snapshots: list[Snapshot] = []
@@ -373,9 +384,9 @@ class SnapshotStore:
         )
 
     def point_latest(self, snapshot_id: int) -> None:
-        """Points LATEST to a snapshot that was just published, without looking. At the same time or
-        later, the caller checks whether this snapshot is the newest, and calls `correct_latest` if
-        it is not.
+        """Points LATEST to a snapshot that was just published, without any check. At the same time
+        or later, the caller checks whether this snapshot is the newest, and calls `correct_latest`
+        if it is not.
         """
         self.storage.write_hint(layout.LATEST_HINT, str(snapshot_id).encode())
 
@@ -400,10 +411,11 @@ class SnapshotStore:
     def write_latest_hint(self, snapshot_id: int) -> bool:
         """Points LATEST to the snapshot, unless the snapshot is gone or there is a newer one
         (semantics.md R2.2). Returns whether LATEST was written. A pause between the look and the
-        write can make the hint stale. So this looks once more after the write, and if need be
-        points to the newest snapshot. Raises `StorageError`, which does no harm. The hint is not
-        synced; the put of the next snapshot syncs the folder. So after a machine stops, the hint is
-        at most one snapshot behind, or empty; readers can handle both (R2.1).
+        write can make the hint stale. So after the write, the snapshots are looked at once more,
+        and LATEST is corrected if necessary. Raises `StorageError`, which does no harm. The hint is
+        not synced to the disk, but the put of the next snapshot syncs the folder. So after a
+        machine stops, the hint is at most one snapshot behind, or empty. Readers can handle both
+        (R2.1).
         """
         if not self.exists(snapshot_id) or self.exists(snapshot_id + 1):
             return False
@@ -422,7 +434,7 @@ class SnapshotStore:
 
     def remove_if_equal(self, snapshot_id: int, data: bytes) -> bool:
         """Deletes the snapshot's file if it holds exactly these bytes. Returns whether the file was
-        deleted. Only for a snapshot of this package that is outside the table's lineage
+        deleted. It is used only for a snapshot of this package that is outside the table's lineage
         (exactly-once.md §5).
         """
         if self.raw(snapshot_id) != data:
@@ -444,8 +456,8 @@ class SnapshotStore:
         return layout.id_in_name(text.strip(), "") or None  # no snapshot has the id 0
 
     def _remember(self, snapshot: Snapshot) -> None:
-        """Remembers a snapshot of the table's lineage. If there are too many, every second one is
-        dropped.
+        """Remembers a snapshot of the table's lineage. If too many snapshots are remembered, every
+        second one is forgotten.
         """
         self._known[snapshot.id] = SnapshotRef.of(snapshot)
         if len(self._known) > _REMEMBERED:
@@ -473,8 +485,9 @@ class SnapshotStore:
 
 
 def when_whole(look: Callable[[], Snapshot | None], clock: Clock) -> Snapshot | None:
-    """The result of `look`. On a storage without atomic writes, a file that does not parse may be
-    half written. So `look` is repeated for 2 seconds, as Java does (semantics.md §2.4).
+    """The result of `look`, which reads a snapshot's file. On a storage without atomic writes, a
+    file that does not parse may be half written. So `look` is repeated for 2 seconds, as Java does
+    (semantics.md §2.4).
     """
     for _ in range(_PARSE_ATTEMPTS - 1):
         try:
@@ -485,7 +498,9 @@ def when_whole(look: Callable[[], Snapshot | None], clock: Clock) -> Snapshot | 
 
 
 def _unbroken(ids: list[int]) -> range:
-    """The longest run of ids without a gap that ends with the highest; no ids if there are none."""
+    """The longest run of ids that has no gap and ends with the highest id; empty if there are no
+    ids.
+    """
     if not ids:
         return range(0)
     present = set(ids)

@@ -1,5 +1,5 @@
-"""A table as one value: its location, its schema, the options in force. Also decides which tables
-can be written.
+"""A table as one value: its location, its schema and its options in force. This module also decides
+which tables can be written.
 """
 
 import warnings
@@ -40,13 +40,13 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table at one moment, immutable.
+    """An immutable description of a table at one moment.
 
     Attributes:
         storage: the table's folder, or the branch's folder.
         schema: the newest schema at that moment.
         options: the options of the schema with the writer's overrides.
-        layout: where the files are.
+        layout: where the files of the table are.
     """
 
     storage: Storage
@@ -56,8 +56,8 @@ class Table:
 
     @property
     def location(self) -> str:
-        """The table's folder, as a user would write it, without credentials. It names the branch if
-        it is not main.
+        """The table's folder, as a user would write it, without credentials. For a branch other
+        than main, it names the branch, too.
         """
         return self.storage.location
 
@@ -75,7 +75,7 @@ class Table:
 
     @property
     def is_bucket_unaware(self) -> bool:
-        """Whether it has neither a primary key nor fixed buckets, which is Java's mode
+        """Whether the table has neither a primary key nor fixed buckets, which is Java's mode
         BUCKET_UNAWARE.
         """
         return not self.schema.primary_keys and self.options.value(opt.BUCKET) <= 0
@@ -89,8 +89,8 @@ class Table:
 
     @property
     def least_bucket(self) -> int:
-        """The lowest bucket of files that an overwrite replaces. Files of rows that wait are among
-        them.
+        """The lowest bucket whose files an overwrite replaces. If rows wait in bucket -2 for their
+        buckets, it is that bucket.
         """
         return POSTPONE_BUCKET if self.is_postponed else 0
 
@@ -128,8 +128,9 @@ def create_table(
     runtime: Runtime | None = None,
 ) -> Table | None:
     """Creates a table at the storage's root by creating its first schema atomically; None if there
-    is already a table, whatever its schema. Raises `StorageError`. Raises `IncompatibleSchema` or
-    `InvalidOption` for a table that Java could not write either; nothing is created then.
+    is already a table, even with another schema. Raises `StorageError`. Raises `IncompatibleSchema`
+    or `InvalidOption` for a table that Java could not write either. After an error, nothing is
+    created.
     """
     schema = first_schema(
         fields,
@@ -153,10 +154,10 @@ def table_of(
     """The table at the storage's root. Raises `InvalidOption` for overrides of options that apply
     to all writers.
 
-    A sink option counts only among the overrides. Any engine can store one in the schema while a
-    stream runs. The stored option would then switch the journal off below a register that vouches
-    for it, or decide for an operator (exactly-once.md §1). `warn_of_sink_options` names those that
-    are stored.
+    A sink option counts only among the overrides. Any engine can store such an option in the schema
+    while a stream runs. The stored option would then switch the journal off below a register that
+    vouches for it, or decide for an operator (exactly-once.md §1). `warn_of_sink_options` names the
+    sink options that are stored.
     """
     check_overrides(storage.location, schema.options, overrides or {})
     options = _options_in_force(
@@ -176,15 +177,16 @@ def table_of(
 def _options_in_force(
     stored: tuple[tuple[str, str], ...], overrides: tuple[tuple[str, str], ...], location: str
 ) -> opt.Options:
-    """The options of a table, with those of one writer. A table is loaded again for each batch and
-    each command, mostly with the same options, and `Options` keeps the values that it has parsed.
+    """The options of a table, overridden by those of one writer. A table is loaded again for each
+    batch and each command, mostly with the same options, and `Options` keeps the values that it has
+    parsed.
     """
     return opt.Options(dict(stored), dict(overrides), location)
 
 
 def layout_of(storage: Storage, schema: TableSchema, options: opt.Options) -> Layout:
-    """Where the files of a table are, also those in external paths of earlier schemas. Raises as
-    `Layout.of`.
+    """The layout of a table, with the external paths of all its earlier schemas. Raises what
+    `Layout.of` raises.
     """
     layout = Layout.of(schema, options)
     if layout.external is None:
@@ -198,7 +200,7 @@ def _external_roots(storage: Storage) -> frozenset[str]:
     roots: set[str] = set()
     for schemas in map(SchemaStore, histories(storage)):
         for schema_id in schemas.ids():
-            # If a schema cannot be read, whoever needs it reports the error.
+            # If a schema cannot be read, the code that needs the schema reports the error.
             with suppress(errors.FormatError, errors.InvalidOption, errors.UnsupportedFeature):
                 roots.update(external_roots(opt.Options(schemas.get(schema_id).options)))
     return frozenset(roots)
@@ -219,8 +221,8 @@ _NOT_BUILT: Final[Mapping[opt.Option[Any], str]] = {
 
 
 def check_committable(table: Table) -> None:
-    """Raises for a table to which messages of any origin cannot be committed as its definition
-    requires: `UnsupportedFeature` for its kind, an option or a partition column.
+    """Raises `UnsupportedFeature` if commit messages of any origin cannot be committed to the table
+    as its definition requires. The reason is its kind, an option or a partition column.
     """
     _check_type(table)
     _check_evolution(table)
@@ -235,17 +237,17 @@ def check_definition(table: Table) -> None:
     """
     check_types(table.schema.fields)
     check_buckets(table.schema, table.options)
-    # Other engines may have what this release does not have.
+    # Other engines may have features that this release lacks.
     with suppress(errors.UnsupportedFeature):
         _check_merging(table)
 
 
 def check_table_kind(table: Table) -> None:
-    """Raises for a table that this release cannot write as its definition requires, before anything
-    is written: `UnsupportedFeature` for its kind, a column, an option or an aggregate function,
-    `InvalidOption` for options that contradict the schema or each other (semantics.md §6.1, §6.5),
-    and `IncompatibleSchema`. `stream/writable.py` calls this first and then judges what only a
-    compaction can do.
+    """Raises an error if this release cannot write the table as its definition requires. It is
+    called before anything is written. The error is `UnsupportedFeature` for the table's kind, a
+    column, an option or an aggregate function. It is `InvalidOption` for options that contradict
+    the schema or each other (semantics.md §6.1, §6.5), or `IncompatibleSchema`.
+    `stream/writable.py` calls this first and then judges what only a compaction can do.
     """
     with errors.naming(table.location):
         _check_kind(table)
@@ -258,7 +260,7 @@ def check_table_kind(table: Table) -> None:
 
 def _check_merging(table: Table) -> None:
     if table.schema.primary_keys:
-        # Raises for options that contradict each other or the columns.
+        # The call raises an error for options that contradict each other or the columns.
         MergeSpec.of(table.schema, table.options, table=table.location)
 
 
@@ -312,7 +314,7 @@ def _check_places(table: Table) -> None:
     """Checks where the table keeps data and history, and how manifests are written."""
     check_branch_option(table)
     for root in table.layout.roots:
-        # Raises for a store that cannot be opened or asked.
+        # The call raises an error if the store cannot be opened or asked.
         table.storage.exists(f"{root}{SCHEMA_FOLDER}")
         if table.layout.index_beside_data:
             raise _unsupported(
@@ -326,12 +328,14 @@ def _check_places(table: Table) -> None:
             opt.MANIFEST_FORMAT,
             "is of a file format that this release does not write",
         )
-    # Raises for one that cannot be written.
+    # The call raises an error for a compression that cannot be written.
     compressor(table.options.value(opt.MANIFEST_COMPRESSION), table.options.value(opt.ZSTD_LEVEL))
 
 
 def _check_evolution(table: Table) -> None:
-    """Refuses a table with data evolution whose rows would get no ids. Java does not make one."""
+    """Refuses a table with data evolution whose rows would get no ids. Java does not create such a
+    table.
+    """
     if table.options.value(opt.DATA_EVOLUTION) and not table.options.value(opt.ROW_TRACKING):
         raise _unsupported(
             table,
@@ -405,8 +409,8 @@ def _check_partition_columns(table: Table) -> None:
 # -- new schemas ----------------------------------------------------------------------------------
 #
 # A schema is published before the rows that need it. If no rows follow (the batch failed, the
-# process was killed), it is harmless: it only adds columns, and the next attempt finds nothing left
-# to change.
+# process was killed), the schema is harmless: it only adds columns, and the next attempt finds
+# nothing left to change.
 
 
 Merge = Callable[[TableSchema], TableSchema]
@@ -440,8 +444,7 @@ def alter_table(
             check_table_kind(table_of(storage, schema))
         except errors.ConfigError:
             return changed
-        # Java refuses this, too, or at least nobody could write the table from this package any
-        # more.
+        # Java refuses such a change, too, or this package could no longer write the table.
         check_table_kind(changed_table)
         return changed
 
@@ -464,11 +467,12 @@ def evolve(
     *,
     rows: bool = True,
 ) -> Table:
-    """The table with the schema that `merge` makes from its newest one, published as the next
-    schema file if anything is new. If another writer is first, `merge` runs again on its schema.
+    """The table with the schema that `merge` makes from the table's newest schema. If anything is
+    new, it is published as the next schema file. If another writer publishes a schema first,
+    `merge` runs again on that schema.
 
     Args:
-        table: the table, as the caller knows it.
+        table: the table, as the caller has loaded it.
         merge: makes the wanted schema.
         overrides: the options of this writer, as for `load_table`.
         digest: the digest that the table's first schema must have; None for any.
@@ -501,8 +505,9 @@ def evolve(
 
 
 def _publish_schema(schemas: SchemaStore, before: TableSchema, after: TableSchema) -> bool:
-    """Publishes the schema that follows `before`. Returns whether the table has it now. If not,
-    another writer was first. Raises `Unavailable` if that is not known, and `StorageError`.
+    """Publishes the schema `after`, which follows `before`. Returns whether the table has that
+    schema now. If not, another writer has published one first. Raises `Unavailable` if that is not
+    known, and `StorageError`.
     """
     try:
         is_created = schemas.create(after)
@@ -547,8 +552,9 @@ def _warn_of_nanoseconds(before: TableSchema, after: TableSchema) -> None:
 
 def check_grown(table: Table, merged: TableSchema) -> None:
     """Raises `UnsupportedFeature`, `InvalidOption` or `IncompatibleSchema` if a table with the
-    merged schema could not be written as its definition requires. This is checked with this
-    writer's options. If others can write the table as it is, it is also checked without them.
+    merged schema could not be written as its definition requires. The check uses this writer's
+    options. If other writers can write the table as it is, it is checked without these options,
+    too.
     """
     check_table_kind(replace(table, schema=merged))
     stored = table_of(table.storage, table.schema)

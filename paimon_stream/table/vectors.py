@@ -1,4 +1,4 @@
-"""Where the deletion vectors of a snapshot are (table-kinds.md §1)."""
+"""Finds the deletion vectors of a snapshot (table-kinds.md §1)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -31,8 +31,9 @@ class VectorIndex:
 
     @classmethod
     def of(cls, table: Table, snapshot: Snapshot | None) -> "VectorIndex":
-        """Reads the snapshot's index manifest, if it has one. Raises `CorruptMetadata` for an index
-        file without places, and what `ManifestStore.index_entries` raises.
+        """Reads the snapshot's index manifest, if it has one. Raises `CorruptMetadata` if an entry
+        does not say where the vectors are in its file, and what `ManifestStore.index_entries`
+        raises.
         """
         if snapshot is None:
             return cls(table, snapshot, ())
@@ -75,8 +76,8 @@ class VectorIndex:
 
 
 class IndexFiles:
-    """Reads a table's index files. Keeps the last file in memory, because vectors that are needed
-    one after the other are mostly in the same file. Safe for several threads.
+    """Reads a table's index files. The last file stays in memory, because vectors that are needed
+    one after the other are mostly in the same file. Several threads may use one `IndexFiles`.
     """
 
     def __init__(self, table: Table) -> None:
@@ -84,11 +85,11 @@ class IndexFiles:
         self._last = ("", b"")  # its path and its bytes
 
     def path(self, entry: IndexManifestEntry) -> str:
-        """The full path, for messages."""
+        """The full path of an index file, for messages."""
         return f"{self._table.location}/{self._relative(entry)}"
 
     def read(self, entry: IndexManifestEntry) -> bytes:
-        """All bytes. Raises `NotFound`, `StorageError`."""
+        """All bytes of an index file. Raises `NotFound`, `StorageError`."""
         path = self._relative(entry)
         last = self._last  # another thread may replace it meanwhile
         if last[0] != path:
