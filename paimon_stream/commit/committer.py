@@ -179,7 +179,8 @@ class Committer:
         `Published`.
 
         Raises:
-            CommitUnknown: the commit may have been published. With all other errors, nothing was.
+            CommitUnknown: the commit may have been published, or a tag may have a snapshot of it that
+                another writer has replaced. With all other errors, nothing was published.
             CommitConflict: the files do not fit the table.
             CommitContended: others were faster each time.
             HistoryUnknown, SharedCheckpoint, TableRolledBack, TableReplaced: the table is not as
@@ -239,12 +240,11 @@ class Committer:
             self._cache.forget()
             if not attempts.outstanding:  # otherwise a put may still publish these files
                 self._discard(names.drawn)
-            if (
-                attempts.may_be_published  # after a lost attempt without proof, too
-                and isinstance(failed, PaimonStreamError)
-                and not isinstance(failed, CommitUnknown)
-            ):
-                raise attempts.unknown(failed) from failed
+            if isinstance(failed, PaimonStreamError) and not isinstance(failed, CommitUnknown):
+                if attempts.may_be_published:  # after a lost attempt without proof, too
+                    raise attempts.unknown(failed) from failed
+                if self._may_be_tagged(attempts):
+                    raise attempts.tagged(failed) from failed
             raise
         finally:
             names.drawn.clear()
@@ -349,7 +349,8 @@ class Committer:
         if winner is None:
             return None
         self._discard(attempts.names.drawn)
-        return Superseded(snapshot=winner, is_open=attempts.may_be_published)
+        is_open = attempts.may_be_published or self._may_be_tagged(attempts)
+        return Superseded(snapshot=winner, is_open=is_open)
 
     def _same_table(self) -> bool:
         """Whether the table's first schema is still the one this committer was made for."""
@@ -561,6 +562,8 @@ class Committer:
         """
         attempts.outstanding = False
         self._snapshots.look_at_hint()
+        if lost.was_visible or not lost.proven:
+            attempts.was_visible = True
         if lost.proven:
             if lost.was_visible:
                 self._leave_to_tags(attempts)
@@ -568,6 +571,19 @@ class Committer:
         else:
             attempts.unproven.append(staged)
             attempts.names.drawn.clear()  # so that nobody deletes the files
+
+    def _may_be_tagged(self, attempts: Attempts) -> bool:
+        """Whether a tag, a long-lived changelog or another branch may have the snapshot of a lost
+        attempt, with the data files of the commit.
+        """
+        if not attempts.was_visible:
+            return False
+        try:
+            return bool(
+                names_kept_beside_history(self._storage, self._runtime, sorted(attempts.nonces))
+            )
+        except PaimonStreamError:
+            return True
 
     def _leave_to_tags(self, attempts: Attempts) -> None:
         """Leaves the metadata that a tag, a long-lived changelog or another branch needs, or all of

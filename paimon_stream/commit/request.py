@@ -147,7 +147,7 @@ class Superseded:
 
     Attributes:
         snapshot: the snapshot of somebody else.
-        is_open: whether an attempt that was lost without a proof may still be published. No file of
+        is_open: whether an attempt that was lost may still be published, or is tagged. No file of
             the request may be removed then.
     """
 
