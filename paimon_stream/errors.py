@@ -262,7 +262,9 @@ class CommitContended(PaimonStreamError):
 
 
 class CommitUnknown(PaimonStreamError):
-    """The storage did not say whether the snapshot was published. Nothing was deleted."""
+    """The storage did not say whether the snapshot was published. Or somebody tagged the snapshot
+    before another writer replaced it, and then the commit failed. Nothing was deleted.
+    """
 
 
 class CommitVetoed(PaimonStreamError):

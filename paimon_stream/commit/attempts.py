@@ -115,6 +115,8 @@ class Attempts:
         nonces: the nonces of all attempts that were staged.
         outstanding: whether the outcome of a put is open.
         unproven: the attempts that were lost without a proof, until the proof is found.
+        was_visible: whether the snapshot of a lost attempt was there for a while. Then somebody may
+            have tagged it.
         aged_millis: the age of the newest staging if it was too old to be published.
         phases: the milliseconds of all attempts, by step.
     """
@@ -147,6 +149,7 @@ class Attempts:
         self.nonces: set[str] = set()
         self.outstanding = False
         self.unproven: list[Staged] = []
+        self.was_visible = False
         self.aged_millis: int | None = None
         self.phases: dict[str, float] = {}
 
@@ -212,6 +215,19 @@ class Attempts:
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
         return CommitUnknown(
             f"{self._location}: whether {self._commit} was published is not known{cause}. Nothing was "
+            "deleted. Start the query again: it looks for the commit before it publishes anything. If you "
+            "called commit() yourself, call filter_and_commit() with the same messages.",
+            **self.facts(),
+            attempts=self.count,
+        )
+
+    def tagged(self, failed: PaimonStreamError) -> CommitUnknown:
+        """The error for a commit that failed after somebody had tagged the snapshot of a lost
+        attempt. `failed` is the error.
+        """
+        return CommitUnknown(
+            f"{self._location}: another writer replaced the snapshot of {self._commit}, and then the commit "
+            f"failed with {type(failed).__name__}. A tag or branch may have that snapshot, so nothing was "
             "deleted. Start the query again: it looks for the commit before it publishes anything. If you "
             "called commit() yourself, call filter_and_commit() with the same messages.",
             **self.facts(),

@@ -244,12 +244,11 @@ class Committer:
             self._cache.forget()
             if not attempts.outstanding:  # otherwise a put may still publish these files
                 self._discard(names.drawn)
-            if (
-                attempts.may_be_published  # after a lost attempt without proof, too
-                and isinstance(failed, PaimonStreamError)
-                and not isinstance(failed, CommitUnknown)
-            ):
-                raise attempts.unknown(failed) from failed
+            if isinstance(failed, PaimonStreamError) and not isinstance(failed, CommitUnknown):
+                if attempts.may_be_published:  # after a lost attempt without proof, too
+                    raise attempts.unknown(failed) from failed
+                if self._may_be_tagged(attempts):
+                    raise attempts.tagged(failed) from failed
             raise
         finally:
             names.drawn.clear()
@@ -354,7 +353,8 @@ class Committer:
         if winner is None:
             return None
         self._discard(attempts.names.drawn)
-        return Superseded(snapshot=winner, is_open=attempts.may_be_published)
+        is_open = attempts.may_be_published or self._may_be_tagged(attempts)
+        return Superseded(snapshot=winner, is_open=is_open)
 
     def _same_table(self) -> bool:
         """Whether the table's first schema is still the one for which this committer was made."""
@@ -577,6 +577,8 @@ class Committer:
         """
         attempts.outstanding = False
         self._snapshots.look_at_hint()
+        if lost.was_visible or not lost.proven:
+            attempts.was_visible = True
         if lost.proven:
             if lost.was_visible:
                 self._leave_to_tags(attempts)
@@ -584,6 +586,19 @@ class Committer:
         else:
             attempts.unproven.append(staged)
             attempts.names.drawn.clear()  # so that nobody deletes the files
+
+    def _may_be_tagged(self, attempts: Attempts) -> bool:
+        """Whether a tag, a long-lived changelog or another branch may have the snapshot of a lost
+        attempt, with the data files of the commit.
+        """
+        if not attempts.was_visible:
+            return False
+        try:
+            return bool(
+                names_kept_beside_history(self._storage, self._runtime, sorted(attempts.nonces))
+            )
+        except PaimonStreamError:
+            return True
 
     def _leave_to_tags(self, attempts: Attempts) -> None:
         """Leaves the metadata that a tag, a long-lived changelog or another branch needs, or all of

@@ -232,6 +232,11 @@ def the_fence_always_holds(patch: Patch) -> None:
     rule=rules.ONCE,
     why="An earlier run has published the batch in a gap.",
     seed=205,
+    within=1,
+    script=[
+        *([0], [0], [0], [2], [0], [0, 0, 0, 0, 0, 0, 9], [0, 15, 4, 5, 0]),
+        *([0, 0, 0, 0, 0, 0, 0, 10], [4]),
+    ],
 )
 def the_fence_forgets_earlier_runs(patch: Patch) -> None:
     patch.setattr(RunFence, "__call__", lambda self: bool(self.claims.holds()))

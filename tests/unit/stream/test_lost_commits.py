@@ -15,6 +15,7 @@ from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     CheckpointRewound,
+    CommitContended,
     CommitLost,
     CommitUnknown,
     DeletedFiles,
@@ -175,6 +176,33 @@ def test_a_lost_batch_whose_manifests_are_gone_is_reported_without_numbers() -> 
 
 def again(bench: Bench, *args: Any, yes: bool = True, **how: Any) -> RecommitReport:
     return recommit(bench.table, *args, dry_run=not yes, runtime=bench.runtime, **how)
+
+
+@pytest.mark.parametrize("is_tagged", [True, False], ids=["tagged", "not tagged"])
+@pytest.mark.parametrize("later", [0, 1], ids=["replaced", "replaced and built upon"])
+def test_a_batch_that_fails_after_its_snapshot_was_tagged_and_replaced_keeps_its_files(
+    later: int, is_tagged: bool
+) -> None:
+    bench = Bench(options={"commit.max-retries": "0"})
+    stream = Stream(bench, options={"paimon-stream.journal": "false"})
+    stream.batch()
+
+    def tag_and_replace() -> None:
+        if is_tagged:
+            create_tag(bench.table, "lost", runtime=bench.runtime)
+        lose(bench)
+        for number in range(later):
+            message = bench.message(f"java-{number + 2}")
+            bench.committer().commit(bench.request(number, [message], user="java"))
+
+    stream.start(At(Phase.PUBLISHED, tag_and_replace))
+    error = CommitUnknown if is_tagged or not later else CommitContended
+    with pytest.raises(error):
+        stream.batch()
+    kept = is_tagged or not later
+    assert bench.storage.exists("bucket-0/me-1-2") is kept
+    stream.start()
+    stream.batches(2)
 
 
 def test_a_tag_that_is_deleted_beside_a_recommit_takes_no_file_of_the_batch() -> None:
