@@ -183,7 +183,8 @@ class Committer:
         raised, and the outcome has the reason (`Published`).
 
         Raises:
-            CommitUnknown: the commit may have been published. After all other errors, nothing is
+            CommitUnknown: the commit may have been published, or a tag may have a snapshot of the
+                commit that another writer has replaced. After all other errors, nothing is
                 published.
             CommitConflict: the files do not fit the table.
             CommitContended: others were faster each time.

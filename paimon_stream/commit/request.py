@@ -164,8 +164,8 @@ class Superseded:
 
     Attributes:
         snapshot: the snapshot of somebody else.
-        is_open: whether an attempt that was lost without a proof may still be published. In that
-            case, no file of the request may be removed.
+        is_open: whether an attempt that was lost may still be published, or a tag may have its
+            snapshot. In that case, no file of the request may be removed.
     """
 
     snapshot: Snapshot
