@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from paimon_stream.api import doctor
-from paimon_stream.commit import checks, committer, publish, sequence, stage, table_commit
+from paimon_stream.commit import checks, committer, publish, sequence, table_commit
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.publish import Landed, Lost, Publisher
 from paimon_stream.errors import Unavailable
@@ -86,7 +86,7 @@ def the_manifests_are_still_on_their_way(patch: Patch) -> None:
 
     waiting: list[Any] = []
     real = SnapshotStore.create_snapshot
-    patch.setattr(stage, "Bundle", Late)
+    patch.setattr(committer, "Bundle", Late)
     patch.setattr(SnapshotStore, "create_snapshot", publish)
 
 
