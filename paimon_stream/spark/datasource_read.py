@@ -24,6 +24,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
 from paimon_stream.options.option import Option, one_of, size
 from paimon_stream.read.changes import CHANGE_OPTIONS, RANGES, READ_CHANGELOG, plan_read
+from paimon_stream.read.condition_text import condition_in_text
 from paimon_stream.read.scan import NEWEST, PointInTime, Scan, plan_scan
 from paimon_stream.spark.datasource_options import SourceOptions, divided
 from paimon_stream.spark.reused_worker import prepare_worker
@@ -42,8 +43,9 @@ _TAG: Final = ("tag", "scan.tag-name")
 _TIMESTAMP: Final = ("timestamp", "scan.timestamp", "scan.timestamp-millis")
 _COLUMNS: Final = ("columns",)
 _PARTITION: Final = ("partition",)
+_WHERE: Final = ("where",)
 _SPLIT_SIZE: Final = ("split-size", "source.split.target-size")
-_KEYS: Final = (_SNAPSHOT_ID, _TAG, _TIMESTAMP, _COLUMNS, _PARTITION, _SPLIT_SIZE)
+_KEYS: Final = (_SNAPSHOT_ID, _TAG, _TIMESTAMP, _COLUMNS, _PARTITION, _WHERE, _SPLIT_SIZE)
 """The options of a read. Each is a tuple of keys: ours first, then those that Paimon has for the
 same option.
 """
@@ -88,12 +90,14 @@ class ReadOptions:
             refuses that.
         columns: the names of the wanted columns.
         partition: the wanted partition, as the user writes it.
+        where: the condition that wanted rows fulfil, as the user writes it.
         split_bytes: about how many bytes of files are in a split.
     """
 
     at: PointInTime = NEWEST
     columns: list[str] | None = None
     partition: str | None = None
+    where: str | None = None
     split_bytes: int
 
     def of_newest_snapshot(self) -> "ReadOptions":
@@ -147,8 +151,9 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
             opt.check_unfollowed_reads(source.table, of_stream or _FOLLOWED)
         if of_stream is None:
             _check_mode(source, read_options.at)
-            scan = _scan(source, chosen, asked=source.table, filter=filter)
+            scan = _scan(source, chosen, asked=source.table)
         else:
+            _check_of_stream(source, read_options)
             scan = plan_scan(
                 _table(source),
                 columns=schema.names,
@@ -217,6 +222,7 @@ def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
         at=at,
         columns=columns,
         partition=texts[_PARTITION],
+        where=texts[_WHERE],
         split_bytes=split_bytes,
     )
 
@@ -282,6 +288,16 @@ def check_start(location: str, mode: str, allowed: Sequence[str], named: Sequenc
     ).of_table(location, subject=True)
 
 
+def _check_of_stream(source: SourceOptions, options: ReadOptions) -> None:
+    """Raises `InvalidOption` for an option that a stream read does not follow."""
+    if options.where is not None:
+        raise InvalidOption(
+            "cannot be read as a stream with the option where, which is for batch reads. Leave it "
+            "out, and filter the stream by DataFrame.where.",
+            option="where",
+        ).of_table(source.location, subject=True)
+
+
 def _text_of(source: SourceOptions, keys: Sequence[str]) -> str | None:
     """The text under whichever of these keys is set; None if none is. Raises `InvalidOption` if
     several are set.
@@ -303,14 +319,25 @@ def _table(source: SourceOptions) -> Table:
 
 
 def _scan(
-    source: SourceOptions, chosen: ReadOptions, *, asked: Mapping[str, str], filter: Any
+    source: SourceOptions,
+    chosen: ReadOptions,
+    *,
+    asked: Mapping[str, str],
+    filter: pc.Expression | None = None,
 ) -> Scan:
-    """The plan of a batch read. `asked` and `filter` are as in `plan_read`."""
+    """The plan of a batch read. `asked` is as in `plan_read`. `filter` takes the place of the
+    condition that the options name.
+    """
+    table = _table(source)
+    condition = None
+    if chosen.where is not None:
+        with naming(table.location):
+            condition = condition_in_text(chosen.where, table.schema, "where")
     return plan_read(
-        _table(source),
+        table,
         at=chosen.at,
         asked=asked,
         columns=chosen.columns,
-        filter=filter,
+        filter=condition if filter is None else filter,
         partition=chosen.partition,
     )
