@@ -1,13 +1,9 @@
 """`truncate`, `drop-partition` and `expire-partitions`, which clear partitions; `drop-lost-files`;
-and `delete`, with its condition on rows as people type it: `amount >= 10 AND region = 'north' AND
-note IS NULL`.
+and `delete`, with its condition on rows.
 """
 
-import operator
-import re
 from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import Any, Final
+from typing import Final
 
 import click
 import pyarrow.compute as pc
@@ -27,13 +23,14 @@ from paimon_stream.cli.text import count, listed, partition_of, partition_text, 
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import Base
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.format.binary_columns import value_scalar
+from paimon_stream.errors import InvalidOption
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.maintenance.lost_files import LostFile
+from paimon_stream.read.condition_text import condition_in_text
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_value import expected_form, partition_by_column, partition_value
+from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
@@ -207,73 +204,14 @@ def drop_lost_files(session: Session, yes: bool) -> CommandAnswer:
     return changed_answer(report.to_json(), parts, done=yes, has_work=True)
 
 
-_SYNTAX: Final = (
-    "Write COLUMN OP VALUE, joined by AND. OP is =, !=, <, <=, >, >=, IS NULL or IS NOT NULL. A text is in single "
-    "quotes, a column with other characters than letters, digits and _ in backticks."
-)
-_PIECE: Final = re.compile(
-    r"""\s*(?:`(?P<quoted>[^`]+)`|(?P<column>[^\W\d]\w*))\s*
-        (?:(?P<null>IS\s+(?:NOT\s+)?NULL)
-          |(?P<op><=|>=|<>|!=|==|=|<|>)\s*(?:'(?P<text>(?:[^']|'')*)'|(?P<bare>[^\s'`<>=!()]+)))
-        \s*(?P<end>AND\b|$)""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_OPERATORS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
-    "=": operator.eq,
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
 def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
     """The condition as an expression. Raises a usage error for a text that is not a condition on
     the table's columns.
     """
-    comparisons: list[pc.Expression] = []
-    position = 0
-    is_end = False
-    while not is_end:
-        piece = _PIECE.match(typed, position)
-        if piece is None:
-            raise click.UsageError(
-                f"--where is not understood from {typed[position:].strip()!r} on. {_SYNTAX}"
-            )
-        comparisons.append(_comparison(piece, schema))
-        position = piece.end()
-        is_end = not piece["end"]  # no AND follows
-    return reduce(operator.and_, comparisons)
-
-
-def _comparison(piece: re.Match[str], schema: TableSchema) -> pc.Expression:
-    name = piece["quoted"] or piece["column"]
-    if name not in schema.by_name:
-        raise click.UsageError(
-            f"--where names a column {name!r}. The columns: {', '.join(schema.field_names)}."
-        )
-    type_ = schema.field(name).type
-    column = pc.field(name)
-    if piece["null"]:
-        return column.is_valid() if "NOT" in piece["null"].upper() else column.is_null()
-    if type_.is_nested:
-        raise click.UsageError(
-            f"--where compares {name} with a value, but its type is {type_}. Ask only IS NULL."
-        )
-    if type_.is_string and piece["text"] is None:
-        raise click.UsageError(
-            f"--where compares {name} with {piece['bare']}. A text is in single quotes."
-        )
-    text = piece["bare"] if piece["text"] is None else piece["text"].replace("''", "'")
-    value = partition_value(type_, text)
-    if value is None:
-        raise click.UsageError(
-            f"--where: {text!r} is not a value of {name}, whose type is {type_}. {expected_form(type_)}"
-        )
-    return _OPERATORS[piece["op"]](column, value_scalar(value, type_))
+    try:
+        return condition_in_text(typed, schema, "--where")
+    except InvalidOption as wrong:
+        raise click.UsageError(wrong.message) from None
 
 
 _EXAMPLE: Final = "Such as \"amount >= 10 AND region = 'north' AND note IS NULL\"."

@@ -25,6 +25,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
 from paimon_stream.options.option import size
 from paimon_stream.read.changes import CHANGE_OPTIONS, RANGES, READ_CHANGELOG, plan_read
+from paimon_stream.read.condition_text import condition_in_text
 from paimon_stream.read.scan import NEWEST, PointInTime, Scan, plan_scan
 from paimon_stream.read.scan_mode import INCREMENTAL, MODE, NEEDED
 from paimon_stream.spark.datasource_options import SourceOptions, divided
@@ -44,8 +45,9 @@ _TAG: Final = ("tag", "scan.tag-name")
 _TIMESTAMP: Final = ("timestamp", "scan.timestamp", "scan.timestamp-millis")
 _COLUMNS: Final = ("columns",)
 _PARTITION: Final = ("partition",)
+_WHERE: Final = ("where",)
 _SPLIT_SIZE: Final = ("split-size", "source.split.target-size")
-_KEYS: Final = (_SNAPSHOT_ID, _TAG, _TIMESTAMP, _COLUMNS, _PARTITION, _SPLIT_SIZE)
+_KEYS: Final = (_SNAPSHOT_ID, _TAG, _TIMESTAMP, _COLUMNS, _PARTITION, _WHERE, _SPLIT_SIZE)
 """The options of a read. Each is a tuple of keys: ours first, then those that Paimon has for the
 same option.
 """
@@ -72,12 +74,14 @@ class ReadOptions:
             id is a text, which `plan_scan` refuses.
         columns: the names of the wanted columns.
         partition: the wanted partition, as the user writes it.
+        where: the condition that wanted rows fulfil, as the user writes it.
         split_bytes: about how many bytes of files are in a split.
     """
 
     at: PointInTime = NEWEST
     columns: list[str] | None = None
     partition: str | None = None
+    where: str | None = None
     split_bytes: int
 
     def of_newest_snapshot(self) -> "ReadOptions":
@@ -131,8 +135,9 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
             opt.check_unfollowed_reads(source.table, of_stream or _FOLLOWED)
         if of_stream is None:
             _check_mode(source, read_options.at)
-            scan = _scan(source, chosen, asked=source.table, filter=filter)
+            scan = _scan(source, chosen, asked=source.table)
         else:
+            _check_of_stream(source, read_options)
             scan = plan_scan(
                 _table(source),
                 columns=schema.names,
@@ -201,6 +206,7 @@ def _divided(options: dict[str, str]) -> tuple[SourceOptions, ReadOptions]:
         at=at,
         columns=columns,
         partition=texts[_PARTITION],
+        where=texts[_WHERE],
         split_bytes=split_bytes,
     )
 
@@ -260,6 +266,16 @@ def check_start(location: str, mode: str, allowed: Sequence[str], named: Sequenc
     ).of_table(location, subject=True)
 
 
+def _check_of_stream(source: SourceOptions, options: ReadOptions) -> None:
+    """Raises `InvalidOption` for an option that a stream read does not follow."""
+    if options.where is not None:
+        raise InvalidOption(
+            "cannot be read as a stream with the option where, which is for batch reads. Leave it "
+            "out, and filter the stream by DataFrame.where.",
+            option="where",
+        ).of_table(source.location, subject=True)
+
+
 def _text_of(source: SourceOptions, keys: Sequence[str]) -> str | None:
     """The text of the one key among `keys` that is set; None if none is set. Raises `InvalidOption`
     if several are set.
@@ -281,14 +297,25 @@ def _table(source: SourceOptions) -> Table:
 
 
 def _scan(
-    source: SourceOptions, chosen: ReadOptions, *, asked: Mapping[str, str], filter: Any
+    source: SourceOptions,
+    chosen: ReadOptions,
+    *,
+    asked: Mapping[str, str],
+    filter: pc.Expression | None = None,
 ) -> Scan:
-    """The plan of a batch read. `asked` and `filter` are passed to `plan_read`."""
+    """The plan of a batch read. `asked` is passed to `plan_read`. `filter` takes the place of the
+    condition that the options name.
+    """
+    table = _table(source)
+    condition = None
+    if chosen.where is not None:
+        with naming(table.location):
+            condition = condition_in_text(chosen.where, table.schema, "where")
     return plan_read(
-        _table(source),
+        table,
         at=chosen.at,
         asked=asked,
         columns=chosen.columns,
-        filter=filter,
+        filter=condition if filter is None else filter,
         partition=chosen.partition,
     )

@@ -208,6 +208,8 @@ def test_tasks_open_no_manifest_and_read_the_snapshot_that_was_planned(
         ({"snapshot-id": "one"}, InvalidOption, "snapshot_id is 'one'"),
         ({"split-size": "big"}, InvalidOption, "split-size is not a size"),
         ({"timestamp": "soon"}, InvalidOption, "timestamp is 'soon'"),
+        ({"where": "nope = 1"}, InvalidOption, "where names a column 'nope'"),
+        ({"where": "f0 LIKE 1"}, InvalidOption, "where is not understood from"),
         ({"columns": "nope"}, IncompatibleSchema, "no column 'nope'"),
         ({"snapshott-id": "1"}, InvalidOption, "Unknown option 'snapshott-id'"),
         ({"tag": "gone"}, NotFound, "no tag 'gone'"),
@@ -218,6 +220,43 @@ def test_wrong_options_are_refused_by_name(
 ) -> None:
     with pytest.raises(error, match=text):
         schema_of({"path": path_of("append_plain"), **options})
+
+
+def test_a_condition_closes_files_and_is_exact(tmp_path: Path) -> None:
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "BIGINT"), ("note", "STRING")])
+    for start in (0, 10, 20):
+        ids = list(range(start, start + 10))
+        table.append(pa.table({"id": ids, "note": [f"note {number}" for number in ids]}))
+    options = {"path": table.location, "where": "id < 8 AND id != 3", "split-size": "1 kb"}
+    batches, splits = batches_of({**options, "columns": "note"})
+    assert splits == 1
+    assert pa.Table.from_batches(batches).to_pydict() == {
+        "note": [f"note {number}" for number in (0, 1, 2, 4, 5, 6, 7)]
+    }
+
+
+def test_a_condition_sees_the_merged_rows_of_a_key(tmp_path: Path) -> None:
+    columns = [("id", "BIGINT NOT NULL"), ("v", "INT")]
+    options = {"bucket": "1", "write-only": "true"}
+    table = PaimonTable.create(str(tmp_path / "t"), columns, primary_keys=["id"], options=options)
+    table.append(pa.table({"id": [1, 2], "v": pa.array([10, 10], pa.int32())}))
+    table.append(pa.table({"id": [2], "v": pa.array([20], pa.int32())}))
+    batches, _ = batches_of({"path": table.location, "where": "v = 10"})
+    assert pa.Table.from_batches(batches).to_pydict() == {"id": [1], "v": [10]}
+
+
+@pytest.mark.spark4
+def test_a_condition_holds_for_its_own_read_alone(spark_session: SparkSession) -> None:
+    path = path_of("append_plain")
+    everything = frame(spark_session, path)
+    name = everything.columns[0]
+    value = everything.agg({name: "max"}).collect()[0][0]
+    less = frame(spark_session, path, where=f"`{name}` < {value}")
+    rows = everything.where(f"`{name}` < {value}").collect()
+    assert 0 < len(rows) < everything.count()
+    assert Counter(map(str, less.collect())) == Counter(map(str, rows))
+    both = everything.union(less).union(everything)
+    assert both.count() == 2 * everything.count() + len(rows)
 
 
 @pytest.mark.spark4

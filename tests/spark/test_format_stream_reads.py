@@ -517,6 +517,7 @@ PLAIN = {"changelog-producer": "none", "bucket": "1"}
             InvalidOption,
             r"the options name a tag \(scan.tag-name\)\.",
         ),
+        ({"where": "id = 1"}, InvalidOption, "as a stream with the option where, which is for"),
         ({"scan.mode": "compacted-full"}, InvalidOption, "'scan.mode' is 'compacted-full'"),
         (
             {"scan.mode": "from-snapshot", "snapshot-id": "one"},

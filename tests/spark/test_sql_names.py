@@ -65,6 +65,7 @@ def test_each_query_reads_the_newest_snapshot_and_inserts_are_appended(
     joined = "SELECT o.id FROM sqlshop.orders o JOIN sqlshop.`SELECT` s ON o.id = s.id"
     assert ids(spark, joined) == [2]
     assert ids(spark, f"{query} WITH (`snapshot-id` = '1')") == [1]
+    assert ids(spark, f"{query} WITH (`where` = 'id > 1')") == [2]
     assert "sqlshop.orders is the name of a table" in told(spark, f"{query} WITH (columns = 'id')")
     spark.sql("INSERT OVERWRITE sqlshop.orders SELECT 3L, NULL")
     assert ids(spark, query) == [3]
