@@ -1,4 +1,4 @@
-"""Runs the command line, as `python -m paimon_stream`."""
+"""Runs the command line for `python -m paimon_stream`."""
 
 from paimon_stream.cli import main
 

@@ -1,3 +1,3 @@
-"""The version, defined only here."""
+"""The version of this package. It is defined only here."""
 
 __version__ = "0.1.0"

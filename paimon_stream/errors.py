@@ -1,7 +1,7 @@
-"""The errors of this package. Everything raised on purpose is a `PaimonStreamError`.
+"""The errors of this package. Every error that is raised on purpose is a `PaimonStreamError`.
 
 The type answers two questions: *may I retry?* and *may something have been published?* docs/api.md
-draws the tree.
+shows the tree of these types.
 
 Every message says what happened, where (table, snapshot, batch, column, file), and what to do about
 it. Programs read `context`, a mapping of those names to values; the texts are not API.
@@ -28,9 +28,10 @@ class PaimonStreamError(Exception):
 
     Attributes:
         message: the complete message for people.
-        pattern: the same text; in `InvalidData`, the text from which the message is made.
-        context: the same facts for a program (`table`, `batch`, `column`, `count`, `path`,
-            `snapshot`, …, as far as they apply).
+        pattern: the same text as `message`; in `InvalidData`, the text from which the message is
+            made.
+        context: the facts of the message, for programs (`table`, `batch`, `column`, `count`,
+            `path`, `snapshot`, …, as far as they apply).
     """
 
     def __init__(self, message: str, **context: Any) -> None:
@@ -50,8 +51,8 @@ class PaimonStreamError(Exception):
         return self if table in self.message else self.of_table(table)
 
     def of_table(self: Error, table: str, *, subject: bool = False) -> Error:
-        """A copy of the error, with the table's location in its context and in front of its text.
-        With `subject`, the location is the subject of that sentence.
+        """A copy of the error, with the table's location in its context and before its text. With
+        `subject`, the location is the subject of that sentence.
         """
         separator = " " if subject else ": "
         context = {"table": table, **self.context}
@@ -60,7 +61,7 @@ class PaimonStreamError(Exception):
 
 @contextmanager
 def naming(table: str) -> Iterator[None]:
-    """A context in which errors of this package get the table's name if their message lacks it."""
+    """A context that adds the table's name to errors of this package whose messages lack it."""
     try:
         yield
     except PaimonStreamError as error:
@@ -104,7 +105,7 @@ class UnsupportedFeature(ConfigError):
 
 
 class UnsupportedTable(ConfigError):
-    """On this store another writing engine may replace our snapshots, and
+    """On this store, another writing engine may replace this package's snapshots, and
     `paimon-stream.commit.guard` is strict.
     """
 
@@ -138,9 +139,9 @@ class IncompatibleSchema(PaimonStreamError):
 class InvalidData(PaimonStreamError):
     """A value does not fit its column.
 
-    `context["count"]` is the number of rows with such a value. For values inside nested ones it is
-    the number of places. It grows while more of a batch is checked. So `pattern`, the text from
-    which the message is made, has `ROWS` or `PLACES` in place of the number.
+    `context["count"]` is the number of rows with such a value. For values inside nested values, it
+    is the number of places. The number grows while more rows of a batch are checked. So `pattern`,
+    the text from which the message is made, has `ROWS` or `PLACES` in place of the number.
 
     >>> error = NullInNotNull(f"Column 'a' of t is NULL in {ROWS}.", column="a", count=1)
     >>> print(error, error.recounted(6))
@@ -252,8 +253,8 @@ class StrictModeViolated(CommitConflict):
 
 
 class CommitLost(CommitConflict):
-    """Another snapshot has the id of one of ours: a non-atomic writer replaced it, or a rollback
-    freed the id.
+    """Another snapshot has the id of a snapshot that this package committed. A non-atomic writer
+    replaced that snapshot, or a rollback freed its id.
     """
 
 

@@ -24,7 +24,7 @@ def silent(what: str, done: int, total: int | None) -> None:
 
 
 class Report:
-    """A dataclass with a form for JSON."""
+    """A dataclass that can be turned into JSON."""
 
     __slots__ = ()
 

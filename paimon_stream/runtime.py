@@ -1,6 +1,7 @@
-"""Time, randomness and ids: the only module that reads a clock or draws random numbers. Code that
-needs them takes a `Runtime`. `system()` is the real one. `simulated(seed)` has its own clock, never
-sleeps, and gives the same values again for the same seed.
+"""Time, random numbers and ids. This is the only module that reads a clock or draws random numbers.
+Code that needs a clock or random numbers takes a `Runtime`. `system()` is the real runtime. The
+runtime of `simulated(seed)` has its own clock, never sleeps, and always gives the same values for
+the same seed.
 """
 
 import random
@@ -18,7 +19,7 @@ class Clock:
         return time.time_ns() // 1_000_000
 
     def local_millis(self) -> int:
-        """The local wall clock as if it were UTC, in milliseconds (format.md §4.4,
+        """The local time in milliseconds, counted as if it were UTC (format.md §4.4,
         `_CREATION_TIME`).
         """
         now = datetime.now(timezone.utc).astimezone()
@@ -27,7 +28,7 @@ class Clock:
         return self.now_millis() + shift
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start. The value never goes back."""
+        """The number of seconds since an arbitrary start. The value never decreases."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
@@ -44,7 +45,7 @@ class Rng:
 
 
 class IdSource:
-    """Unique names."""
+    """A source of unique names."""
 
     def uuid(self) -> str:
         """A random RFC 4122 uuid, lower case, with dashes."""
@@ -67,7 +68,7 @@ class SimulatedClock(Clock):
         return self.millis
 
     def local_millis(self) -> int:
-        """The same as `now_millis`: the zone of this clock is UTC."""
+        """The same as `now_millis`, because the zone of this clock is UTC."""
         return self.millis
 
     def monotonic(self) -> float:
@@ -111,6 +112,6 @@ def system() -> Runtime:
 
 
 def simulated(seed: int, clock: SimulatedClock | None = None) -> Runtime:
-    """A runtime that gives the same values again for the same seed, and never waits."""
+    """A runtime that always gives the same values for the same seed, and never waits."""
     chance = _SeededChance(random.Random(seed))
     return Runtime(clock=clock or SimulatedClock(), rng=chance, ids=chance)

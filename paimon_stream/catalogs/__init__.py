@@ -1,3 +1,3 @@
-"""Finds tables by the names of databases and tables, and makes and drops them
+"""Finds tables by the names of databases and tables. Also creates and drops databases and tables
 (docs/catalogs.md).
 """

@@ -1,5 +1,5 @@
-"""Paimon's filesystem catalog: tables known by their folders, `<warehouse>/<database>.db/<table>`
-(catalogs.md §2).
+"""Paimon's filesystem catalog. It finds tables by their folders,
+`<warehouse>/<database>.db/<table>` (catalogs.md §2).
 """
 
 import logging
@@ -73,14 +73,16 @@ def names_of(
     *,
     main: bool = False,
 ) -> tuple[str, str]:
-    """The database and the table that an identifier names, or a branch as `t$branch_b`.
+    """The database and the table that an identifier names. A branch of a table is named
+    `t$branch_b`.
 
     Args:
-        identifier: names the table.
+        identifier: the name of the table.
         main: whether a branch is refused.
 
     Raises:
-        InvalidOption: `identifier` names no table, or names a branch that is refused.
+        InvalidOption: `identifier` does not name a table, or names a branch although branches are
+            refused.
         UnsupportedFeature: a system table is named, such as `db.t$snapshots`.
     """
     parts: object = identifier
@@ -124,7 +126,7 @@ class FilesystemCatalog:
         warehouse: the folder of the databases.
         storage_options: the storage options that open the warehouse.
         table_defaults: options that each new table gets.
-        opened: opens the storage at a location, with storage options.
+        opened: a function that opens the storage at a location, with storage options.
     """
 
     warehouse: str
@@ -135,13 +137,13 @@ class FilesystemCatalog:
     )
 
     def location(self, identifier: Named) -> str:
-        """The folder of a table, or of its branch. Sends no request."""
+        """The folder of a table, or of its branch. No request is sent."""
         database, table = names_of(identifier)
         return f"{self.warehouse}/{database}{_ENDING}/{table}"
 
     def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
-        """The location of a table, or of its branch, and the storage options that open it. Sends no
-        request.
+        """The location of a table, or of its branch, and the storage options that open it. No
+        request is sent.
         """
         return self.location(identifier), self.storage_options
 
@@ -159,8 +161,8 @@ class FilesystemCatalog:
         name: str,
         ignore_if_exists: bool = False,
     ) -> None:
-        """Creates an empty database. Its folder gets a hidden file, because stores have no empty
-        folders.
+        """Creates an empty database. Its folder gets a hidden file, because object stores have no
+        empty folders.
 
         Args:
             name: the name of the database.
@@ -214,7 +216,7 @@ class FilesystemCatalog:
         self._forget(name)
 
     def _forget(self, name: str) -> None:
-        """Removes what is left of a database without tables."""
+        """Removes the remaining files of a database that has no tables."""
         delete_below(self._storage, f"{name}{_ENDING}")
         if self._has(name):  # obstore cannot delete a key that ends in a slash
             _LOG.warning(
@@ -239,11 +241,11 @@ class FilesystemCatalog:
         identifier: Named,
         ignore_if_not_exists: bool = False,
     ) -> None:
-        """Deletes a table, also its files on external paths. If the call is interrupted, it can be
-        repeated.
+        """Deletes a table, including its files on external paths. If the call is interrupted, it
+        can be repeated.
 
         Args:
-            identifier: names the table.
+            identifier: the name of the table.
             ignore_if_not_exists: do nothing if there is no such table.
 
         Raises:
@@ -276,13 +278,13 @@ class FilesystemCatalog:
         """Renames the folder of a table, in one step.
 
         Args:
-            source: names the table.
-            target: the new name of the table, perhaps in another database.
+            source: the present name of the table.
+            target: the new name of the table. The database may be another one.
 
         Raises:
             StorageError: the table or a database is missing, or the target exists.
-            UnsupportedFeature: the warehouse is in a store, where each file would be copied, and
-                others could see half a table.
+            UnsupportedFeature: the warehouse is in an object store. In a store, each file would be
+                copied, and others could see half a table.
         """
         storage = self._storage
         old_folder = self._table_folder(source)
@@ -305,11 +307,13 @@ class FilesystemCatalog:
         return f"{self._folder(database)}/{table}"
 
     def _keep(self, identifier: Named, schema: TableSchema, *, new: bool) -> None:
-        """Records a table that was created (`new`) or altered. Here the files are the record."""
+        """Records a table that was created (`new`) or altered. In this catalog, the files
+        themselves are the record.
+        """
 
     def _has(self, database: str) -> bool:
         """Whether there is such a database. Raises `InvalidOption` for a name that no folder can
-        have, and for `sys`, which Java keeps for its system tables.
+        have, and for `sys`, which Java uses for its system tables.
         """
         if not _is_name(database):
             raise errors.InvalidOption(
@@ -363,7 +367,7 @@ def _delete_external_paths(table: Table, location: str) -> None:
 
 
 class CatalogArguments(TypedDict):
-    """The arguments of a catalog, which are fields of `FilesystemCatalog`."""
+    """The arguments of a catalog. They are fields of `FilesystemCatalog`."""
 
     warehouse: str
     storage_options: dict[str, str]
@@ -371,9 +375,9 @@ class CatalogArguments(TypedDict):
 
 
 def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
-    """The arguments of the catalog that Paimon's options describe. The storage options are the
-    options that the store of the warehouse needs. For a REST catalog, they are all options. Raises
-    `InvalidOption`, and `UnsupportedFeature` for a `metastore` that is not supported.
+    """The arguments of the catalog that Paimon's options describe. The storage options among them
+    are the options that the store of the warehouse needs. For a REST catalog, they are all options.
+    Raises `InvalidOption`, and `UnsupportedFeature` for a `metastore` that is not supported.
     """
     cleaned = {str(key).strip().lower(): str(value).strip() for key, value in options.items()}
     kind = metastore_of(options)
@@ -417,8 +421,8 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
 
 
 def unknown_options(warehouse: str, options: Mapping[str, str]) -> list[str]:
-    """The keys that no filesystem or JDBC catalog and no store knows, sorted. The keys of `options`
-    are in lower case.
+    """The sorted keys of options that are unknown to the filesystem catalog, to the JDBC catalog
+    and to all stores. The keys of `options` are in lower case.
     """
     is_in_store = scheme_of(warehouse) in KIND_OF
     return [
@@ -445,13 +449,13 @@ def _is_of_store(key: str) -> bool:
 
 
 def _kind_of_store(key: str) -> str | None:
-    """The kind of store with whose prefix the key begins."""
+    """The kind of store whose prefix is at the beginning of the key."""
     return next((kind for kind, begins in PREFIXES.items() if key.startswith(begins)), None)
 
 
 def _check_names(warehouse: str, options: Mapping[str, str]) -> None:
-    """Raises `InvalidOption` for an unknown option that looks like a misspelt option of a store,
-    because without it the store would be asked with other settings. Warns of other unknown options.
+    """Raises `InvalidOption` for an unknown option that looks like a misspelt option of a store.
+    Without this error, the store would be used with other settings. Warns of other unknown options.
     Java's stores have many options for tuning, such as `s3.connection.maximum`. Messages contain no
     values, because a value may be a secret.
     """

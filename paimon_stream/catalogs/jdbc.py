@@ -1,4 +1,4 @@
-"""Paimon's JDBC catalog: tables are rows of a database, and folders of a warehouse (catalogs.md
+"""Paimon's JDBC catalog. A table is a row in a database and a folder in a warehouse (catalogs.md
 §4).
 
 The catalog has a lock, which is a row. Each put that publishes a snapshot or a schema holds the
@@ -52,8 +52,8 @@ class _Kind(NamedTuple):
     """A kind of database.
 
     Attributes:
-        driver: the module of its driver.
-        dialect: the name of its dialect in SQLAlchemy.
+        driver: the module of the database's driver.
+        dialect: the name of the database's dialect in SQLAlchemy.
         age: SQL for the age of a lock in seconds, by the database's own clock.
     """
 
@@ -85,14 +85,15 @@ _PUBLISHED: Final = re.compile(
     r"(?:branch/branch-([^/]+)/)?(?:snapshot/snapshot|schema/schema)-\d+"
 )
 _FOLDER: Final = re.compile(r"([^/]+)\.db/+([^/]+)/*\Z")
-# A put may take this long, so a lock with less time left is not used.
+# A put may take this long. So a lock is not used if less time than this is left before it expires.
 _LAST_SECONDS: Final = 60
 
 
 class JdbcCatalog(FilesystemCatalog):
     """The databases and tables of a warehouse, as rows of a JDBC database. Methods raise the errors
-    of `FilesystemCatalog`, `Unavailable` if the database fails, other `StorageError`s if there is
-    no connection, and `MissingExtra` if SQLAlchemy or the driver is not installed.
+    of `FilesystemCatalog`. They also raise `Unavailable` if the database fails, other
+    `StorageError`s if there is no connection, and `MissingExtra` if SQLAlchemy or the driver is not
+    installed.
     """
 
     def list_databases(self) -> list[str]:
@@ -147,7 +148,7 @@ class JdbcCatalog(FilesystemCatalog):
         identifier: Named,
         ignore_if_not_exists: bool = False,
     ) -> None:
-        """Deletes a table: its row, and then its files. Raises `NotFound`."""
+        """Deletes a table. Its row is deleted first, and then its files. Raises `NotFound`."""
         database, table = names_of(identifier, main=True)
         if not ignore_if_not_exists or table in self.list_tables(database):
             self.found(identifier)  # raises if there is no such table
@@ -186,8 +187,8 @@ class JdbcCatalog(FilesystemCatalog):
         return database in self.list_databases()
 
     def _keep(self, identifier: Named, schema: TableSchema, *, new: bool) -> None:
-        """Writes the row of a new table, and the rows of its options and keys, as Java copies
-        them.
+        """Writes the row of a new table. Also writes the rows of its options and keys, which Java
+        copies, too.
         """
         database, table = names_of(identifier)
         if new:
@@ -211,7 +212,8 @@ class JdbcCatalog(FilesystemCatalog):
                 f"INSERT INTO {_OPTIONS} VALUES (:key, :db, :t, :n{number}, :v{number})"
             )
             values |= {f"n{number}": name, f"v{number}": value}
-        # If a row is there already, somebody altered the table at the same time, and wrote the row.
+        # If the row is already there, somebody altered the table at the same time and wrote the
+        # row.
         with suppress(errors.AlreadyExists):
             ask(self.storage_options, *statements, db=database, t=table, **values)
 
@@ -221,14 +223,14 @@ def open_table(
     options: Mapping[str, str],
     opened: Callable[..., Storage],
 ) -> Storage:
-    """The files of a table in a JDBC catalog. If Java uses the catalog's lock, by default on object
-    stores, the result is a view that uses the lock, too. No request is sent. The warehouse itself
-    is opened without the lock.
+    """The files of a table in a JDBC catalog. If Java uses the catalog's lock (by default, on
+    object stores), the result is a view that also uses the lock. No request is sent. The warehouse
+    itself is opened without the lock.
 
     Args:
         location: the table's folder, or the warehouse.
         options: the options of the catalog and of the store.
-        opened: opens the store, by a location and the options of a store.
+        opened: a function that opens the store at a location, with the options of the store.
 
     Raises:
         InvalidOption: the location is not the folder of a table, or the options are wrong.
@@ -256,14 +258,14 @@ def open_table(
 
 
 class LockedStorage(StorageView):
-    """The files of a table. Callers see it as a `Storage`, which puts snapshots and schemas under
-    the lock.
+    """The files of a table. Callers use it as a `Storage`. It holds the lock while it puts a
+    snapshot or a schema.
 
     Attributes:
         wrapped: the storage of the files.
         options: the options of the catalog.
         lock_name: the name of the lock of branch main.
-        runtime: has the clock that measures the wait for the lock.
+        runtime: the runtime, whose clock measures the wait for the lock.
     """
 
     __slots__ = ("lock_name", "options", "runtime")
@@ -292,8 +294,8 @@ class LockedStorage(StorageView):
         path: str,
         data: bytes,
     ) -> PutResult:
-        """See `Storage.put_if_absent`. Raises `CommitContended`, with nothing done, if another
-        writer keeps the lock.
+        """See `Storage.put_if_absent`. Raises `CommitContended` if another writer keeps the lock.
+        Nothing is written then.
         """
         published = _PUBLISHED.fullmatch(path)
         if published is None:
@@ -303,7 +305,7 @@ class LockedStorage(StorageView):
 
     def write(self, path: str, data: bytes) -> None:
         """See `Storage.write`. A rollback may replace a snapshot that a paused writer has created
-        again. Raises `CommitContended`, with nothing done, if another writer keeps the lock.
+        again. Raises `CommitContended` if another writer keeps the lock. Nothing is written then.
         """
         published = _PUBLISHED.fullmatch(path)
         if published is None:
@@ -314,16 +316,16 @@ class LockedStorage(StorageView):
 
     @contextmanager
     def _lock_of_branch(self, branch: str | None) -> Iterator[None]:
-        """A context in which this process has the lock of a branch; None for main. Raises
-        `CommitContended`.
+        """A context in which this process has the lock of a branch. `branch` is None for main.
+        Raises `CommitContended`.
         """
         lock = f"{self.lock_name}$branch_{branch}" if branch else self.lock_name
         acquired = self._acquire(lock)
         try:
             yield
         finally:
-            # Only our own row is deleted, because it may have expired, and the lock may now belong
-            # to another writer.
+            # Only our own row is deleted. It may have expired, so the lock may now belong to
+            # another writer.
             release = f"DELETE FROM {_LOCKS} AND acquired_at = :at"
             try:
                 ask(self.options, release, lock=lock, at=acquired)
@@ -360,9 +362,9 @@ class LockedStorage(StorageView):
             usable_seconds = seconds - min(_LAST_SECONDS, seconds / 2)
             if acquired is not None and clock.monotonic() - tried < usable_seconds:
                 return acquired
-            # Another writer has the lock. Or this process acquired it and then paused for so long
-            # that too little of the lock's time is left. In that case the lock is not used, and
-            # expires.
+            # Another writer has the lock. Or this process acquired the lock, and then paused for so
+            # long that too little of the lock's time is left. In that case, the lock is not used,
+            # and expires.
             if clock.monotonic() - began > seconds:
                 raise errors.CommitContended(
                     f"The lock {lock!r} of the JDBC catalog was another writer's for "
@@ -386,12 +388,13 @@ def ask(
     Args:
         options: the options of the catalog.
         statements: SQL. `{age}` stands for the age of a lock in seconds.
-        then: is called in the transaction, after the statements. By default, nothing is done.
-        values: the values that `:name` stands for in the statements, by name. `:key` is the
-            catalog's key.
+        then: a function that is called in the transaction, after the statements. By default, it
+            does nothing.
+        values: the values for placeholders such as `:name` in the statements, by name. `:key`
+            stands for the catalog's key.
 
     Returns:
-        The rows of the last statement; empty if it is not a query.
+        The rows of the last statement; empty if that statement is not a query.
 
     Raises:
         AlreadyExists: a row to be inserted is already there.
@@ -405,8 +408,8 @@ def ask(
     }
     shown = shown_location(settings.get("uri", "").removeprefix("jdbc:"))
     sql = require("sqlalchemy", "jdbc", f"The catalog in {shown}")
-    # The database keeps local times, and Java's sessions have the zone of its machine. The offset
-    # of a zone may differ between summer and winter.
+    # The database stores local times, and Java's sessions have the time zone of the machine that
+    # runs Java. The offset of a zone may differ between summer and winter.
     clock = system().clock
     utc_offset = round((clock.local_millis() - clock.now_millis()) / 60_000)
     with _in_our_words(sql, shown, errors.StorageError):
@@ -424,13 +427,13 @@ def ask(
 
 @contextmanager
 def _in_our_words(sql: Any, shown: str, kind: type[errors.StorageError]) -> Iterator[None]:
-    """Replaces errors of SQLAlchemy by errors of this package, without the values that the former
-    may hold.
+    """Replaces errors of SQLAlchemy by errors of this package, without the values that SQLAlchemy's
+    errors may hold.
 
     Args:
         sql: the module `sqlalchemy`.
         shown: the location of the database, for messages.
-        kind: the class of the error if the database failed.
+        kind: the class of the error that is raised if the database failed.
     """
     try:
         yield
@@ -455,8 +458,8 @@ def _in_our_words(sql: Any, shown: str, kind: type[errors.StorageError]) -> Iter
 
 
 def _codes(failed: Exception) -> str:
-    """The kind of an error of SQLAlchemy, and the codes of the driver. Its text is left out,
-    because it may hold values.
+    """The kind of an error of SQLAlchemy, and the codes of the driver. The text of the error is
+    left out, because it may hold values.
     """
     cause = getattr(failed, "orig", None)
     codes = [
@@ -470,11 +473,11 @@ def _codes(failed: Exception) -> str:
 
 @lru_cache(maxsize=64)
 def _engine(pid: int, utc_offset: int, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
-    """The connections to a database, and the age of a lock in its SQL. Creates the tables of the
-    catalog in the database if it does not have them.
+    """The connections to a database, and the SQL for the age of a lock in this database. Creates
+    the tables of the catalog in the database if it does not have them.
 
     Args:
-        pid: the process whose connections they are.
+        pid: the id of the process to which the connections belong.
         utc_offset: how many minutes local time is ahead of UTC.
         options: the options of the catalog.
     """
@@ -542,7 +545,7 @@ def _take_postgresql_arguments(properties: dict[str, str], utc_offset: int) -> d
         for key in ("sslmode", "sslrootcert", "sslcert", "sslkey")
         if key in properties
     }
-    # In the names of zones of POSIX, the sign is the opposite of the usual one.
+    # In POSIX names of time zones, the sign is the opposite of the usual sign.
     sign = "-" if utc_offset >= 0 else "+"
     hours, minutes = divmod(abs(utc_offset), 60)
     zone = f"UTC{sign}{hours}:{minutes:02}"

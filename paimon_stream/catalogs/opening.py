@@ -1,5 +1,5 @@
 """Opens the storage of a table in a folder, or in a catalog that publishes its snapshots or takes a
-lock. `storage/uri.py` opens folders, and does not know catalogs.
+lock. `storage/uri.py` opens only folders, and does not know catalogs.
 """
 
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ def open_storage(
     *,
     spark: SparkOptions | None = None,
 ) -> Storage:
-    """The storage of the table at a location, as `open_table_folder` opens it, or of one of the
-    table's branches: the location then ends in `$branch_<name>`. Raises the same errors.
+    """The storage of the table at a location, as `open_table_folder` opens it. If the location ends
+    in `$branch_<name>`, it is the storage of that branch of the table. Raises the same errors.
     """
     branch = None
     if isinstance(location, PathLike):
@@ -42,7 +42,7 @@ def open_table_folder(
     spark: SparkOptions | None = None,
 ) -> Storage:
     """The storage of the table in a folder, as `open_folder` opens it. If the storage options have
-    the `metastore` of a catalog, that catalog opens it. Raises what `open_folder` raises, and
+    the `metastore` of a catalog, that catalog opens it. Raises the errors of `open_folder`, and
     `InvalidOption` for a table that such a catalog cannot have.
     """
     place, options = checked_options(location, storage_options)

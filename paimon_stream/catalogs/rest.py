@@ -1,4 +1,4 @@
-"""Paimon's REST catalog: a server knows the tables and publishes their snapshots
+"""Paimon's REST catalog. A server knows the tables and publishes their snapshots
 (docs/spec/catalogs.md §4). A table's storage options include the options of the catalog, as
 `catalog.<option>`. So other processes need nothing else to open the table. urllib3 is imported when
 the first request is sent. No message holds a token or a header.
@@ -84,8 +84,8 @@ _CHECK: Final = "Check what was asked for, and the options 'uri', 'warehouse' an
 class RestClient:
     """The server that the options of a catalog name.
 
-    Pickles contain its token; `repr` and messages do not. If the server has answered before,
-    requests wait for the end of an outage, as they do for a store.
+    Pickles of the client contain the server's token; `repr` and messages do not. If the server has
+    answered before, requests wait for the end of an outage, as requests to a store do.
 
     Attributes:
         uri: the server's address, without a slash at its end.
@@ -104,7 +104,7 @@ class RestClient:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "RestClient":
         """The server that the options of a catalog name. Raises `InvalidOption`, and
-        `UnsupportedFeature` for a login other than by a bearer token.
+        `UnsupportedFeature` for a login that does not use a bearer token.
         """
         uri = options.get("uri", "")
         provider = options.get("token.provider", "bear")
@@ -159,8 +159,9 @@ class RestClient:
                 most `_TRIES` times.
 
         Raises:
-            PaimonStreamError: the error of the answer's status (`_ERRORS`). Its context has the
-                `status`, and as `resource` the kind of thing that was not found.
+            PaimonStreamError: the error of the answer's status (`_ERRORS`). The context of the
+                error has the `status`. If a thing was not found, it has the kind of this thing as
+                `resource`.
             Unavailable: it is unknown whether the request was carried out.
         """
         if self.prefix:
@@ -188,8 +189,8 @@ class RestClient:
         path: str,
         key: str,
     ) -> Iterator[str]:
-        """The names that a listing has under `key`, from all of its pages. Raises what `ask`
-        raises.
+        """The names that a listing has under `key`, from all of its pages. Raises the errors of
+        `ask`.
         """
         token = ""
         seen = set[str]()
@@ -271,9 +272,9 @@ class RestClient:
         )
 
     def _without_secrets(self, text: str) -> str:
-        """The text with stars in place of the values of headers."""
+        """The text, in which the values of headers are replaced by stars."""
         secrets = {value.removeprefix("Bearer ") for value in self.headers.values()} - {""}
-        # The longest comes first, because a secret may be a part of another.
+        # The longest value comes first, because one secret may be a part of another.
         hidden = "|".join(map(re.escape, sorted(secrets, key=len, reverse=True)))
         return re.sub(hidden, "***", text) if hidden else text
 
@@ -302,12 +303,13 @@ def path_of(*names: str) -> str:
 class RestCatalog(FilesystemCatalog):
     """The databases and tables that a server knows. `storage_options` are all options of the
     catalog. No request is sent before the first method is called. All methods raise
-    `InvalidOption`, `StorageError`, and `UnsupportedFeature` for what the server does not have.
+    `InvalidOption`, `StorageError`, and `UnsupportedFeature` if the server does not support the
+    call.
     """
 
     @property
     def _options(self) -> Mapping[str, str]:
-        """The options in force (`_negotiated`). The server is asked for its own options."""
+        """The options that are used (`_negotiated`). The server is asked for its own options."""
         return _negotiated(self.warehouse, tuple(sorted(self.storage_options.items())))
 
     @property
@@ -320,7 +322,7 @@ class RestCatalog(FilesystemCatalog):
         table = self._client.ask("GET", path_in_catalog)
         location = str(table.get("path") or "")
         if scheme_of(location) == "file":
-            # Servers write `file:/path` and `file:///path`.
+            # Some servers write `file:/path`, and others `file:///path`.
             location = "/" + location.partition(":")[2].lstrip("/")
         if table.get("isExternal"):  # the server does not commit to it (docs/spec/catalogs.md §4)
             return location, _of_store(location, self._options)
@@ -332,7 +334,7 @@ class RestCatalog(FilesystemCatalog):
         }
 
     def location(self, identifier: Named) -> str:
-        """The folder of a table. The server is asked for it."""
+        """The folder of a table. The server is asked for the folder."""
         location, _ = self.found(identifier)
         return location
 
@@ -393,7 +395,7 @@ class RestCatalog(FilesystemCatalog):
         identifier: Named,
         ignore_if_not_exists: bool = False,
     ) -> None:
-        """Lets the server drop a table. Raises `NotFound`."""
+        """Asks the server to drop a table. Raises `NotFound`."""
         ignored = opt.Arguments(self.warehouse).flag("ignore_if_not_exists", ignore_if_not_exists)
         self._ask("DELETE", path_of(*_names(identifier)), failure=errors.NotFound, ignored=ignored)
 
@@ -402,7 +404,7 @@ class RestCatalog(FilesystemCatalog):
         source: Named,
         target: Named,
     ) -> None:
-        """Lets the server rename a table. Raises `NotFound`, and `AlreadyExists` if the target
+        """Asks the server to rename a table. Raises `NotFound`, and `AlreadyExists` if the target
         exists.
         """
         names = {"source": _names(source), "destination": _names(target)}
@@ -419,12 +421,12 @@ class RestCatalog(FilesystemCatalog):
         *,
         ignored: bool,
     ) -> None:
-        """Lets the server create a table.
+        """Asks the server to create a table.
 
         Args:
-            identifier: names the table.
-            schema: the JSON of its first schema.
-            ignored: do nothing if there is such a table.
+            identifier: the name of the table.
+            schema: the JSON of the table's first schema.
+            ignored: whether nothing is done if there is such a table.
 
         Raises:
             AlreadyExists: there is such a table, and `ignored` is not set.
@@ -448,7 +450,7 @@ class RestCatalog(FilesystemCatalog):
         identifier: Named,
         changes: Sequence[SchemaChange],
     ) -> None:
-        """Lets the server change a schema. Raises `NotFound`, and `InvalidOption` if the server
+        """Asks the server to change a schema. Raises `NotFound`, and `InvalidOption` if the server
         refuses.
         """
         self._client.ask(
@@ -496,8 +498,8 @@ def change_json(change: SchemaChange) -> dict[str, Any]:
 
 @lru_cache
 def _negotiated(warehouse: str, options: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
-    """The options in force: the server's defaults, the catalog's options over them, and the
-    server's overrides over both.
+    """The options that are used. The catalog's options override the server's defaults. The server's
+    overrides come over both.
     """
     answer = RestClient.of({**dict(options), "prefix": ""}).ask(
         "GET", f"config?{urlencode({'warehouse': warehouse})}"
@@ -506,7 +508,9 @@ def _negotiated(warehouse: str, options: tuple[tuple[str, str], ...]) -> Mapping
 
 
 def _texts(answer: Mapping[str, Any], key: str) -> dict[str, str]:
-    """The mapping of texts that an answer has under a key; {} if it has none."""
+    """The mapping of texts that an answer has under a key; {} if the answer does not have the
+    key.
+    """
     return {str(name): str(value) for name, value in (answer.get(key) or {}).items()}
 
 
@@ -529,7 +533,9 @@ def _key_for_storage(key: str) -> str:
 def _of_store(
     location: str, options: Mapping[str, str], token: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The options of the store of a table. A data `token` replaces the login among them."""
+    """The options of the store of a table. If there is a data `token`, it replaces the login in
+    these options.
+    """
     of_store = {key: value for key, value in options.items() if not OF_SERVER.fullmatch(key)}
     kind = KIND_OF.get(scheme_of(location))
     if kind is None:
@@ -547,7 +553,7 @@ def _of_store(
 
 
 def _is_of_login(kind: str, key: str, replaced: set[str]) -> bool:
-    """Whether an option of a store is a part of its login, or among the `replaced` ones."""
+    """Whether an option of a store is a part of the login, or is one of the `replaced` options."""
     name = store_option(kind, key)
     return name is not None and (name.option.login or name.option.key in replaced)
 
@@ -562,10 +568,10 @@ def open_table(
     Args:
         location: the table's folder.
         options: the storage options that `RestCatalog.found` returned.
-        opened: opens the store, by a location and the options of a store.
+        opened: a function that opens the store at a location, with the options of the store.
 
     Raises:
-        InvalidOption: the options are not those of `RestCatalog.found`.
+        InvalidOption: the options do not come from `RestCatalog.found`.
     """
     if f"{_CATALOG}table-id" not in options:
         raise errors.InvalidOption(
@@ -581,8 +587,8 @@ class _PostedSnapshot(NamedTuple):
     """A snapshot that was sent to the server.
 
     Attributes:
-        data: the bytes of its file.
-        body: the body of the request.
+        data: the bytes of the snapshot's file.
+        body: the body of the request that sent the snapshot.
     """
 
     data: bytes
@@ -593,8 +599,8 @@ class _Token(NamedTuple):
     """The times of the last data token.
 
     Attributes:
-        ends: when it ends, in epoch milliseconds; 0 before the first one.
-        asked: when the server was last asked for one, in epoch milliseconds.
+        ends: when the token ends, in epoch milliseconds; 0 before the first token.
+        asked: when the server was last asked for a token, in epoch milliseconds.
     """
 
     ends: int
@@ -602,13 +608,13 @@ class _Token(NamedTuple):
 
 
 class RestStorage(StorageView):
-    """The files of a table. Its snapshots are those that the server shows, and only the server
-    creates them. Callers see it as a `Storage`. If the server gives data tokens, the store is opened
-    with such a token, in each process.
+    """The files of a table. The table's snapshots are those that the server shows, and only the
+    server creates snapshots. Callers use this class as a `Storage`. If the server gives data
+    tokens, each process opens the store with such a token.
 
     Attributes:
         location: the table's folder.
-        wrapped: the store. It is unset before the first token.
+        wrapped: the store of the files. It is unset before the first token.
     """
 
     __slots__ = (
@@ -695,8 +701,8 @@ class RestStorage(StorageView):
         return PathPlace(self.wrapped)
 
     def _refusals(self, items: Sequence[Any]) -> dict[str, errors.UnsupportedFeature]:
-        """The error for each path that is not written or deleted here. Each item is a path, or a
-        pair of a path and its content.
+        """The error for each path that this class does not write or delete. Each item is a path, or
+        a pair of a path and its content.
         """
         paths = [item if isinstance(item, str) else item[0] for item in items]
         return {path: self._refusal(path) for path in paths if _OWNED.match(path)}
@@ -711,12 +717,12 @@ class RestStorage(StorageView):
         )
 
     def _renew(self, *, refused: Storage | None = None) -> bool:
-        """Opens the store with a new token if the last one ends within an hour. `refused` is a store
-        that has refused its token, which is then renewed, too. Returns whether `wrapped` is another
-        store now.
+        """Opens the store with a new token if the last one ends within an hour. `refused` is a
+        store that has refused its token. This token is then also renewed. Returns whether `wrapped`
+        is another store now.
 
-        Threads that need a token at the same time may all ask, because with a lock their waits
-        would add up. Within a minute the server is not asked again.
+        Threads that need a token at the same time may all ask for one. With a lock, they would wait
+        one after the other. Within a minute, the server is not asked again.
         """
         last = self._token
         if last is None:
@@ -808,7 +814,7 @@ class RestStorage(StorageView):
 
     def _shown(self, version: str) -> dict[str, Any] | None:
         """A snapshot by its id, LATEST or EARLIEST; None if there is none. Raises `TableReplaced`
-        if the server does not have the table any more.
+        if the server no longer has the table.
         """
         is_latest = version == "LATEST"
         path = f"{self._path}/snapshot" if is_latest else f"{self._path}/snapshots/{version}"
@@ -820,7 +826,7 @@ class RestStorage(StorageView):
                 return None
             if resource:
                 raise self._replaced(missing) from None
-            # The 404 of a gateway names no kind.
+            # A gateway may also answer 404. Such an answer names no kind of resource.
             raise errors.Unavailable(missing.message, **missing.context) from None
         if is_latest and isinstance(snapshot, dict):
             snapshot = snapshot.get("snapshot")
@@ -844,8 +850,8 @@ class RestStorage(StorageView):
         path: str,
         data: bytes,
     ) -> PutResult:
-        """See `Storage.put_if_absent`. For a snapshot, EXISTS proves nothing, as with all storages.
-        The caller reads which snapshot has the id.
+        """See `Storage.put_if_absent`. For a snapshot, EXISTS does not prove who wrote it, as with
+        all storages. The caller reads the snapshot that has the id.
         """
         version = _version_at(path)
         if version is None or not version.isdecimal():
@@ -857,7 +863,8 @@ class RestStorage(StorageView):
             body = self._new_commit(int(version), snapshot, path)
             _remember(self._posted, nonce, _PostedSnapshot(data, body))
             return self._commit(body)
-        # An answer was lost. The server is asked first, because the id may be free again by now.
+        # An answer was lost. The server is asked for the snapshot first, because its id may be free
+        # again now.
         if self._shown(version) is not None:
             return PutResult.EXISTS
         latest = self._shown("LATEST")
@@ -868,7 +875,9 @@ class RestStorage(StorageView):
         return self._commit(posted.body)
 
     def _new_commit(self, number: int, snapshot: dict[str, Any], path: str) -> dict[str, Any]:
-        """The body of a commit's request. Raises `NotFound` if the snapshot before it is gone."""
+        """The body of the request that commits a snapshot. Raises `NotFound` if the snapshot before
+        it no longer exists.
+        """
         base = number - 1
         if base and base not in self._uuids and self._shown(str(base)) is None:
             raise errors.NotFound(
@@ -904,8 +913,8 @@ class RestStorage(StorageView):
 
 
 def _version_at(path: str) -> str | None:
-    """The version whose snapshot is at a path: an id, LATEST or EARLIEST. None for the path of any
-    other file.
+    """The version of the snapshot whose file is at a path: an id, LATEST or EARLIEST. None for the
+    path of any other file.
     """
     version = _VERSION.fullmatch(path)
     if version is None:
@@ -915,7 +924,7 @@ def _version_at(path: str) -> str | None:
 
 def _remember(known: dict[Any, Any], key: Any, value: Any) -> None:
     """Adds a value in place, because other threads also add values. The oldest values are
-    forgotten.
+    dropped.
     """
     known[key] = value
     for old in list(known)[:-_REMEMBERED]:

@@ -1,8 +1,8 @@
 """The command line `paimon-stream`, also `python -m paimon_stream`. Its documentation is
 `docs/cli.md`.
 
-This module imports neither click nor rich. `main` loads both, and each command loads the rest when
-it is called. Only `doctor` imports pyspark, to judge a schema.
+This module imports neither click nor rich. `main` imports both, and each command imports its other
+modules when it is called. Only `doctor` imports pyspark, to judge a schema.
 """
 
 import sys

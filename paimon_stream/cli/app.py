@@ -1,5 +1,5 @@
-"""The commands by name, completion for shells, and the exit of the process. A command's module is
-imported only when the command is called, so that `--help` is quick.
+"""The commands by their names, completion for shells, and the end of the process. A command's
+module is imported only when the command is called, so that `--help` is fast.
 """
 
 import difflib
@@ -111,15 +111,15 @@ class _Commands(click.Group):
             )
             code = INTERRUPTED
         except BrokenPipeError:
-            # The reader of standard output has closed it, as `| head` does. Python must not
-            # complain at exit.
+            # The reader of standard output has closed it, as `| head` does. Python must not report
+            # an error when the process ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 0
         sys.exit(code)
 
     def _complete(self, instruction: str) -> int:
-        """Prints a shell's completion script (`bash_source`) or a line's completions
-        (`bash_complete`).
+        """Prints a shell's completion script (`bash_source`) or the completions of an unfinished
+        line (`bash_complete`).
         """
         shell, _, _ = instruction.partition("_")
         if get_completion_class(shell) is None:

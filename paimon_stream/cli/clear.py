@@ -86,7 +86,7 @@ def expire_partitions(session: Session, option: tuple[str, ...], yes: bool) -> C
 def _planned(
     table: Table, plan: Callable[[Table, ManifestStore], Overwrite]
 ) -> Sequence[ManifestEntry]:
-    """The files that the planned clearing would remove. Nothing is written."""
+    """The files that the planned command would remove. No file is written."""
     check_writable(table)
     manifests = ManifestStore(table.storage)
     source = plan(table, manifests).source
@@ -103,12 +103,13 @@ def _cleared(
     *,
     yes: bool,
 ) -> CommandAnswer:
-    """Clears if --yes is given. The answer says what was cleared, or what would be cleared.
+    """Clears the table or its partitions if --yes is given. The answer says what was cleared, or
+    what would be cleared.
 
     Args:
         session: the table.
         entries: the files that were planned to be cleared.
-        clear: clears them.
+        clear: the function that clears these files.
         yes: whether --yes is given.
     """
     snapshot_id = None
@@ -172,9 +173,9 @@ _LOST_FILES: Final[tuple[Column[LostFile], ...]] = (
 )
 def drop_lost_files(session: Session, yes: bool) -> CommandAnswer:
     """Looks for all data files of the newest snapshot, and makes a new snapshot without the files
-    that do not exist, so that the table can be read again. The rows of these files are lost:
-    restore the files instead if you can. Without --yes it only shows which files are lost, and what
-    is known of their rows.
+    that do not exist, so that the table can be read again. The rows of these files are lost. If you
+    can, restore the files instead. Without --yes it only shows which files are lost, and what is
+    known about their rows.
     """
     with progress() as reporter:
         report = session.table.drop_lost_files(dry_run=not yes, progress=reporter)
@@ -205,7 +206,7 @@ def drop_lost_files(session: Session, yes: bool) -> CommandAnswer:
 
 
 def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
-    """The condition as an expression. Raises a usage error for a text that is not a condition on
+    """The typed condition as an expression. Raises a usage error if the text is not a condition on
     the table's columns.
     """
     try:

@@ -1,9 +1,9 @@
-"""The parts that all commands share: the table, `--json`, `--storage-option`, `--debug`, and errors
-in one line. A command is a function that takes a `Session` and the command's own options, and
-returns a `CommandAnswer`. It prints nothing itself.
+"""The parts that all commands share: the table, `--json`, `--storage-option`, `--debug`, and the
+printing of errors in one line. A command is a function that takes a `Session` and the command's own
+options, and returns a `CommandAnswer`. It prints nothing itself.
 
-When the user presses Tab inside a command, a shell offers folders, and names that the table has. If
-anything goes wrong, nothing is offered, because an unfinished line is not an error.
+When the user presses Tab inside a command, the shell offers folders, and names from the table. If
+anything fails, nothing is offered, because an unfinished line is not an error.
 """
 
 import inspect
@@ -54,7 +54,7 @@ Offer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def folders(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
-    """The completion for folders. The shell finds them itself."""
+    """The completion for folders. The shell finds the folders itself."""
     return [CompletionItem(typed, type="dir")]
 
 
@@ -72,7 +72,7 @@ def columns_from(columns: Sequence[Column[object]]) -> Offer:
 
 
 def _of_table(names_in: Callable[[Table], Iterable[str]]) -> Offer:
-    """The completion for names that the table of the unfinished line has."""
+    """The completion for names that come from the table of the unfinished line."""
 
     def offer(context: click.Context, _: click.Parameter, typed: str) -> list[CompletionItem]:
         # If an option still lacks its value, click has not assigned the arguments yet.
@@ -83,7 +83,7 @@ def _of_table(names_in: Callable[[Table], Iterable[str]]) -> Offer:
             names = list(names_in(table))
         except PaimonStreamError:
             return []
-        # The shell gets one name per line, so a line end in a name would begin another name.
+        # The shell gets one name per line. So a line end in a name would begin another name.
         return [
             CompletionItem(name) for name in names if name.startswith(typed) and name.isprintable()
         ]
@@ -127,14 +127,14 @@ class Session:
 
     @property
     def identifier(self) -> tuple[str, str]:
-        """The names of the database and the table, or its branch, in the catalog."""
+        """The names of the database and of the table or its branch, in the catalog."""
         database, table = names_of(self.location)
         return database, with_branch(table, self.branch)
 
     @cached_property
     def table(self) -> PaimonTable:
-        """The table, or its branch, at the location or with that name in the catalog. Raises what
-        `PaimonTable.load` raises.
+        """The table or its branch. It is at the location, or has that name in the catalog. Raises
+        the errors of `PaimonTable.load`.
         """
         if self.catalog_options:
             return self.catalog.get_table(self.identifier)
@@ -177,14 +177,14 @@ class Session:
 
     @property
     def stores(self) -> Mapping[str, str]:
-        """The storage options of the table. If there is a catalog, they come from the catalog."""
+        """The storage options of the table. If there is a catalog, the catalog provides them."""
         return self.catalog.storage_options if self.catalog_options else self.storage_options
 
     def listing(
         self, key: str, listing: Listing[Any], code: int = OK, **body: Any
     ) -> CommandAnswer:
-        """The answer of a command that lists things. In the JSON, the things are under `key`,
-        followed by the members in `body`.
+        """The answer of a command that lists things. In the JSON, these things are under `key`. The
+        members in `body` follow them.
         """
         rows = [json_of(listing.columns, row) for row in listing.rows]
         return CommandAnswer(
@@ -192,7 +192,7 @@ class Session:
         )
 
     def document(self, **body: Any) -> dict[str, Any]:
-        """The JSON of an answer: the table's location, then the body."""
+        """The JSON of an answer. It has the table's location, and then the members in `body`."""
         return {"table": self.raw.location, **body}
 
 
@@ -205,11 +205,11 @@ def _is_local_file(location: str) -> bool:
 def option(
     name: str, help_text: str, parameter: str | None = None, **settings: Any
 ) -> click.Option:
-    """An option of a command. Its help shows the default if there is one.
+    """An option of a command. The help of the option shows its default if there is one.
 
     Args:
-        name: as it is typed, such as `--limit`.
-        help_text: what it does, for the help.
+        name: the name of the option as users type it, such as `--limit`.
+        help_text: what the option does, for the help.
         parameter: the name of the parameter that gets the value; None for the name of the option.
         settings: other arguments of `click.Option`.
     """
@@ -271,7 +271,8 @@ class TableCommand(click.Command):
     """A command about a table or a warehouse.
 
     Attributes:
-        ask: the function that answers. It takes a `Session`, and the command's own options by name.
+        ask: the function that returns the answer. It takes a `Session`, and the command's own
+            options by name.
     """
 
     def __init__(
@@ -300,8 +301,8 @@ class TableCommand(click.Command):
         found_in: str | None = None,
         **own_options: Any,
     ) -> None:
-        """Answers, and ends the command with the exit code. click calls this with all options by
-        name.
+        """Prints the answer, and ends the command with the exit code. click calls this method with
+        all options by name.
         """
         is_folder = location is not None and "/" in location
         is_warehouse_twice = found_in is not None and warehouse is not None and "/" in warehouse
@@ -336,7 +337,7 @@ def table_command(
     """Turns a function into a command. The function's docstring is the help text.
 
     Args:
-        name: the name of the command, by default the function's.
+        name: the name of the command; by default, the name of the function.
         example: a command line without `paimon-stream`, for the end of the help text.
         params: the command's own click parameters, which are passed by name.
         columns: the columns of the listing that the command returns. Users choose among them with
@@ -362,9 +363,9 @@ def table_command(
 
 
 def catalog_options(name: str | None, warehouse: str | None) -> dict[str, str]:
-    """The options of the catalog: those that the file of catalogs has under its name, and the
-    warehouse. Options that are not typed come from the environment. Raises a usage error, which
-    shows no value, if there is no such section.
+    """The options of the catalog. They are the options that the file of catalogs has under the
+    catalog's name, and the warehouse. Options that are not typed come from the environment. Raises
+    a usage error if the file has no such section. This error shows no value.
     """
     if not name and not warehouse:
         name = os.environ.get("PAIMON_STREAM_CATALOG")
@@ -399,8 +400,8 @@ def _options_in_file(name: str) -> dict[str, str]:
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The options of a section. In TOML, `s3.endpoint` without quotes is a nested section. Here it
-    is the option of that name.
+    """The options of a section. In TOML, `s3.endpoint` without quotes is a nested section. This
+    function turns it into the option `s3.endpoint`.
     """
     for key, value in section.items():
         if isinstance(value, dict):
@@ -448,7 +449,7 @@ def _answered(
 
 
 def _failed(location: str, error: Exception) -> CommandAnswer:
-    """The error as an answer. The error is also printed as one line."""
+    """An answer that shows the error. The error is also printed as one line."""
     kind = type(error).__name__
     message = str(error)
     code = DEFECT
@@ -469,8 +470,8 @@ def _failed(location: str, error: Exception) -> CommandAnswer:
 
 
 def _is_said(fact: object, message: str) -> bool:
-    """Whether a message names the fact. One item of a list is enough, because messages often name
-    just the first item.
+    """Whether a message names the fact. If the fact is a list, one of its items is enough, because
+    messages often name only the first item.
     """
     items = fact if isinstance(fact, list) else [fact]
     return any(str(item) in message for item in items)
@@ -498,7 +499,7 @@ class _WarningLines(logging.Handler):
 
 
 def pairs_of(typed: Texts, option: str) -> dict[str, str]:
-    """`("k=v",)` as a mapping. Raises a usage error for a text without `=`."""
+    """Turns `("k=v",)` into a mapping. Raises a usage error for a text without `=`."""
     pairs = {}
     for pair in typed:
         key, sign, value = pair.partition("=")

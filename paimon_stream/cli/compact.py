@@ -1,4 +1,4 @@
-"""`compact`, and the advice of other commands to run it."""
+"""The command `compact`, and the advice of other commands to run it."""
 
 import shlex
 from typing import Any, Final
@@ -77,10 +77,10 @@ def compact(
     order_strategy: str | None,
     order_by: str | None,
 ) -> CommandAnswer:
-    """Rewrites small files into fewer, larger ones; in a table with a primary key, merges rows of
-    one key. Rows that wait in bucket -2 get their buckets. Otherwise readers see no change, and
-    streams go on meanwhile. It can be interrupted: what was published stays, and the next run goes
-    on from there. Without --yes it only shows what it would rewrite.
+    """Rewrites small files into fewer, larger ones. In a table with a primary key, it merges rows
+    of one key. Rows that wait in bucket -2 get their buckets. Otherwise, readers see no change.
+    Streams continue while it runs. It can be interrupted: what was published stays, and the next
+    run continues from there. Without --yes it only shows what it would rewrite.
     """
     if dry_run and yes:
         raise click.UsageError("Give --dry-run or --yes, not both.")
@@ -128,8 +128,8 @@ def _summary(report: CompactReport, *, done: bool) -> str:
 
 def _words_for(session: Session) -> list[str]:
     """The words of a command line that name the table: the text that was typed, if it is a name in
-    a catalog; otherwise the table's folder. If only the catalog can open the table, they are the
-    catalog and the name.
+    a catalog; otherwise the table's folder. If only the catalog can open the table, these words are
+    the catalog and the name.
     """
     context = click.get_current_context(silent=True)
     params = {} if context is None else context.params
@@ -143,9 +143,9 @@ def _words_for(session: Session) -> list[str]:
 
 
 class CompactionAdvice:
-    """What `stats` and `doctor` say about compaction: which buckets need it, what it gains, and how
-    to start it. The advice comes from a dry run of a compaction. There is no advice for a table
-    that this release does not compact.
+    """The advice that `stats` and `doctor` give about compaction: which buckets need it, what it
+    gains, and how to start it. The advice comes from a dry run of a compaction. There is no advice
+    for a table that this release does not compact.
 
     Attributes:
         report: the report of the dry run; None if the compaction is refused or the table cannot be
@@ -178,7 +178,7 @@ class CompactionAdvice:
 
     def document(self) -> dict[str, Any] | None:
         """The advice for programs: the report of the dry run, and the command if there is anything
-        to do. None if there is no report.
+        to compact. None if there is no report.
         """
         if self.report is None:
             return None
@@ -196,7 +196,9 @@ class CompactionAdvice:
         return f"{before} ({size(total_bytes)}) into about {after:,}, in {buckets}"
 
     def parts(self) -> list[Part]:
-        """The buckets with most to gain, and the command. Empty if no compaction is needed."""
+        """The buckets that gain most from a compaction, and the command. Empty if no compaction is
+        needed.
+        """
         report = self.report
         if report is None or not report.compacted:
             return []

@@ -1,4 +1,4 @@
-"""`doctor`."""
+"""The command `doctor`."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
@@ -81,10 +81,10 @@ def doctor(
     """Judges whether a stream can be restarted, what the restart would do, and what to do if it
     cannot be restarted. The doctor runs the sink's own checks on the table and the checkpoint. In
     the folders that the sink writes, it creates hidden files and removes them again. It changes
-    nothing else, and names what it could not try. Without --checkpoint it judges every stream that
+    nothing else. It names what it could not try. Without --checkpoint it judges every stream that
     is registered in the table, with the checkpoint that is registered for the stream. The exit code
-    is 0 only if each stream goes on by itself. It is 1 if a stream would stop or cannot be judged.
-    The doctor also names maintenance commands that were killed, each with the command that
+    is 0 only if each stream can continue by itself. It is 1 if a stream would stop or cannot be
+    judged. The doctor also names maintenance commands that were killed, each with the command that
     completes it, and the buckets that need a compaction. That does not change the exit code.
     """
     if user is not None and names:
@@ -148,7 +148,7 @@ def _trial_document(trial: WriteTrial) -> dict[str, Any]:
 
 
 def _trial_parts(trial: WriteTrial) -> list[Part]:
-    """What was tried in the table's folders, and what was not."""
+    """What the doctor tried in the table's folders, and what it could not try."""
     parts: list[Part] = [
         f"The sink could not write: {in_commands(error.message)}" for error in trial.failures
     ]

@@ -1,5 +1,5 @@
-"""How a command ends: the exit codes, which are public, and the end of the process by Ctrl-C. This
-module imports neither click nor rich.
+"""How a command ends: the exit codes, which are public, and the end of the process after Ctrl-C.
+This module imports neither click nor rich.
 """
 
 import os
@@ -66,14 +66,14 @@ itself.
 
 
 def watch_ctrl_c() -> None:
-    """From now on, the process ends with 130 two seconds after Ctrl-C if the command has not ended
-    by itself. This end does no more harm than a kill. The function must be called in the main
-    thread.
+    """After this call, Ctrl-C always ends the process. If the command has not ended by itself
+    within two seconds, the process ends with exit code 130. This end does no more harm than a kill.
+    The function must be called in the main thread.
 
-    A thread of its own ends the process, because the main thread may be unable to. Python runs a
-    signal's handler only when a library returns to it. A pool of threads ends only when each thread
-    has its answer. And a request to a store that accepts connections and never answers returns
-    after many seconds.
+    A separate thread ends the process, because the main thread may not be able to do so. Python
+    runs the handler of a signal only after a library has returned. A pool of threads ends only
+    after each thread has its answer. A request to a store that accepts connections but never
+    answers returns only after many seconds.
     """
     reads, writes = socket.socketpair()
     writes.setblocking(False)
@@ -82,13 +82,14 @@ def watch_ctrl_c() -> None:
 
 
 def ctrl_c_is_handled() -> None:
-    """Notes that the command has noticed Ctrl-C and prints that."""
+    """Notes that the command has noticed Ctrl-C and prints a message about it."""
     _handled.set()
 
 
 def _end_late(reads: socket.socket, _open: socket.socket) -> None:
-    """Ends the process after Ctrl-C. `reads` gets the numbers of signals. `_open` is the end to
-    which Python writes them. It is an argument only to stay open as long as this function runs.
+    """Ends the process after Ctrl-C. `reads` receives the numbers of signals. `_open` is the other
+    end of the connection, to which Python writes these numbers. It is an argument only because it
+    must stay open as long as this function runs.
     """
     while reads.recv(1) != bytes([signal.SIGINT]):
         continue

@@ -1,4 +1,4 @@
-"""`files`, `manifests`, `partitions`, `stats`."""
+"""The commands `files`, `manifests`, `partitions` and `stats`."""
 
 from typing import Any, Final
 
@@ -126,10 +126,10 @@ def partitions(session: Session, snapshot: int | None) -> CommandAnswer:
 def stats(session: Session, snapshot: int | None) -> CommandAnswer:
     """Shows the table in numbers: snapshots, partitions, files, rows and sizes. For a table with a
     primary key, rows are counted in the files, before readers merge them by key. It also says which
-    buckets need a compaction, what it would gain, and how to start it.
+    buckets need a compaction, what a compaction would gain, and how to start it.
     """
     statistics = statistics_of(session.raw, snapshot)
-    # The advice is about the table as it is now, so it does not fit an earlier snapshot.
+    # The advice is about the table as it is now. So it does not fit an earlier snapshot.
     advice = CompactionAdvice(session) if snapshot is None else None
     pairs = _pairs_of(statistics)
     to_compact = None

@@ -1,5 +1,5 @@
-"""`verify`, and the commands that clean and repair: `orphans`, `repair-hints`, `compact-manifests`,
-`rebuild-index`.
+"""The command `verify`, and the commands that clean and repair: `orphans`, `repair-hints`,
+`compact-manifests` and `rebuild-index`.
 """
 
 from typing import Final, NamedTuple
@@ -75,7 +75,7 @@ _SAMPLE: Final = "Read this number of data files in full, drawn at random."
 )
 def verify(session: Session, sample: int, strict: bool) -> CommandAnswer:
     """Reads every snapshot, tag, manifest list and manifest. Checks that every file exists and has
-    the recorded size, and checks the counts, the statistics and buckets of sampled rows, the
+    the recorded size. Also checks the counts, the statistics and buckets of sampled rows, the
     identifiers and the hints. It changes nothing. The exit code is 1 if it finds an error.
     """
     with progress() as reporter:
@@ -112,8 +112,9 @@ def verify(session: Session, sample: int, strict: bool) -> CommandAnswer:
 )
 def orphans(session: Session, older_than: str | None, max_paths: int, yes: bool) -> CommandAnswer:
     """Finds the files that nothing refers to: no snapshot, tag, changelog or journal of a stream.
-    With --yes they are deleted; without it they are only shown. Choose an age above the time that
-    your longest batch takes, because nothing refers to the files of a batch before it is committed.
+    With --yes, these files are deleted. Without it, they are only shown. Choose an age above the
+    time that your longest batch takes, because nothing refers to the files of a batch before it is
+    committed.
     """
     with progress() as reporter:
         report = session.table.remove_orphan_files(

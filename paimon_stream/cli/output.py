@@ -1,8 +1,9 @@
-"""Answers, and how they are printed. The answer goes to standard output, everything else to
-standard error. Each column of a listing is declared once, for the JSON and for people.
+"""The answers of commands, and how they are printed. The answer goes to standard output, everything
+else to standard error. Each column of a listing is declared once, for the JSON and for people.
 
-An answer is laid out as a table if it fits into the width, otherwise as a block of lines for each
-row. Widths are terminal columns: a Chinese character takes two, and a combining accent takes none.
+A listing is printed as a table if it fits into the width. Otherwise, it is printed as a block of
+lines for each row. Widths are terminal columns: a Chinese character takes two, and a combining
+accent takes none.
 """
 
 import json
@@ -33,9 +34,9 @@ class Column(Generic[T]):
 
     Attributes:
         key: the column's name in the JSON.
-        value: returns the value in the JSON.
-        title: the name for people, by default the key.
-        for_people: returns what people see, by default the value.
+        value: a function that returns the value in the JSON.
+        title: the name for people; by default, the key.
+        for_people: a function that returns what people see; by default, the value.
         number: whether the column is a number, which is aligned to the right and has commas.
         ident: whether the column is a number that names something, such as a snapshot. Such a
             number has no commas.
@@ -66,7 +67,7 @@ class Column(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """Things with their columns. `empty` is printed if there are none."""
+    """Things, and the columns that show them. `empty` is printed if there are no things."""
 
     columns: Sequence[Column[T]]
     rows: Sequence[T]
@@ -74,16 +75,16 @@ class Listing(Generic[T]):
 
 
 def json_of(columns: Sequence[Column[T]], thing: T) -> dict[str, Any]:
-    """The JSON of one thing: all columns, including those not shown to people."""
+    """The JSON of one thing. It has all columns, including those that are not shown to people."""
     return {column.key: column.value(thing) for column in columns}
 
 
 def choose(
     columns: Sequence[Column[T]], names: Sequence[str] | None = None
 ) -> tuple[Column[T], ...]:
-    """The columns to show: those with these titles or keys, in this order. Without names, they are
-    all columns that are not extra. `all` stands for all columns. Raises a usage error for an
-    unknown name.
+    """The columns to show. They are the columns with these titles or keys, in this order. Without
+    names, they are all columns that are not extra. `all` stands for all columns. Raises a usage
+    error for an unknown name.
     """
     if names is None:
         return tuple(column for column in columns if not column.extra)
@@ -110,7 +111,7 @@ def _folded(name: str) -> str:
 
 def sentence_lines(sentence: str, width: int | None) -> Iterator[Text]:
     """A sentence, broken between words to fit `width` (None: no limit). Line ends in names are
-    escaped, so no name begins a line of its own.
+    escaped, so no name begins a new line.
     """
     return (Text(line) for line in _broken(plain(sentence), width))
 
@@ -152,8 +153,8 @@ def listing_lines(
 def _widths(
     columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: int | None
 ) -> list[int] | None:
-    """The columns' widths. Prose becomes narrower if the table is too wide. None if the table still
-    does not fit.
+    """The columns' widths. Prose becomes narrower if the table is too wide. The result is None if
+    the table still does not fit.
     """
     widths = [
         max(cell_len(column.name), *(cell_len(row[i]) for row in rows))
@@ -171,8 +172,8 @@ def _widths(
         widest = max(prose, key=lambda i: widths[i])
         narrower = max(_NARROWEST_PROSE, widths[widest] - too_wide)
         if len(prose) > 1:
-            # A column stays as wide as the second widest, so that several columns of prose become
-            # narrower together.
+            # A column stays at least as wide as the second widest column. So several columns of
+            # prose become narrower together.
             second = max(widths[i] for i in prose if i != widest)
             next_width = second if second < widths[widest] else widths[widest] - 1
             narrower = max(narrower, next_width)
@@ -243,7 +244,7 @@ class CommandAnswer:
         document: the answer for programs, which becomes JSON.
         parts: the answer for people.
         code: the exit code.
-        pieces: a text in pieces, printed in place of `document` and `parts`.
+        pieces: a text in pieces, which is printed instead of `document` and `parts`.
     """
 
     document: Mapping[str, Any]
@@ -289,8 +290,8 @@ def part_lines(
 
 
 def _width(stream: TextIO) -> int | None:
-    """The terminal's width in columns. None if the stream is a file or a pipe, which gets one line
-    per row.
+    """The terminal's width in columns. None if the stream is a file or a pipe. A file or a pipe
+    gets one line per row.
     """
     return Console(file=stream).width if stream.isatty() else None
 
@@ -304,6 +305,6 @@ def _print(stream: TextIO, lines: Iterable[Text]) -> None:
 class _Console(Console):
     def on_broken_pipe(self) -> None:
         """Lets the program decide the exit code, because rich would end the process with 1. rich
-        calls this.
+        calls this method.
         """
         raise BrokenPipeError

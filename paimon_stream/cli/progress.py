@@ -68,7 +68,7 @@ class _Rate(rich_progress.ProgressColumn):
 
 
 def _amount(work: str, number: float) -> str:
-    """A number of things. A number of bytes is shown as a size."""
+    """A number of things as text. A number of bytes is shown as a size."""
     return size(round(number)) if work == "bytes" else f"{number:,.0f}"
 
 

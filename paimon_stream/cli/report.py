@@ -1,4 +1,4 @@
-"""`report`: a page about a table, or about the tables of a warehouse."""
+"""The command `report`, which writes a page about a table, or about the tables of a warehouse."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -45,7 +45,7 @@ def report(
     """Writes a page with plots and numbers of a table, or of the tables of a warehouse: commits by
     phase, batches, attempts and conflicts, writers, manifests, sizes of files, files of level 0,
     read amplification, what verify finds, and what a compaction would gain. The page needs no
-    network. It names what cannot be read, and shows the rest.
+    network. If some data cannot be read, the page names it and shows the rest.
     """
     params = click.get_current_context().params
     place = params["warehouse"]

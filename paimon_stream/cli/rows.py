@@ -1,5 +1,5 @@
-"""`ls` and `databases`, which list the contents of a warehouse; `head` and `cat`, which show the
-rows of a table.
+"""The commands `ls` and `databases`, which list the contents of a warehouse, and the commands
+`head` and `cat`, which show the rows of a table.
 """
 
 import json
@@ -144,16 +144,18 @@ def head(
 
 
 def _form(typed: str | None, *, is_document: bool, is_cat: bool) -> str:
-    """The form in which rows are written: `csv`, `json` or `table`. --json overrules --format."""
+    """The form in which rows are written: `csv`, `json` or `table`. --json takes precedence over
+    --format.
+    """
     if is_document:
-        # `cat` writes all rows, so it writes its document in pieces. Otherwise the rows are in a
-        # listing, which has a table for people and a document for --json.
+        # `cat` writes all rows, so it writes its document in pieces. For `head`, the rows are in a
+        # listing. A listing has a table for people and a document for --json.
         return "json" if is_cat else "table"
     return typed or ("csv" if is_cat else "table")
 
 
 def _first_rows(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """The first rows; without a limit, all rows. No batch is read unless it is needed."""
+    """The first `limit` rows. Without a limit, all rows. A batch is read only when it is needed."""
     left = limit
     for batch in batches:
         yield batch.slice(0, left)
@@ -164,8 +166,8 @@ def _first_rows(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterato
 
 
 def _csv(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """The names of the columns, then the rows. NULL is an empty field without quotes, nested values
-    are JSON, and bytes are Base64.
+    """The names of the columns as a line of CSV, and then the rows. NULL is an empty field without
+    quotes, nested values are JSON, and bytes are Base64.
     """
     names = [column.name for column in scan.columns]
     without_rows = pa.table([pa.array([], pa.string()) for _ in names], names)
@@ -193,7 +195,7 @@ def _json_document(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[st
 
 
 def _json_lines(scan: Scan, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """Each row as an object on a line."""
+    """One line for each row. The row is a JSON object."""
     names = [column.name for column in scan.columns]
     for batch in batches:
         columns = [_printable(column).to_pylist() for column in batch.columns]
@@ -214,7 +216,7 @@ def _listing(batches: list[pa.RecordBatch], *, is_filtered: bool) -> Listing[Seq
 
 
 def _flat(column: Any) -> Any:
-    """The column as CSV has it: nested values as JSON, and bytes as Base64 without quotes."""
+    """The column in the form for CSV: nested values as JSON, and bytes as Base64 without quotes."""
     if not pa.types.is_nested(column.type) and not pa.types.is_binary(column.type):
         return _printable(column)
     texts = (
@@ -240,7 +242,7 @@ def _column(place: int, field: pa.Field) -> Column[Sequence[Any]]:
 
 
 def _printable(column: Any) -> Any:
-    """Times and decimals as text, because Python's times have no nanoseconds."""
+    """Times and decimals as text. They are text because Python's times have no nanoseconds."""
     if pa.types.is_temporal(column.type) or pa.types.is_decimal(column.type):
         return column.cast(pa.string())
     return column

@@ -1,4 +1,6 @@
-"""`schema` and `options`, which show columns and options; `create` and `alter`, which set them."""
+"""The commands `schema` and `options`, which show columns and options, and the commands `create`
+and `alter`, which set them.
+"""
 
 import re
 from collections.abc import Callable, Sequence
@@ -31,8 +33,8 @@ class _Setting(NamedTuple):
     """One option of a table.
 
     Attributes:
-        key: its name.
-        text: the value that is set on the table; None if none is set.
+        key: the name of the option.
+        text: the value that is set on the table; None if no value is set.
         default: the default that this package knows; None if there is none.
         doc: what the option means; None if this package does not know it.
     """
@@ -58,7 +60,7 @@ _FIELDS: Final[tuple[Column[DataField], ...]] = (
 
 
 def _value_of(setting: _Setting) -> str | None:
-    """The value in force: the value that is set, or else the default."""
+    """The value that is used: the value that is set, or else the default."""
     return setting.default if setting.text is None else setting.text
 
 
@@ -149,7 +151,7 @@ _NAME_AND_TYPE: Final = re.compile(r"\s*(?:`(?P<quoted>[^`]+)`|(?P<name>[^\s`]+)
 
 
 def _names(_: click.Context, __: click.Parameter, typed: str | None) -> Sequence[str]:
-    """The names in an option's value. click calls this."""
+    """The names in the value of a command's option. click calls this function."""
     return [name.strip() for name in typed.split(",")] if typed else ()
 
 
@@ -253,10 +255,10 @@ class _Change(NamedTuple):
     """An option of `alter`.
 
     Attributes:
-        option: its name.
-        form: the form of its value, by which `_words` splits it.
-        help: its text in the help.
-        change: makes the change from the words of the value.
+        option: the name of the option.
+        form: the form of the option's value, by which `_words` splits the value.
+        help: the text of the option in the help.
+        change: a function that makes the change from the words of the value.
     """
 
     option: str
@@ -296,8 +298,8 @@ _CHANGES: Final = (
 )
 def alter(session: Session, yes: bool, **typed: Texts) -> CommandAnswer:
     """Changes options and columns of the table, all in one new schema. Each option can be given
-    several times. The changes apply in the order of the list below. Streams follow with their next
-    batch. Without --yes it only shows the columns as they would be.
+    several times. The changes apply in the order of the list below. Streams use the new schema from
+    their next batch on. Without --yes it only shows the columns as they would be after the change.
     """
     changes = [
         change.change(*_words(value, change.option, change.form))

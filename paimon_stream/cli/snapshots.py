@@ -1,5 +1,5 @@
-"""`snapshots` and `expire`, which are about snapshots; `query` and `recommit`, which are about the
-writers.
+"""The commands `snapshots` and `expire`, which are about snapshots, and the commands `query` and
+`recommit`, which are about writers.
 """
 
 import datetime as dt
@@ -113,7 +113,9 @@ NamedSnapshot: TypeAlias = "tuple[str, Snapshot | None]"
 
 
 def _of_snapshot(read: Callable[[Snapshot], Any]) -> Callable[[NamedSnapshot], Any]:
-    """Applies `read` to the snapshot under a name. The result is None if there is no snapshot."""
+    """A function that applies `read` to the snapshot under a name. Its result is None if there is
+    no snapshot.
+    """
 
     def read_if_any(named: NamedSnapshot) -> Any:
         _, snapshot = named
@@ -181,7 +183,9 @@ def snapshots(session: Session, limit: int | None, user: str | None) -> CommandA
 
 
 def _nothing_of(thing: str, user: str, users: Iterable[str]) -> str:
-    """The sentence for a commit user that has no `thing`. It names the commit users that have one."""
+    """The sentence for a commit user that has no `thing`. The sentence names the commit users that
+    have one.
+    """
     others = sorted(set(users) - {user})
     advice = "Nobody has written here."
     if len(others) == 1:

@@ -1,4 +1,4 @@
-"""`tag`, `rollback` and `branch`, with the commands of `tag` and `branch`."""
+"""The commands `tag`, `rollback` and `branch`, with their subcommands."""
 
 import datetime as dt
 from collections.abc import Sequence
@@ -49,7 +49,9 @@ def tag_list(session: Session) -> CommandAnswer:
 def tag_create(
     session: Session, name: str, snapshot: int | None, time_retained: str | None
 ) -> CommandAnswer:
-    """Keeps a snapshot under a name. Its files do not expire while the tag exists."""
+    """Keeps a snapshot under a name. The files of the snapshot do not expire while the tag
+    exists.
+    """
     age = None if time_retained is None else _age(time_retained)
     report = session.table.create_tag(name, snapshot, age)
     parts = [f"Tag {name} keeps snapshot {report.snapshot}."]
@@ -78,8 +80,8 @@ def tag_automatic(session: Session, yes: bool) -> CommandAnswer:
     name="delete", example="tag delete --yes /data/shop.db/orders month-end", params=(_TAG, YES)
 )
 def tag_delete(session: Session, name: str, yes: bool) -> CommandAnswer:
-    """Deletes a tag, and the files that only it kept. If the tag cannot be read, only its own file
-    is deleted. Without --yes, the tag is only shown.
+    """Deletes a tag, and the files that only this tag kept. If the tag cannot be read, only its own
+    file is deleted. Without --yes, the tag is only shown.
     """
     snapshot = find_tag(session.raw.storage, name)
     if snapshot is None:
@@ -95,7 +97,9 @@ def tag_delete(session: Session, name: str, yes: bool) -> CommandAnswer:
 
 
 def _tag_to_delete(session: Session, name: str, snapshot: Snapshot | FormatError) -> CommandAnswer:
-    """What `tag delete` would do with a tag of this snapshot, or with a tag that cannot be read."""
+    """What `tag delete` would do with a tag. `snapshot` is the snapshot of the tag, or the error if
+    the tag cannot be read.
+    """
     if isinstance(snapshot, Snapshot):
         time = iso(snapshot.time_millis)
         sentence = f"Tag {name} keeps snapshot {snapshot.id} of {time}, and would be deleted."
@@ -191,7 +195,7 @@ def branch_list(session: Session) -> CommandAnswer:
     params=(_NAME, option("--tag", "Begin with the snapshot of this tag. By default it is empty.")),
 )
 def branch_create(session: Session, name: str, tag: str | None) -> CommandAnswer:
-    """Creates a branch: a history of its own, which shares the files of the table."""
+    """Creates a branch. A branch has a separate history, but shares the files of the table."""
     report = session.table.create_branch(name, tag)
     sentence = f"Branch {name} is empty."
     if report.snapshot is not None:

@@ -1,9 +1,9 @@
-"""Values as text for people and as JSON for programs, and messages with commands in place of Python
-methods.
+"""Turns values into text for people and into JSON for programs. Also replaces Python methods in
+messages by commands.
 
 A partition is written as `dt=2026-11-21, hour=7`. The text can be typed again, and no two
 partitions look the same. A value with characters other than letters, digits and some signs is in
-double quotes, as in JSON. NULL without quotes is the missing value; the text NULL is in quotes.
+double quotes, as in JSON. NULL without quotes is the missing value. The text "NULL" is in quotes.
 """
 
 import base64
@@ -25,7 +25,7 @@ from paimon_stream.reports import size as size
 
 
 def moment(millis: int | None) -> str | None:
-    """Epoch milliseconds for people, to the second: `2026-11-21T19:18:29Z`."""
+    """Epoch milliseconds as text for people, with whole seconds: `2026-11-21T19:18:29Z`."""
     time = iso(millis)
     return None if time is None else f"{time.partition('.')[0]}Z"
 
@@ -37,8 +37,8 @@ def ranges(pairs: Sequence[tuple[int, int]], most_shown: int = 5) -> str:
 
 
 def listed(names: Iterable[str], most_shown: int = 10) -> str:
-    """`a, b and c`. If there are more than `most_shown` names, it is the first of them and the
-    number of the others.
+    """The names as `a, b and c`. If there are more than `most_shown` names, the first of them and
+    the number of the others.
     """
     all_names = list(names)
     if len(all_names) > most_shown or len(all_names) < 2:
@@ -61,8 +61,8 @@ def plain(value: object) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """The value as JSON has it: dates and times as ISO text, decimals, NaN and Infinity as text,
-    bytes as Base64.
+    """The value in a form that JSON has. Dates and times become ISO text. Decimals, NaN and
+    Infinity become text. Bytes become Base64.
     """
     match value:
         case float() if not math.isfinite(value):
@@ -146,7 +146,7 @@ def in_commands(text: str) -> str:
 
 
 def _command_of_call(call: re.Match[str]) -> str:
-    """The command in place of a call. Which group has the method depends on the form."""
+    """The command that replaces a call. The form of the call shows which group has the method."""
     method = call[1] or call[2] or call[3]
     return f"`paimon-stream {COMMAND_OF[method]}`"
 
@@ -165,8 +165,8 @@ def partition_text(values: Mapping[str, Any]) -> str:
 
 
 def partition_of(typed: str) -> dict[str, str | None]:
-    """The typed values by column; None for NULL. Raises a usage error for a text of another form,
-    and for a column that is named twice.
+    """The typed values by column; None for NULL. Raises a usage error if the text has another form,
+    or if a column is named twice.
     """
     values: dict[str, str | None] = {}
     for name, value in _columns_and_values(typed):
@@ -198,8 +198,8 @@ def _is_simple(text: str) -> bool:
 
 
 def _quoted(char: str) -> str:
-    """One character inside quotes. A combining accent is written as a number, because nobody could
-    see it beside its letter.
+    """One character inside quotes. A combining accent is written as a number, because it would
+    merge with the character before it.
     """
     if char.isprintable() and not unicodedata.combining(char) and char not in '"\\':
         return char

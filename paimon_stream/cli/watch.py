@@ -1,4 +1,4 @@
-"""`watch`, which shows the streams of tables and warehouses again and again."""
+"""The command `watch`, which shows the streams of tables and warehouses repeatedly."""
 
 import json
 import os
@@ -86,7 +86,7 @@ _KEYS: Final = "↑ ↓ choose, Enter opens, Esc closes, s sorts, q ends"
 
 
 def _age(state: StreamState) -> int | None:
-    """The milliseconds since the stream's last batch; None if it has none."""
+    """The milliseconds since the stream's last batch; None if the stream has no batch."""
     if state.last_millis is None:
         return None
     return max(0, system().clock.now_millis() - state.last_millis)
@@ -150,16 +150,15 @@ COLUMNS: Final[tuple[Column[StreamState], ...]] = (
 
 
 def _without_waiting(catalog_options: Mapping[str, str]) -> Mapping[str, str]:
-    """The options of a catalog, changed so that an outage is shown and not waited for; {} for no
-    catalog.
+    """The options of a catalog, changed so that an outage is shown at once. Without this change,
+    requests would wait for its end. {} if there is no catalog.
     """
     return {**catalog_options, **_QUICK} if catalog_options else {}
 
 
 class Watched:
-    """The tables of some places, with the state that was seen last. A place is the folder of a
-    table or of a warehouse, the name of a table in the session's catalog, or None for the whole
-    catalog.
+    """The tables of some places, with the last state of each. A place is the folder of a table or
+    of a warehouse, the name of a table in the session's catalog, or None for the whole catalog.
     """
 
     def __init__(self, session: Session, places: Sequence[str | None]) -> None:
@@ -173,8 +172,8 @@ class Watched:
         """The tables that were opened, by the same locations."""
 
     def look(self, number: int) -> list[StreamState]:
-        """The present states. `number` is the number of the round, from 0. Raises what listing a
-        warehouse raises, but only while no table is known.
+        """The present states of the streams. `number` is the number of the round; the first round
+        is 0. As long as no table is known, raises the errors of listing a warehouse.
         """
         if number % _LISTED_EVERY == 0:
             try:
@@ -188,8 +187,8 @@ class Watched:
             return list(threads.map(self._look, self._tables))
 
     def session(self, location: str) -> Session:
-        """The table with the location of a state, as a session for other commands. Raises what
-        loading a table raises.
+        """A session for other commands about the table whose state has this location. Raises the
+        errors of loading a table.
         """
         # A warehouse may be given as a relative path or as an address. A table that was opened
         # knows its whole path.
@@ -221,7 +220,7 @@ class Watched:
         try:
             location = open_table().raw.location
         except NotFound:
-            # The place is not a table. It is a warehouse if it has databases.
+            # The place is not a table. If it has databases, it is a warehouse.
             warehouse = catalog({"warehouse": place, **storage_options})
             if not warehouse.list_databases():
                 raise
@@ -232,8 +231,8 @@ class Watched:
     def _tables_in(
         self, warehouse: PaimonCatalog, catalog_options: Mapping[str, str]
     ) -> Iterator[tuple[str, Callable[[], Session]]]:
-        """The tables of a warehouse, in the form of `_tables_at`. Each is opened with these options
-        of the catalog.
+        """The tables of a warehouse, in the form of `_tables_at`. Each table is opened with these
+        options of the catalog.
         """
         for database in warehouse.list_databases():
             for table in warehouse.list_tables(database):
@@ -319,15 +318,15 @@ def watch(
         return CommandAnswer(document={}, pieces=_rounds(watched, numbers, interval, lines))
     screen = _Screen(watched, console, names)
     screen.run(numbers, interval)
-    # The live view has a screen of its own, which is gone when the view ends. So the last round is
-    # printed to the terminal's usual screen, unless somebody has pressed q.
+    # The live view has its own screen, which disappears when the view ends. So the last round is
+    # also printed to the terminal's usual screen, unless the user has pressed q.
     left = "" if screen.is_left else "".join(f"{line.plain}\n" for line in screen.overview())
     return CommandAnswer(document={}, pieces=(left,))
 
 
 def _round_numbers(rounds: int | None, *, endlessly: bool) -> Iterable[int]:
-    """The numbers of the rounds, from 0. If `rounds` is None, there is one round, or there is no
-    end if `endlessly` is set.
+    """The numbers of the rounds, beginning with 0. If `rounds` is None, there is one round. With
+    `endlessly`, there is then no last round.
     """
     if rounds is None and endlessly:
         return endless()
@@ -364,7 +363,9 @@ class _Screen:
     """The live view of a terminal: all tables, or the table that is opened."""
 
     def __init__(self, watched: Watched, console: Console, names: Sequence[str] | None) -> None:
-        """`names` are the columns to show; None for those that have a value somewhere."""
+        """`names` are the columns to show. None means all columns that have a value in at least one
+        row.
+        """
         self._watched = watched
         self._console = console
         self._names = names
@@ -395,7 +396,7 @@ class _Screen:
                         live.update(self._view(), refresh=True)
 
     def _take(self, key: str) -> None:
-        """Acts on a key."""
+        """Does what this key means."""
         step = {"up": -1, "k": -1, "down": 1, "j": 1}.get(key)
         if step is not None and self._open is not None:
             self._top = max(self._top + 5 * step, 0)  # each key press scrolls five lines
@@ -415,7 +416,9 @@ class _Screen:
         return sick_first(self._states, _SORTS[self._sort])
 
     def _look_into(self) -> None:
-        """Reads the opened table. This happens only once in a round, because it may take long."""
+        """Reads the opened table. This is done only once in a round, because it may take a long
+        time.
+        """
         self._inside = []
         for state in self._states:
             if state.location == self._open:
@@ -447,7 +450,7 @@ class _Screen:
         while not self._names and len(names) > _FEWEST and titles.cell_len > self._console.width:
             names = names[:-1]
             titles, *rows = listing_lines(_listing(states), None, names)
-        # If there are no tables, there are no rows, and the title says that.
+        # If there are no tables, the title says so, and there are no rows.
         for place, (row, state) in enumerate(zip(rows, states, strict=False)):
             style = _STYLES.get(state.state, "")
             if place == self._place:
@@ -488,10 +491,11 @@ class _Screen:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str | None]]:
-    """A function that waits for a key for some seconds, and returns its name; None if no key was
-    pressed. Meanwhile the terminal passes on each key at once, and does not show it.
+    """A context with a function that waits for a key for some seconds. The function returns the
+    name of the key; None if no key was pressed. Inside the context, the terminal passes on each key
+    at once, and does not show it.
     """
-    # SIGTERM ends the program as an error does, so the terminal is given back.
+    # SIGTERM ends the program in the same way as an error, so the terminal is restored.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if sys.stdin is None or not sys.stdin.isatty():
         yield lambda seconds: system().clock.sleep(seconds)

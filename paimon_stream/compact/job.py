@@ -4,9 +4,9 @@ publishes them (compaction.md §12, RC12.1).
     plan ──► rewrite ──► publish ──► units that others have changed: plan again, three times at most
 
 Invariants: no row changes. Before a unit is published, no snapshot names its new files. The new
-    files are removed if the unit is not published, except after a `CommitUnknown`. Published units
-    stay, whatever happens after that. So a compaction that was interrupted goes on where it ended
-    when it is run again.
+files are removed if the unit is not published, except after a `CommitUnknown`. Published units
+stay, whatever happens after that. So if a compaction was interrupted, the next run continues where
+it ended.
 """
 
 import os
@@ -84,23 +84,25 @@ def compact(
     """Compacts the buckets of a table that need it.
 
     Args:
-        load: gives the table as it is at the time of the call, with the options of this call.
+        load: a function that loads the table as it is at that moment, with the options of this
+            compaction.
         full: whether this is a full compaction.
         partitions: only partitions that match one of these specs are compacted. None for all.
-        dry_run: whether nothing is written. If so, the report says what is to be expected.
+        dry_run: whether nothing is written. If so, the report says what a real run is expected to
+            do.
         progress: shows how many bytes are done.
-        runtime: the clock and the ids. None for those of the system.
+        runtime: the clock and the ids. None for the system's clock and ids.
         elsewhere: other processes that rewrite units. If it is None, or if they accept no unit,
             threads of this process rewrite the units.
 
     Returns:
-        What was done.
+        A report of what was done.
 
     Raises:
         UnsupportedFeature: this release does not compact such a table.
         IncompatibleSchema, InvalidData: the table cannot have a partition of `partitions`.
         InvalidOption: an option of the table cannot be used.
-        TableRolledBack: somebody has rolled the table back meanwhile.
+        TableRolledBack: somebody has rolled the table back in the meantime.
         PaimonStreamError: the errors of reading, writing and committing. If files are damaged, the
             first such error is raised after all other units have been published.
     """
@@ -143,15 +145,16 @@ def _little_memory() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CompactionPlan:
-    """The units that a run works on, from one look at the table.
+    """The units that a run works on. They are planned on one snapshot of the table.
 
     Attributes:
         scan: the live files.
         limits: the thresholds that decide which files are rewritten.
         units: the units that are rewritten.
         stale: units that are not rewritten now. Some of their files have a newer schema than the
-            loaded one, and their rows would lose the new columns.
-        distributes: whether rows that wait get their buckets. Those buckets are planned afterwards.
+            one that was loaded. Rows of such files would lose the new columns.
+        distributes: whether the plan gives buckets to rows that wait for one. Those buckets are
+            planned afterwards.
     """
 
     scan: Scan
@@ -166,10 +169,10 @@ class _CompactedSoFar:
     """What one call of `compact` has done so far, over all its plans.
 
     Attributes:
-        user: the commit user of its snapshots. Empty before the first plan with units.
-        snapshot: the last snapshot that it has published.
+        user: the commit user of the snapshots. It is empty before the first plan with units.
+        snapshot: the last snapshot that the call has published.
         rewritten: what was published.
-        counted: a report of what was published, by bucket.
+        counted: a report of the published units, by bucket.
         conflicts: how many times a unit was not published because others had changed it.
         failed: the errors of damaged files, in the order in which they were found.
         left_as_is: the units that are not rewritten because of unknown fields, by bucket.
@@ -195,7 +198,7 @@ class _CompactionCall:
         runtime: the clock and the ids.
         progress: see `compact`.
         elsewhere: see `compact`.
-        done: what it has done so far.
+        done: what the call has done so far.
     """
 
     load: Callable[[], Table]
@@ -211,7 +214,7 @@ class _CompactionCall:
 
         Args:
             only: the buckets that are planned. None for all.
-            distributes: whether rows that wait get their buckets.
+            distributes: whether the plan gives buckets to rows that wait for one.
         """
         table = self.load()
         check_compactable(table)
@@ -255,7 +258,9 @@ class _CompactionCall:
         return plan, list(changed.values())
 
     def carry_out(self, plan: _CompactionPlan) -> dict[Bucket, Unit]:
-        """Rewrites and publishes. Returns the units that others have changed, by bucket."""
+        """Rewrites and publishes the units of a plan. Returns the units that others have changed,
+        by bucket.
+        """
         done = self.done
         changed = plan.stale
         if plan.units:
@@ -293,7 +298,7 @@ class _CompactionCall:
         """
         if self.done.failed:
             raise self.done.failed[0]
-        # The rewriter is not used. Making it checks whether new files could be written.
+        # The rewriter is not used. It is made only to check whether new files could be written.
         rewriter_of(plan.scan, plan.limits, plan.units, self.runtime, silent)
         units = plan.units + plan.stale
         table = plan.scan.table
@@ -342,7 +347,7 @@ class _CompactionCall:
 def _naming_bucket(
     error: errors.PaimonStreamError, table: Table, file: ManifestEntry
 ) -> errors.PaimonStreamError:
-    """The error, with the bucket of the file if it names no file."""
+    """The error. If it names no file, the bucket of `file` is added to it."""
     if "path" in error.context:
         return error
     folder = table.layout.bucket_folder(file.partition, file.bucket)
@@ -366,7 +371,7 @@ def _counts_before(table: Table, units: Sequence[Unit], *, dry_run: bool) -> Com
 
 
 def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
-    """The files of the units that are rewritten. The others only change their level."""
+    """The files of the units that are rewritten. The other files only change their level."""
     upgraded = {file.identity for unit in units for file in unit.upgrades}
     return [file for unit in units for file in unit.files if file.identity not in upgraded]
 
@@ -374,8 +379,8 @@ def _rewritten(units: Iterable[Unit]) -> list[ManifestEntry]:
 def _counted(
     layout: Layout, units: Sequence[Unit], target: int, skipped: str | None = None
 ) -> list[CompactedBucket]:
-    """A report of these units by bucket. `target` is the bytes of a new file. `skipped` says why
-    the units were left as they are, if they were.
+    """A report of these units by bucket. `target` is the size of a new file in bytes. If the units
+    were left as they are, `skipped` says why.
     """
     by_bucket: dict[Bucket, list[Unit]] = {}
     for unit in units:
@@ -428,10 +433,10 @@ class _LiveFiles(NamedTuple):
 
 
 class _UnitsOfPlan:
-    """Rewrites the units of one plan in threads, and publishes what is done.
+    """Rewrites the units of one plan in threads, and publishes the units that are done.
 
     Attributes:
-        landed: what was published.
+        landed: the units that were published.
     """
 
     def __init__(self, plan: _CompactionPlan, done: _CompactedSoFar, runtime: Runtime) -> None:
@@ -455,7 +460,7 @@ class _UnitsOfPlan:
         units that others have changed.
 
         Files that are not published are removed. They stay only after a `CommitUnknown`, and after
-        an exception that is no `PaimonStreamError`, because a snapshot may name them then.
+        an exception that is no `PaimonStreamError`, because a snapshot may then name these files.
         """
         units = self._plan.units
         clock = self._runtime.clock
@@ -503,8 +508,8 @@ class _UnitsOfPlan:
                 self._done.failed.append(_naming_bucket(error, table, unit.files[0]))
 
     def _is_live(self, unit: Unit) -> bool:
-        """Whether all files of the unit are in the newest snapshot. If one is not, somebody else has
-        replaced it, and an expiry may have removed it since (RC11.3).
+        """Whether all files of the unit are in the newest snapshot. If a file is missing there,
+        somebody else has replaced it, and an expiry may have removed it since then (RC11.3).
         """
         table = self._plan.scan.table
         latest = SnapshotStore(table.storage).latest()

@@ -1,8 +1,9 @@
-"""Which files of a bucket with a primary key are merged, and onto which level (compaction.md §4,
-§5.1). Sizes, levels and key ranges decide it, and no storage is touched.
+"""Decides which files of a bucket with a primary key are merged, and onto which level
+(compaction.md §4, §5.1). Sizes, levels and key ranges decide this, so the storage is not accessed.
 
-The files form sorted *runs*, the newest data first: each file of level 0, then each level from 1
-on. A unit has the first runs, without a gap between them, and all of level 0.
+The files form sorted *runs*. The runs with the newest data come first: first each file of level 0,
+then each level from 1 on. A unit has the first runs, without a gap between them. All files of level
+0 are among them.
 """
 
 from collections import defaultdict
@@ -32,9 +33,9 @@ class SortedRun:
     """Files of one level with disjoint keys.
 
     Attributes:
-        level: where the files are.
-        size: the bytes of the files.
-        files: in the order of their keys.
+        level: the level of the files.
+        size: the size of the files in bytes.
+        files: the files in the order of their keys.
     """
 
     level: int
@@ -52,20 +53,20 @@ class Pick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyedThresholds:
-    """What decides which runs are merged.
+    """The thresholds that decide which runs are merged.
 
     Attributes:
-        target: the bytes of a new file.
-        small: a file of fewer bytes is small, and is merged with its neighbours.
+        target: the size of a new file in bytes.
+        small: a file with fewer bytes than this is small, and is merged with its neighbours.
         top: the highest level.
         trigger: how many runs a bucket must have to be compacted.
         amplification: all runs are merged if the other runs together are larger than this
             percentage of the last run.
-        ratio: a run is added to a pick if it is larger by at most this percentage than the runs of
-            the pick together.
+        ratio: a run is added to a pick if it is larger than all runs of the pick together by at
+            most this percentage.
         always_full: whether every pick of several runs has all runs.
-        total: all runs are merged if together they have fewer bytes than this. None means that
-            there is no such rule.
+        total: all runs are merged if all of them together have fewer bytes than this. None means
+            that there is no such rule.
         incremental: all runs are merged if the runs below the highest level have more bytes than
             this. None means that there is no such rule.
         force: whether level 0 is always emptied.
@@ -73,7 +74,7 @@ class KeyedThresholds:
             stay as they are.
         older: the rules for older rows.
         as_whole: whether a bucket is merged as a whole, and never a part of it.
-        expiry: drops old rows. None if rows do not expire.
+        expiry: the rule that drops old rows. None if rows do not expire.
     """
 
     target: int
@@ -105,12 +106,12 @@ class KeyedThresholds:
         """The thresholds of a table.
 
         Args:
-            spec: how its rows are merged.
-            options: its options.
+            spec: how the table's rows are merged.
+            options: the options of the table.
             hour: the hour of the local day, from 0 to 23.
-            columns: the names of its columns.
+            columns: the names of the table's columns.
             as_whole: whether a bucket is merged as a whole, and never a part of it.
-            expiry: drops old rows. None if rows do not expire.
+            expiry: the rule that drops old rows. None if rows do not expire.
 
         Raises:
             InvalidOption: an option cannot be used.
@@ -183,7 +184,7 @@ def next_unit(
 
     Raises:
         FormatError: a key cannot be decoded, or files of one level overlap.
-        StorageError: an older schema cannot be read, which is needed to find old rows.
+        StorageError: an older schema, which is needed to find old rows, cannot be read.
         InvalidOption: the bucket has files above the highest level, and a changelog would not have
             their rows.
     """
@@ -273,7 +274,7 @@ def _with_highest_level(
 
 
 def _with_older(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[DataType]) -> Merge:
-    """The merge, with the files above its level that it has to look up."""
+    """The merge, including the files above its level in which rows have to be looked up."""
     looks_up = merge.comparison is not None and merge.comparison.looks_up
     if not looks_up or not above:
         return merge
@@ -283,7 +284,7 @@ def _with_older(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[Da
 # -- runs
 # -------------------------------------------------------------------------------------------
 def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[SortedRun]:
-    """The runs of one bucket (§4.1). Raises `FormatError` if files of a level from 1 on overlap."""
+    """The runs of one bucket (§4.1). Raises `FormatError` if files of a level above 0 overlap."""
     runs = _runs(files)
     order = row_order(types)
     for position, run in enumerate(runs):
@@ -302,7 +303,9 @@ def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[S
 
 
 def _runs(files: Iterable[ManifestEntry]) -> list[SortedRun]:
-    """The runs of one bucket, found without looking at keys. The files of a run are in no order."""
+    """The runs of one bucket, found without looking at keys. The files of a run are in no
+    particular order.
+    """
     levels: defaultdict[int, list[ManifestEntry]] = defaultdict(list)
     for entry in files:
         levels[entry.file.level].append(entry)
@@ -317,7 +320,7 @@ def _runs(files: Iterable[ManifestEntry]) -> list[SortedRun]:
 
 
 def _age(entry: ManifestEntry) -> tuple[int, int, int, str]:
-    """Sorts files of level 0, the newest first."""
+    """The key by which files of level 0 are sorted, the newest first."""
     file = entry.file
     return (
         -file.max_sequence_number,
@@ -328,8 +331,8 @@ def _age(entry: ManifestEntry) -> tuple[int, int, int, str]:
 
 
 def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
-    """Whether a minor compaction of this bucket may have something to do. Looks at no key, so it is
-    cheap.
+    """Whether a minor compaction of this bucket may have something to do. This function reads no
+    keys, so it is fast.
     """
     return pick(_runs(files), limits) is not None
 
@@ -337,8 +340,8 @@ def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
 # -- picks
 # ------------------------------------------------------------------------------------------
 def pick(runs: Sequence[SortedRun], limits: KeyedThresholds) -> Pick | None:
-    """The runs of a minor compaction (§4.2). The rules come in Java's order. None if there is
-    nothing to do.
+    """The runs that a minor compaction merges (§4.2). The rules are applied in Java's order. None
+    if there is nothing to do.
     """
     count = len(runs)
     trigger = limits.trigger
@@ -365,9 +368,9 @@ def pick(runs: Sequence[SortedRun], limits: KeyedThresholds) -> Pick | None:
 def pick_full(
     runs: Sequence[SortedRun], limits: KeyedThresholds, vectors: Collection[str] = ()
 ) -> Pick | None:
-    """The runs of a full compaction (§4.3): all of them. None if there are none, or if all files
-    are on the highest level and have no old or deleted rows. With `rewrite_all`, such files are
-    rewritten, too. Raises `CorruptMetadata`, `StorageError`.
+    """The runs that a full compaction merges (§4.3). These are all runs. None if there are no runs,
+    or if all files are on the highest level and have no old or deleted rows. With `rewrite_all`,
+    such files are rewritten, too. Raises `CorruptMetadata`, `StorageError`.
     """
     if not runs:
         return None
@@ -383,8 +386,9 @@ def pick_full(
 
 
 def _is_early(runs: Sequence[SortedRun], limits: KeyedThresholds) -> bool:
-    """Whether all runs are merged although there are few. The time of the last full compaction is
-    not known, so the interval between full compactions counts as passed (RC4.1).
+    """Whether all runs are merged although there are only a few runs. The time of the last full
+    compaction is not known, so the interval between full compactions is assumed to have passed
+    (RC4.1).
     """
     size = sum(run.size for run in runs)
     size_below_top = sum(run.size for run in runs if run.level != limits.top)
@@ -394,8 +398,8 @@ def _is_early(runs: Sequence[SortedRun], limits: KeyedThresholds) -> bool:
 
 
 def _count_with_similar(runs: Sequence[SortedRun], least: int, limits: KeyedThresholds) -> int:
-    """The number of runs of a pick. It has the first `least` runs. Further runs are added as long as
-    the next one is not much larger than those before it together.
+    """The number of runs in a pick. The pick has the first `least` runs. Further runs are added as
+    long as the next run is not much larger than all runs before it together.
     """
     count = least
     size = sum(run.size for run in runs[:least])
@@ -408,8 +412,9 @@ def _count_with_similar(runs: Sequence[SortedRun], least: int, limits: KeyedThre
 
 
 def _pick_of(runs: Sequence[SortedRun], least: int, limits: KeyedThresholds) -> Pick:
-    """A pick of at least the first `least` runs, and of all runs of level 0. Its level is the one
-    below the first run that is not in it, or the highest if all runs are in it.
+    """A pick of at least the first `least` runs, and of all runs of level 0. If the pick has all
+    runs, its level is the highest level. Otherwise, it is the level below the first run that is not
+    in the pick.
     """
     count = least
     level = limits.top if count == len(runs) else max(0, runs[count].level - 1)
@@ -426,8 +431,8 @@ def _loses(spec: MergeSpec, runs: Sequence[SortedRun], count: int) -> bool:
     (RC5.6).
 
     With these engines, a merged row does not show which values a delete has removed, or between
-    which older rows its parts belong. Products are rounded. A long delimiter can be found across
-    two values.
+    which older rows its parts belong. Products are rounded. A delimiter of several characters may
+    be formed by the end of one value and the beginning of the next.
     """
     if spec.engine not in (PARTIAL_UPDATE, AGGREGATION):
         return False
@@ -473,7 +478,7 @@ def _merges_and_upgrades(
         limits: the thresholds that decide which files are rewritten.
         rewritten_anyway: the names of files that are rewritten in any case.
         joins_small: whether small files are merged with their neighbours.
-        keep_deletes: whether rows that delete stay in what is merged.
+        keep_deletes: whether rows that delete are kept in a merge.
     """
     merges: list[Merge] = []
     upgrades: list[ManifestEntry] = []
@@ -507,7 +512,7 @@ def _merges_and_upgrades(
 def _is_rewritten(
     entry: ManifestEntry, level: int, limits: KeyedThresholds, rewritten_anyway: Collection[str]
 ) -> bool:
-    """Whether a file that is placed on this level loses rows, or has to be written anew for another
+    """Whether a file that is placed on this level loses rows, or has to be rewritten for another
     reason. `rewritten_anyway` has the names of files that are rewritten in any case.
     """
     may_have_deletes = entry.file.delete_row_count != 0
@@ -517,14 +522,15 @@ def _is_rewritten(
         return True
     if entry.file.level == 0 and limits.older.deletes_older and limits.expiry is not None:
         # The keys of rows that were too old when they arrived are not looked up. So such rows are
-        # dropped, whatever the statistics say.
+        # dropped, even if the statistics do not show them.
         return True
     return entry.file.file_name in rewritten_anyway
 
 
 def _neighbours(picked_sections: Iterable[Section], small: int) -> Iterator[list[Section]]:
-    """The sections in groups. Neighbours that are small files, or that have files with common keys,
-    are one group. A large file is a group of its own. A file below `small` bytes is small.
+    """The sections in groups. Neighbouring sections are in one group if each of them is a small
+    file or has several files with common keys. A large file is a separate group. A file with fewer
+    than `small` bytes is small.
     """
     waiting: list[Section] = []
     for section in picked_sections:

@@ -35,10 +35,11 @@ class OlderRows:
             levels.
         deletes_older: whether deletion vectors mark the older rows that were looked up as deleted.
         full: whether the changelog comes from comparing rows that reach the highest level with the
-            rows that are there.
+            rows that are already there.
         logs: whether the changelog comes from comparing rows that leave level 0 with older rows.
-        compared: the columns whose changes are in the changelog. None if every change is.
-        formats: the file format of some levels.
+        compared: the columns whose changes are in the changelog. None if every change is in the
+            changelog.
+        formats: the file formats of those levels that have their own format.
         format: the file format of the other levels.
     """
 
@@ -68,7 +69,7 @@ class OlderRows:
             spec=spec,
             top=top,
             looks_up=spec.engine == FIRST_ROW or needs_lookup(options),
-            # With first-row, the older row is the one that stays.
+            # With first-row, the older row of a key is the one that stays.
             deletes_older=options.value(opt.DELETION_VECTORS) and spec.engine != FIRST_ROW,
             full=producer == "full-compaction",
             logs=producer == "lookup",
@@ -79,7 +80,7 @@ class OlderRows:
 
     def merging(self, level: int, files: Iterable[ManifestEntry]) -> Comparison | None:
         """How older rows are looked up, and a changelog is written, when these files are merged
-        onto the level. None if neither is done.
+        onto the level. None if neither of the two is done.
         """
         looks_up = self.looks_up and any(entry.file.level == 0 for entry in files)
         logs = (self.full and level == self.top) or (self.logs and looks_up)
@@ -96,11 +97,11 @@ class OlderRows:
         )
 
     def upgrading(self, level: int, entry: ManifestEntry) -> "Upgrade":
-        """How a file is placed on the level that needs no merging.
+        """How a file is placed on the level if it does not have to be merged.
 
-        It is rewritten if rows of higher levels may change its rows, or if its format is not that
-        of the level (§7.3). With deletion vectors, only level 0 may have deletes, so a file that has
-        deletes is rewritten, too.
+        The file is rewritten if rows of higher levels may change its rows, or if its format is not
+        the format of the level (§7.3). With deletion vectors, only level 0 may have deletes. So in
+        that case, a file that has deletes is also rewritten.
         """
         comparison = self.merging(level, [entry])
         if comparison is None or not comparison.looks_up:
@@ -112,7 +113,7 @@ class OlderRows:
         older_rows_change_it = level < self.top and not newest_row_stays
         rewrites = other_format or drops_deletes or older_rows_change_it
         deletes_older_rows = self.deletes_older and level < self.top
-        # If none of these needs the older rows, they are not looked up.
+        # If none of these rules needs the older rows, the rows are not looked up.
         if rewrites or comparison.logs or deletes_older_rows:
             return Upgrade(comparison, rewrites)
         return Upgrade(None, rewrites)
@@ -122,7 +123,7 @@ class Upgrade(NamedTuple):
     """How a file is placed on a higher level.
 
     Attributes:
-        comparison: as `OlderRows.merging` returns it.
+        comparison: the comparison, as `OlderRows.merging` returns it.
         rewrites: whether the file is rewritten. If not, it only changes its level.
     """
 
@@ -137,7 +138,7 @@ class RecordExpiry:
     Attributes:
         field: the column with the time of a row. A row with NULL stays.
         since: rows with a time before this one are dropped, in seconds since 1970.
-        schema: gives the schema that has an id.
+        schema: a function that returns the schema with an id.
     """
 
     field: DataField
@@ -162,8 +163,8 @@ class RecordExpiry:
         return cls(field, since, schema_of)
 
     def fresh(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows that stay. As in Java, rows are dropped before merging. So if the newest version
-        of a row is too old, an older version that is fresh counts (RC10.1).
+        """The rows that stay. As in Java, rows are dropped before rows are merged. So if the newest
+        version of a row is too old, an older version that is still fresh is used (RC10.1).
         """
         column = batch.column(self.field.name)
         if pa.types.is_timestamp(column.type):
@@ -175,7 +176,8 @@ class RecordExpiry:
 
     def is_due(self, entry: ManifestEntry) -> bool:
         """Whether the statistics of the file say that it has rows to drop. As in Java, a file
-        without statistics counts as having none. Raises `CorruptMetadata`, `StorageError`.
+        without statistics is treated as a file without such rows. Raises `CorruptMetadata`,
+        `StorageError`.
         """
         file = entry.file
         written = self.schema(file.schema_id)

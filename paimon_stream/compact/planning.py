@@ -2,8 +2,8 @@
 live files, and chooses the rewriter that carries the units out.
 
 Without buckets, the small files of a partition are packed into units (compaction.md §2.1). In a
-fixed bucket the order of rows counts, so the files of a unit are neighbours (§3.1). A plan depends
-only on its input.
+fixed bucket, the order of rows matters, so the files of a unit are neighbours (§3.1). A plan
+depends only on its input.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ class _RefusedOption(NamedTuple):
 
     Attributes:
         option: the option.
-        only_keyed: whether it matters only with a primary key.
+        only_keyed: whether the option matters only with a primary key.
         duty: what a compaction of such a table would have to do, for the message.
     """
 
@@ -69,7 +69,8 @@ _REFUSED: Final = (
 
 def check_compactable(table: Table) -> None:
     """Raises `UnsupportedFeature` for a table that this release does not compact, and what
-    `check_table_kind` raises. Nothing is read."""
+    `check_table_kind` raises. No file is read.
+    """
     for option, only_keyed, duty in _REFUSED:
         matters = bool(table.schema.primary_keys) or not only_keyed
         if matters and table.options.value(option):
@@ -84,7 +85,7 @@ def check_compactable(table: Table) -> None:
 
 
 def refusal(table: Table) -> UnsupportedFeature | None:
-    """Why this release does not compact the table; None if it compacts it."""
+    """The reason why this release does not compact the table; None if it does."""
     try:
         check_compactable(table)
     except UnsupportedFeature as error:
@@ -93,8 +94,8 @@ def refusal(table: Table) -> UnsupportedFeature | None:
 
 
 def check_indexes(table: Table, snapshot: Snapshot | None) -> None:
-    """Raises `UnsupportedFeature` if the snapshot has an index that would have to follow the
-    compacted files, and what reading its index manifest raises.
+    """Raises `UnsupportedFeature` if the snapshot has an index that would have to be changed
+    together with the compacted files. Also raises the errors of reading the index manifest.
     """
     if snapshot is None or snapshot.index_manifest is None:
         return
@@ -120,11 +121,11 @@ class Thresholds:
     """The thresholds that decide which files of an append table are rewritten.
 
     Attributes:
-        target: the bytes of a new file.
-        small: a file of fewer bytes is small.
-        least_files: the fewest files of a unit.
-        most_files: in a table without buckets, the most files that one run rewrites.
-        open_cost: the cost of opening a file, in bytes, when files are packed.
+        target: the size of a new file in bytes.
+        small: a file with fewer bytes than this is small.
+        least_files: the least number of files in a unit.
+        most_files: in a table without buckets, the largest number of files that one run rewrites.
+        open_cost: the cost of opening a file, expressed in bytes, for packing files into units.
         rewrite_all: whether large files of a fixed bucket are rewritten, too.
         deleted_share: in a table without buckets, a file is also rewritten if more than this share
             of its rows is deleted.
@@ -155,13 +156,14 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedUnits:
-    """What `plan_units` returns.
+    """The result of `plan_units`.
 
     Attributes:
         limits: the thresholds of the table.
         units: the units that are rewritten.
-        left_as_is: the units that are not rewritten, because the entries of some of their files have
-            unknown fields (format.md §1.5). Such a field may not be true of the new files.
+        left_as_is: the units that are not rewritten, because the entries of some of their files
+            have unknown fields (format.md §1.5). The value of such a field may be wrong for the new
+            files.
     """
 
     limits: Thresholds | KeyedThresholds
@@ -169,7 +171,9 @@ class PlannedUnits:
     left_as_is: list[Unit] = field(default_factory=list)
 
     def add(self, units: Iterable[Unit]) -> None:
-        """Sorts units into those that are rewritten and those that are left as they are."""
+        """Adds each unit either to the units that are rewritten, or to the units that are left as
+        they are.
+        """
         for unit in units:
             if any(entry.file.unknown for entry in unit.known):
                 self.left_as_is.append(unit)
@@ -178,7 +182,9 @@ class PlannedUnits:
 
 
 def why_left_as_is(unit: Unit) -> str:
-    """Why a unit of `PlannedUnits.left_as_is` is not rewritten, and what to do, for people."""
+    """Why a unit of `PlannedUnits.left_as_is` is not rewritten, and what the user can do
+    about it.
+    """
     files = [entry.file for entry in unit.known if entry.file.unknown]
     names = names_of(tuple(field for file in files for field in file.unknown))
     return (
@@ -200,7 +206,8 @@ def plan_append(
         files: the live files, in the order of the manifests.
         limits: the thresholds of the table.
         vectors: the deletion vectors of the files, by the name of the file.
-        full: whether a fixed bucket is compacted as a whole. Without buckets it has no effect.
+        full: whether a fixed bucket is compacted as a whole. This has no effect on a table without
+            buckets.
     """
     vectors = vectors or {}
     by_bucket: dict[Bucket, list[ManifestEntry]] = {}
@@ -226,8 +233,8 @@ def plan_append(
 def _units_without_buckets(
     files: Iterable[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]
 ) -> list[Unit]:
-    """The units of a partition without buckets. Files with unknown fields are a unit of their own,
-    so that the others can be rewritten.
+    """The units of a partition without buckets. Files with unknown fields are in a separate unit,
+    so that the other files can be rewritten.
     """
     with_unknown: list[ManifestEntry] = []
     with_vector: list[ManifestEntry] = []
@@ -248,7 +255,7 @@ def _units_without_buckets(
 
 
 def _is_candidate(entry: ManifestEntry, vectors: Mapping[str, Vector], limits: Thresholds) -> bool:
-    """Whether a file without buckets may be rewritten."""
+    """Whether a file of a table without buckets may be rewritten."""
     if entry.file.file_size < limits.small:
         return True
     if entry.file.file_name not in vectors:
@@ -292,7 +299,7 @@ def _packed_with_vectors(
 def _bins(
     groups: Iterable[Sequence[ManifestEntry]], limits: Thresholds
 ) -> list[list[ManifestEntry]]:
-    """Fills bins with the groups, in their order. The last bin may be empty."""
+    """Puts the groups into bins, in their order. The last bin may be empty."""
     bins: list[list[ManifestEntry]] = [[]]
     weight = 0
     for group in groups:
@@ -305,8 +312,8 @@ def _bins(
 
 
 def _minor(files: Sequence[ManifestEntry], limits: Thresholds) -> list[ManifestEntry]:
-    """The first neighbouring files that are enough for a unit. If they are too large before they
-    are enough, the search continues without the oldest of them.
+    """The first neighbouring files that are enough for a unit. If these files are too large before
+    they are enough, the oldest file is left out, and the search continues.
     """
     considered: list[list[ManifestEntry]] = []
     for block in _blocks(files):
@@ -323,8 +330,8 @@ def _full(
     files: Sequence[ManifestEntry], limits: Thresholds, vectors: Mapping[str, Vector]
 ) -> list[ManifestEntry]:
     """The files of a fixed bucket that a full compaction rewrites. Large files at the beginning
-    stay. The files behind them are rewritten if there are at least three and most of them are
-    small, or if one has a deletion vector. With `rewrite_all`, all files are rewritten.
+    stay. The files after them are rewritten if there are at least three such files and most of them
+    are small, or if one of them has a deletion vector. With `rewrite_all`, all files are rewritten.
     """
     blocks = _blocks(files)
     if limits.rewrite_all:
@@ -349,9 +356,9 @@ def _full(
 
 def _blocks(files: Sequence[ManifestEntry]) -> list[list[ManifestEntry]]:
     """The files in the order of their sequence numbers, in blocks that are not divided. Files whose
-    numbers overlap, as an earlier compaction of Java may have left them, are one block (RC3.3). A
-    block that is rewritten needs as many numbers as it has rows. So files that begin within these
-    numbers belong to the block, too.
+    numbers overlap are one block (RC3.3). An earlier compaction of Java may have left such files. A
+    rewritten block needs as many numbers as it has rows. So files that begin within these numbers
+    also belong to the block.
     """
     blocks: list[list[ManifestEntry]] = []
     highest = -1
@@ -373,7 +380,7 @@ def _creation_time(entry: ManifestEntry) -> int:
 
 
 def _age(entry: ManifestEntry) -> tuple[int, str]:
-    """Sorts files by their creation times, the oldest first."""
+    """The key by which files are sorted by their creation times, the oldest first."""
     return _creation_time(entry), entry.file.file_name
 
 
@@ -391,14 +398,15 @@ def plan_units(
 
     Args:
         scan: the live files.
-        runtime: the clock.
-        wrong: is called with an error and a file of the bucket, if there is no unit because keys or
-            levels are wrong, or because waiting rows may be older than rows in buckets.
+        runtime: the clock that tells the present time.
+        wrong: a function that is called with an error and a file of the bucket. It is called if the
+            bucket gets no unit because keys or levels are wrong, or because waiting rows may be
+            older than rows in buckets.
         full: whether this is a full compaction.
         early: whether `compaction.optimization-interval` has passed.
         only: the buckets that are planned. None for all.
-        waiting: whether rows that wait for their buckets are planned. If there are any, there are
-            no other units.
+        waiting: whether rows that wait for their buckets are planned. If there are such rows, no
+            other units are planned.
 
     Raises:
         UnsupportedFeature, StorageError, FormatError: see `check_indexes`.
@@ -453,8 +461,8 @@ def _waiting_units(
     wrong: Callable[[PaimonStreamError, ManifestEntry], object],
 ) -> list[Unit]:
     """A unit for each partition whose rows wait, with the files in the order of their times
-    (table-kinds.md §4.3). If the table is no longer postponed, writers may have put rows into
-    buckets meanwhile, and the waiting rows must not replace those.
+    (table-kinds.md §4.3). If the table is no longer postponed, writers may have put newer rows into
+    buckets in the meantime. The waiting rows must not replace these newer rows.
     """
     units: list[Unit] = []
     default = scan.table.options.value(opt.BUCKET)
@@ -495,7 +503,7 @@ def keyed_limits(scan: Scan, runtime: Runtime, *, early: bool = True) -> KeyedTh
     assert spec is not None
     hour = runtime.clock.local_millis() // _MILLIS_OF_HOUR % 24
     sums = [name for name, rule in spec.rules.items() if rule.function == "sum"]
-    # The sum of a part may be too large for the type although the sum of all is not.
+    # The sum of some values may be too large for the type, even if the sum of all values is not.
     sums_decimals = any(scan.schema.field(name).type.root is TypeRoot.DECIMAL for name in sums)
     schemas = SchemaStore(scan.table.storage)
     expiry = RecordExpiry.of(scan.schema, options, schemas, runtime.clock.now_millis())

@@ -1,5 +1,5 @@
-"""Publishes rewritten units as one COMPACT snapshot, without those that others have changed
-(compaction.md §11.3, RC11.2), and reports what a compaction has done, or would do.
+"""Publishes rewritten units as one COMPACT snapshot, except the units that others have changed
+(compaction.md §11.3, RC11.2). Also reports what a compaction has done or would do.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,8 +31,8 @@ Watch = Callable[[Base, Collection[bytes]], WatchedFiles]
 
 
 class CompactionSource:
-    """The changes of a compaction on any base: a `ChangeSource`. A unit is left out if one of its
-    files is no longer live, because its rows are now in other files, or gone.
+    """The changes of a compaction on any base snapshot: a `ChangeSource`. A unit is left out if one
+    of its files is no longer live. The rows of that file are then in other files, or were deleted.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class CompactionSource:
         """Takes the results of a rewriter.
 
         Args:
-            table: where they will be published.
+            table: the table in which they will be published.
             planned: the snapshot on which the units were planned. None if there are several.
             rewritten: the units and their new files.
-            uuid: the part that the names of new index files share.
-            watch: gives the live files of some partitions at a base. If it is None, the manifests
-                are read.
+            uuid: the part that all names of new index files contain.
+            watch: gives the live files of some partitions in a base snapshot. If it is None, the
+                manifests are read.
         """
         self._table = table
         self._manifests = ManifestStore(table.storage)
@@ -62,8 +62,8 @@ class CompactionSource:
         self.vectors = VectorChanges(table, uuid)
 
     def at(self, base: Base) -> Changes:
-        """A DELETE for each file of the remaining units, then an ADD for each new file, and their
-        changelog. Raises `CorruptMetadata`, `StorageError`.
+        """A DELETE for each file of the remaining units, then an ADD for each new file, and the
+        changelog of these units. Raises `CorruptMetadata`, `StorageError`.
         """
         rewritten = self._results
         table = self._table
@@ -100,10 +100,10 @@ class CompactionSource:
         """Publishes the changes as one COMPACT snapshot.
 
         Args:
-            committer: publishes it.
+            committer: the committer that publishes the snapshot.
             planned: the snapshot whose files were rewritten.
-            user: the commit user. Nobody else may have it, because the snapshot must not count as a
-                commit of a stream (RC11.1).
+            user: the commit user. No other writer may use it, because the snapshot must not count
+                as a commit of a stream (RC11.1).
 
         Returns:
             The new snapshot, and the positions of the units that are in it. If nothing was
@@ -130,8 +130,8 @@ class CompactionSource:
 
     def _is_as_read(self, result: Rewritten, vectors_now: Mapping[str, Vector]) -> bool:
         """Whether the files from which the unit was planned still have the deletion vectors that
-        were read. A vector that only moved to another index file is the same. With a primary key,
-        others may have marked rows of any of these files meanwhile (RC9.2).
+        were read. A vector that was only moved to another index file counts as the same. With a
+        primary key, others may have marked rows of any of these files in the meantime (RC9.2).
         """
         names = {entry.file.file_name for entry in result.unit.known}
         present = {name: vectors_now[name] for name in names & vectors_now.keys()}
@@ -147,7 +147,7 @@ class CompactionSource:
         """The bytes of these vectors. Each index file is read once."""
         files = IndexFiles(self._table)
         chosen = [(name, *vectors[name]) for name in names]
-        # In this order, the vectors of an index file are next to each other.
+        # In this order, vectors of the same index file are next to each other.
         chosen.sort(key=lambda vector: vector[1].file.file_name)
         return {
             name: record_of(files.read(entry), place, files.path(entry))
@@ -155,8 +155,8 @@ class CompactionSource:
         }
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, DataFileMeta]]:
-        """The live files of the units' buckets, by bucket. If files are not watched, other buckets
-        of the units' partitions are among them.
+        """The live files of the units' buckets, by bucket. If files are not watched, the result
+        also has other buckets of the units' partitions.
         """
         types = self._table.partition_types
         buckets = {result.unit.bucket for result in self._results}
@@ -178,7 +178,9 @@ class CompactionSource:
 
 
 def _fits(result: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFileMeta]]) -> bool:
-    """Whether the unit's files are live, and no other file takes the place of the new ones."""
+    """Whether the unit's files are live, and no other file has the place that the new files
+    need.
+    """
     in_bucket = live.get(result.unit.bucket, {})
     replaced = {entry.identity for entry in result.unit.files}
     if not replaced <= in_bucket.keys():
@@ -190,8 +192,8 @@ def _fits(result: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFil
     if result.unit.bucket.total_buckets <= 0 or not result.files:
         return True  # sequence numbers order the files of fixed buckets only
     # If another file begins within the new numbers, its rows would come between rows of the unit.
-    # If the other file begins at `first` itself, its rows come before all rows of the unit: files
-    # with the same number are read in the order of the manifests, where the new files are last.
+    # If the other file begins exactly at `first`, its rows come before all rows of the unit. Files
+    # with the same number are read in the order of the manifests, in which the new files are last.
     first = result.files[0].min_sequence_number
     last = result.files[-1].max_sequence_number
     other_numbers = (
@@ -202,8 +204,8 @@ def _fits(result: Rewritten, live: Mapping[Bucket, Mapping[FileIdentity, DataFil
 
 def _is_alone(unit: KeyedUnit, live: Iterable[FileIdentity]) -> bool:
     """Whether nobody else has compacted the bucket. A new file above level 0 could have keys of the
-    unit, on the level of the unit or on an older one. If files were looked up, they must still be
-    there, too.
+    unit, on the level of the unit or on an older one. If rows were looked up in other files, these
+    files must still be there, too.
     """
     planned = {entry.identity for entry in unit.in_bucket if entry.file.level > 0}
     live_above = {identity for identity in live if identity.level > 0}
@@ -235,7 +237,7 @@ class CompactedBucket(Report):
         rows: the rows of these files.
         bytes: the bytes of these files.
         reads_before: the files that a reader opens before the compaction. With a primary key, the
-            sorted runs that it merges in the bucket.
+            sorted runs that the reader merges in the bucket.
         reads_after: the same after the compaction.
         skipped: why the files were left as they are. None if they were compacted.
     """
@@ -253,8 +255,8 @@ class CompactedBucket(Report):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactReport(Report):
     """The numbers of one compaction. *Before* counts the files that were replaced, and *after* the
-    new files. In a dry run, *after* is what is to be expected. Merging may leave out rows, which a
-    dry run does not know.
+    new files. In a dry run, *after* is an estimate. A merge may leave out rows, but a dry run does
+    not know that.
 
     Attributes:
         table: the location of the table.
@@ -263,15 +265,15 @@ class CompactReport(Report):
             and in a dry run.
         files_before: how many files were replaced.
         files_after: how many files replace them.
-        files_upgraded: how many files of a table with a primary key only changed their level. Of
-            the other numbers, only those in `buckets` count such files.
+        files_upgraded: how many files of a table with a primary key only changed their level. Such
+            files are not counted in the other numbers, except in `buckets`.
         rows_before: the rows of the files that were replaced.
         rows_after: the rows of the new files.
-        changelog_rows: the rows of changelog files, which compactions write for the changelog
+        changelog_rows: the rows of changelog files. Compactions write such files for the changelog
             producers lookup and full-compaction. 0 in a dry run.
         bytes_before: the bytes of the files that were replaced.
         bytes_after: the bytes of the new files.
-        conflicts: how often files could not be replaced because others had just changed them.
+        conflicts: how many times files could not be replaced because others had just changed them.
         buckets: what was compacted or skipped, by bucket.
     """
 
@@ -298,8 +300,8 @@ class CompactReport(Report):
 
     @property
     def read_amplification(self) -> float:
-        """How many files or sorted runs a reader goes through in the compacted buckets before the
-        compaction, for each that it needs. 1 if nothing is compacted.
+        """How many files or sorted runs a reader opened in the compacted buckets before the
+        compaction, for each one that it opens afterwards. 1 if nothing was compacted.
         """
         reads_before = sum(bucket.reads_before for bucket in self.compacted)
         reads_after = sum(bucket.reads_after for bucket in self.compacted)

@@ -1,10 +1,10 @@
-"""Rewrites units in other processes, which share nothing but the table's storage with this one
-(compaction.md RC12.1).
+"""Rewrites units in other processes. These processes share only the table's storage with this
+process (compaction.md RC12.1).
 
-A unit travels as a commit message of Java, in which the files of its bucket are those before a
-compaction. The other process plans the bucket again. It gets the same unit, because a plan depends
-only on files and thresholds. The answer is a commit message, too. If an answer does not arrive, or
-arrives a second time, its files are orphans.
+A unit is sent as a commit message of Java. In this message, the files of the bucket are the files
+before a compaction. The other process plans the bucket again. It gets the same unit, because a plan
+depends only on files and thresholds. The answer is also a commit message. If an answer does not
+arrive, or arrives a second time, the new files of that answer are orphans.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -60,8 +60,8 @@ class UnitTask:
         return replace(self, message=message.serialize())
 
     def __call__(self) -> CommitMessage:
-        """The files that were replaced, and those that replace them. Raises what `Rewriter.rewrite`
-        raises.
+        """The files that were replaced, and the files that replace them. Raises the errors of
+        `Rewriter.rewrite`.
         """
         spec = self.spec
         schema = spec.schema
@@ -92,7 +92,7 @@ class UnitTask:
         )
 
     def _rewritten_keyed(self, scan: Scan) -> Rewritten:
-        """The answer for a table with a primary key."""
+        """Carries out the unit for a table with a primary key."""
         limits = self.limits
         table = scan.table
         schema = scan.schema
@@ -128,7 +128,7 @@ def _files_of(message: CommitMessage) -> tuple[ManifestEntry, ...]:
 
 
 def _vectors_of(message: CommitMessage) -> dict[str, Vector]:
-    """The deletion vectors of these files, by the name of the file."""
+    """The deletion vectors in a message, by the name of the data file."""
     names = {file.file_name for file in message.compact_before}
     vectors: dict[str, Vector] = {}
     for index_file in message.compact_deleted_index_files:
@@ -151,7 +151,7 @@ class Elsewhere(Protocol):
 
     def run(self, task: UnitTask) -> CommitMessage:
         """Runs the task and returns its answer. Raises what the task raises. If the task was
-        cancelled, it raises some error.
+        cancelled, this method raises an error of any class.
         """
 
     def cancel(self) -> None:
@@ -169,7 +169,7 @@ class RemoteRewriter(Rewriter):
         units: Iterable[Unit],
         elsewhere: Elsewhere,
     ) -> None:
-        """See `Rewriter`. `task` has what the units have in common."""
+        """See `Rewriter`. `task` has everything that is the same for all units."""
         super().__init__(scan, task.spec.runtime, progress, units)
         limits = task.limits
         if isinstance(limits, KeyedThresholds) and limits.expiry is not None:

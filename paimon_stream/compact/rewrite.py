@@ -1,6 +1,6 @@
-"""Carries out units: reads the files of each, and writes their rows into the files that replace
-them (compaction.md §2.2, §3.2). Several threads may work at the same time, each on a unit of its
-own. If a unit is given up, its new files are removed.
+"""Carries out units: reads the files of each unit, and writes their rows into new files that
+replace them (compaction.md §2.2, §3.2). Several threads may work at the same time, each on a
+different unit. If a unit is given up, its new files are removed.
 
 Files of tables with a primary key are merged (§5, RC5.7). One call may carry out two picks: the
 second is planned on the result of the first. A new file that the second pick merges again is
@@ -63,11 +63,12 @@ class Rewritten:
 
     Attributes:
         unit: the files that are replaced. A file that only changes its level is also in `files`.
-        files: what replaces them, in reading order.
+        files: the files that replace them, in the order in which they are read.
         changelog: the changelog files.
         vectors: the deletion vectors of the files from which the unit was planned, by the name of
             the data file.
-        index: the bucket's new index file if the vectors have changed. Empty without a primary key.
+        index: the bucket's new index file if the vectors have changed. It is empty without a
+            primary key.
         homes: the bucket of each new file, by the name of the file, if the unit's rows waited for a
             bucket.
     """
@@ -97,7 +98,7 @@ class Rewritten:
             yield IndexChange(kind=FileKind.ADD, entry=entry)
 
     def placed(self, files: Iterable[DataFileMeta]) -> list[ManifestEntry]:
-        """New files, or those of the changelog, as ADDs."""
+        """New data files or changelog files as ADDs."""
         first = replace(self.unit.files[0], kind=FileKind.ADD)
         if not isinstance(self.unit, WaitingUnit):
             return [replace(first, file=file) for file in files]
@@ -113,16 +114,16 @@ class Rewriter:
     def __init__(
         self, scan: Scan, runtime: Runtime, progress: Progress, units: Iterable[Unit]
     ) -> None:
-        """Prepares the rewriting. Nothing is read.
+        """Prepares the rewriting. No file is read yet.
 
         Args:
-            scan: has all columns of the schema with which the new files are written.
+            scan: a scan with all columns of the schema that the new files will have.
             runtime: the clock and the ids.
             progress: shows how many bytes of the units are done.
-            units: those that will be rewritten.
+            units: the units that will be rewritten.
 
         Raises:
-            ConfigError: with the options of the table, its files cannot be written.
+            ConfigError: the table's options do not allow its files to be written.
         """
         self._progress = progress
         self._size = sum(unit.size for unit in units)
@@ -144,9 +145,9 @@ class Rewriter:
         self._stopped = threading.Event()
 
     def rewrite(self, unit: Unit) -> Rewritten:
-        """Writes the unit's rows to new files, which are durable on return. Before any error is
-        raised, those files are removed (best effort). Raises `Stopped`, and the errors of reading
-        and writing.
+        """Writes the unit's rows to new files, which are durable when this method returns. Before
+        any error is raised, those files are removed (best effort). Raises `Stopped`, and the errors
+        of reading and writing.
         """
         partition, bucket, _ = unit.bucket
         folder = self._layout.bucket_folder(partition, bucket)
@@ -172,8 +173,8 @@ class Rewriter:
         self._stopped.set()
 
     def remove(self, results: Iterable[Rewritten]) -> None:
-        """Removes the new files of these results, and no others (RC11.4). They will not be
-        published.
+        """Removes the new files of these results, and no other files (RC11.4). The results will not
+        be published.
         """
         for result in results:
             entries = result.placed((*result.written, *result.changelog))
@@ -187,8 +188,9 @@ class Rewriter:
     def _watched(
         self, batches: Iterable[pa.RecordBatch], size: int, rows: int
     ) -> Iterator[pa.RecordBatch]:
-        """The batches. Each is checked, and counted for the progress. Together they have `rows`
-        rows, and their files have `size` bytes. Raises `Stopped`, `NullInNotNull`.
+        """Passes the batches on. Each batch is checked, and is counted for the progress. All
+        batches together have `rows` rows, and their files have `size` bytes. Raises `Stopped`,
+        `NullInNotNull`.
         """
         reported = 0.0
         for batch in batches:
@@ -202,8 +204,8 @@ class Rewriter:
         self._report(size - reported)
 
     def _check_nulls(self, rows: pa.RecordBatch | pa.Table) -> None:
-        """Raises `NullInNotNull` for NULLs in columns that are NOT NULL. Defaults do not replace
-        them, because they are for new rows.
+        """Raises `NullInNotNull` for NULLs in columns that are NOT NULL. Default values do not
+        replace such NULLs, because defaults are only for new rows.
         """
         for column in self._scan.schema.fields:
             place = Place(table=self._scan.table.location, column=column.name)
@@ -225,9 +227,9 @@ def _numbered(
     """The files with consecutive sequence numbers (RC3.2).
 
     Args:
-        files: in reading order.
-        first: the first number, which is that of the first file that was rewritten.
-        columns: the written columns of the files. None if these are the table's.
+        files: the files in the order in which they are read.
+        first: the first number. It is the first number of the first file that was rewritten.
+        columns: the written columns of the files. None if these are the table's columns.
     """
     numbered = []
     for file in files:
@@ -243,8 +245,8 @@ class _LevelSettings(NamedTuple):
     """How the files of a level are written.
 
     Attributes:
-        data: the data files.
-        changelog: the changelog files.
+        data: how the data files are written.
+        changelog: how the changelog files are written.
     """
 
     data: KeyValueSettings
@@ -268,7 +270,8 @@ class _BucketWork:
     """What the picks of one call have done in a bucket with a primary key.
 
     Attributes:
-        scan: where rows are read. Merging adds the rows that it marks as deleted.
+        scan: the scan by which rows are read. A merge adds to it the rows that the merge marks as
+            deleted.
         live: the files of the bucket after the picks, by identity.
         written: the paths of all new files.
         changelog: the new changelog files.
@@ -291,7 +294,7 @@ class KeyedRewriter(Rewriter):
         units: Sequence[KeyedUnit],
         limits: KeyedThresholds,
     ) -> None:
-        """See `Rewriter`. By `limits`, the bucket of a unit is planned again after the unit."""
+        """See `Rewriter`. `limits` are used to plan the bucket again after the first unit."""
         super().__init__(scan, runtime, progress, units)
         assert scan.merge is not None
         self._spec = scan.merge
@@ -305,7 +308,7 @@ class KeyedRewriter(Rewriter):
             self._settings_of(unit.level)
 
     def rewrite(self, unit: Unit) -> Rewritten:
-        """Carries out the unit, then the next unit of its bucket, if there is one. See
+        """Carries out the unit. If the bucket then has a next unit, carries it out, too. See
         `Rewriter.rewrite`.
         """
         assert isinstance(unit, KeyedUnit)
@@ -334,10 +337,10 @@ class KeyedRewriter(Rewriter):
         return Rewritten(unit, files, tuple(work.changelog), self._applied(unit), index)
 
     def _write_index(self, unit: KeyedUnit, work: _BucketWork) -> tuple[IndexFileMeta, ...]:
-        """Writes the bucket's new index file, which is durable on return. There is one if the live
-        files have other deletion vectors than before, or if the old index file names files that
-        are gone (RC9.1). A rewritten file has no vector any more. A file that only changes its
-        level keeps its vector.
+        """Writes the bucket's new index file, which is durable when this method returns. A new
+        index file is written if the live files have other deletion vectors than before, or if the
+        old index file names files that no longer exist (RC9.1). A rewritten file has no vector any
+        more. A file that only changes its level keeps its vector.
         """
         place = (unit.bucket.partition, unit.bucket.number)
         deletions = work.scan.deletions
@@ -358,8 +361,8 @@ class KeyedRewriter(Rewriter):
         return tuple(change.entry.file for change in changed)
 
     def _carry_out(self, unit: KeyedUnit, work: _BucketWork, *, share: int) -> None:
-        """Carries out one pick. The progress counts the pick's bytes if `share` is 1, and none if
-        it is 0.
+        """Carries out one pick. If `share` is 1, the bytes of the pick are counted as progress. If
+        it is 0, they are not counted.
         """
         placed = [
             replace(entry, file=replace(entry.file, level=unit.level)) for entry in unit.upgrades
@@ -378,7 +381,9 @@ class KeyedRewriter(Rewriter):
         work.live.update((entry.identity, entry) for entry in placed)
 
     def _settings_of_level(self, level: int) -> _LevelSettings:
-        """How the files of a level are written. Without a changelog, its settings are not used."""
+        """How the files of a level are written. If there is no changelog, the settings of the
+        changelog are not used.
+        """
         schema = self._scan.schema
         table = self._scan.table
         older = self._limits.older
@@ -420,9 +425,9 @@ class KeyedRewriter(Rewriter):
 
     @contextmanager
     def _reading_runs(self, runs: int) -> Iterator[None]:
-        """A context for reading `runs` runs at a time. It first waits until all threads together
-        would read at most `MOST_RUNS` runs, or until no other thread reads any, because the memory
-        grows with the runs of all threads.
+        """A context in which `runs` runs are read at the same time. The context first waits until
+        all threads together would read at most `MOST_RUNS` runs, or until no other thread reads
+        any, because the memory grows with the runs of all threads.
         """
         with self._runs_end:
             self._runs_end.wait_for(
@@ -460,8 +465,8 @@ class KeyedRewriter(Rewriter):
 
 
 class Distributor(Rewriter):
-    """Gives buckets to rows that wait for one. The rows are written like new rows (table-kinds.md
-    §4.3).
+    """Gives buckets to rows that wait for a bucket. These rows are written like new rows
+    (table-kinds.md §4.3).
     """
 
     def rewrite(self, unit: Unit) -> Rewritten:
@@ -495,8 +500,8 @@ class Distributor(Rewriter):
 
 
 class DaemonThreads(Executor):
-    """Runs at most `most` calls at a time. Unlike the threads of a `ThreadPoolExecutor`, its threads
-    end with the process, and there are none while there is nothing to do.
+    """Runs at most `most` calls at a time. Unlike the threads of a `ThreadPoolExecutor`, its
+    threads end with the process, and no thread exists while there is nothing to do.
     """
 
     def __init__(self, most: int) -> None:
@@ -506,7 +511,9 @@ class DaemonThreads(Executor):
         self._threads = 0
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """See `Executor.submit`. Raises `RuntimeError` if a thread is needed and none can begin."""
+        """See `Executor.submit`. Raises `RuntimeError` if a thread is needed but cannot be
+        started.
+        """
         future: Future[Any] = Future()
         with self._lock:
             self._calls.append((future, lambda: fn(*args, **kwargs)))

@@ -1,4 +1,4 @@
-"""Units: the files of one bucket that are replaced together."""
+"""Units. A unit is some files of one bucket that are replaced together."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -42,7 +42,7 @@ class Unit:
     """Files of one bucket that are replaced together.
 
     Attributes:
-        files: all of them, in reading order.
+        files: all of these files, in the order in which they are read.
         upgrades: the files among them that are not rewritten, because only their level changes.
     """
 
@@ -56,17 +56,17 @@ class Unit:
 
     @property
     def bucket(self) -> Bucket:
-        """Where the files are."""
+        """The bucket that holds the files."""
         return bucket_of(self.files[0])
 
     @property
     def size(self) -> int:
-        """How many bytes the files have."""
+        """The size of all files in bytes."""
         return size_of(self.files)
 
     @property
     def rows(self) -> int:
-        """How many rows the files have."""
+        """The number of rows in all files."""
         return sum(entry.file.row_count for entry in self.files)
 
     @property
@@ -75,11 +75,11 @@ class Unit:
         return max(entry.file.schema_id for entry in self.known)
 
     def files_after(self, target: int) -> int:
-        """About how many files of `target` bytes replace those that are rewritten."""
+        """About how many files of `target` bytes replace the rewritten files."""
         return math.ceil(self.size / target)
 
     def reads(self, target: int) -> Reads:
-        """How many files a reader opens. `target` is the bytes of a new file."""
+        """How many files a reader opens. `target` is the size of a new file in bytes."""
         return Reads(before=len(self.files), after=self.files_after(target))
 
 
@@ -88,10 +88,10 @@ class Merge:
     """Neighbouring sections that are merged into new files.
 
     Attributes:
-        sections: what is merged.
-        keep_deletes: whether rows that delete are written, too.
-        comparison: how older values are looked up, or a changelog is written. None if neither is
-            done.
+        sections: the sections that are merged.
+        keep_deletes: whether rows that delete are also written.
+        comparison: how older values are looked up, or a changelog is written. None if neither of
+            the two is done.
         writes: whether the merged rows are written. If not, the file only changes its level.
     """
 
@@ -112,7 +112,7 @@ class KeyedUnit(Unit):
 
     Attributes:
         level: where the new files and the upgraded files are placed.
-        merges: what is rewritten.
+        merges: the merges that rewrite files.
         in_bucket: all files of the bucket, in the order of commits.
     """
 
@@ -162,11 +162,11 @@ class WaitingUnit(Unit):
         return Reads(before=0, after=self.buckets)
 
     def is_behind(self, bucket: Bucket, files: Mapping[FileIdentity, DataFileMeta]) -> bool:
-        """Whether a bucket of this partition has changed since the plan: it has newer rows, or
-        another bucket count.
+        """Whether a bucket of this partition has changed since the plan was made. Then it has newer
+        rows or another bucket count.
 
         Args:
-            bucket: where the files are.
+            bucket: the bucket in which the files are.
             files: the live files of that bucket.
         """
         if bucket.partition != self.bucket.partition or bucket.number < 0:
@@ -176,7 +176,7 @@ class WaitingUnit(Unit):
 
 
 def bucket_of(entry: ManifestEntry) -> Bucket:
-    """The bucket of a file. Files of a table without buckets are in bucket 0 of −1."""
+    """The bucket of a file. In a table without buckets, each file is in bucket 0 of −1 buckets."""
     return Bucket(entry.partition, entry.bucket, entry.total_buckets)
 
 
@@ -188,5 +188,5 @@ def depth(files: Iterable[ManifestEntry]) -> int:
 
 
 def size_of(files: Iterable[ManifestEntry]) -> int:
-    """How many bytes the files have."""
+    """The size of all files in bytes."""
     return sum(entry.file.file_size for entry in files)

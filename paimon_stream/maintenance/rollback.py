@@ -291,7 +291,8 @@ class _Rollback:
         self.changelogs = self._later_changelogs()
 
     def execute(self, begin: Callable[[], None] | None = None) -> None:
-        """Removes everything that is later than the target, and after that the pin. An interrupted
+        """Removes everything that is later than the target, and then the file of this rollback (the
+        pin). An interrupted
         rollback to the same target is continued. Everything is noted before the target is restored
         (`table/removals.py`), because after that a killed run no longer shows which snapshots had
         expired. `begin` is called when everything is noted, before anything is removed.

@@ -1,4 +1,6 @@
-"""Merges a column by its rule, given the action of each row, for all keys at once."""
+"""Merges a column by its rule, for all keys at once. The actions of the rows on the column are
+given.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -38,7 +40,7 @@ ActionsOf = Callable[[str, ColumnRule], RowActions]
 
 @dataclass(frozen=True, slots=True)
 class _ColumnName:
-    """A column, for messages about its values."""
+    """The name of a column, for messages about its values."""
 
     table: str
     column: str
@@ -55,8 +57,8 @@ def merged_columns(
     """The columns with one row per key.
 
     Args:
-        spec: the rules. A column with a rule is merged by it. The value of any other column comes
-            from one row.
+        spec: the rules. A column with a rule is merged by this rule. The value of any other column
+            comes from one row.
         columns: the columns by name.
         ordered: the rows in merge order.
         newest: for each key, the place of the row that gives the columns without a rule.
@@ -89,13 +91,13 @@ def folded(
     Args:
         table: the table, for messages.
         name: the name of the column.
-        column: its values.
-        rule: how they are merged.
+        column: the values of the column.
+        rule: the rule by which the values are merged.
         actions: what each row does to the column.
 
     Raises:
-        InvalidData: for retractions that the function does not support.
-        NumericOverflow: for a sum that is too large for the column.
+        InvalidData: if the function does not support a retraction.
+        NumericOverflow: if a sum is too large for the column.
     """
     if rule.ignore_retract:
         actions = RowActions(
@@ -127,12 +129,12 @@ def folded(
 
 # -- functions that choose one of a key's rows and use its value as it is
 #
-# Each function finds the rows that change the held value. The last of them is chosen. The value is
-# NULL if this row retracts.
+# Each of these functions finds the rows that change the held value. The last of these rows is
+# chosen. If this row retracts, the value is NULL.
 
 
 def _chosen(function: str, column: pa.Array, actions: RowActions) -> Ints:
-    """For each key, the place of the row whose value the function chooses, -1 for NULL."""
+    """For each key, the place of the row whose value the function chooses; -1 for NULL."""
     ordered = actions.ordered
     codes = actions.codes
     match function:
@@ -152,8 +154,8 @@ def _chosen(function: str, column: pa.Array, actions: RowActions) -> Ints:
 
 
 def _last_non_null(actions: RowActions, column: pa.Array) -> Ints:
-    """The place of the last value that is not NULL, -1 for NULL. The value of an older row is taken
-    only if no value is held.
+    """The place of the last value that is not NULL; -1 for NULL. The value of an older row is taken
+    only if no value is held yet.
     """
     is_valid = actions.valid(column)
     changes = is_valid | (actions.codes == merge_order.SET)
@@ -166,9 +168,9 @@ def _last_non_null(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first_non_null(actions: RowActions, column: pa.Array) -> Ints:
-    """The place of the first value that is not NULL, -1 for NULL. Older rows are treated as for
-    `first_value`. Until there is a first value, an older row or a SET leaves the held value. The
-    next older row makes this held value the first value.
+    """The place of the first value that is not NULL; -1 for NULL. Older rows are treated as for
+    `first_value`. As long as there is no first value, an older row or a SET does not change the
+    held value. The next older row makes this held value the first value.
     """
     is_valid = actions.valid(column)
     is_older = actions.codes == merge_order.OUT_OF_ORDER
@@ -180,21 +182,21 @@ def _first_non_null(actions: RowActions, column: pa.Array) -> Ints:
 
 
 def _first(actions: RowActions, begin: Ints) -> Ints:
-    """The place of each key's held value, -1 for NULL. `begin` has for each key the place of the
-    row that gives it its first value, or -1 if there is no such row.
+    """The place of each key's held value; -1 for NULL. `begin` has one place for each key. It is
+    the place of the row that gives the key its first value, or -1 if there is no such row.
     """
     codes = actions.codes
     is_beginning = np.zeros(len(codes), np.bool_)
     is_beginning[begin[begin >= 0]] = True
-    # At `begin`, a new value becomes the first one, and an older row makes the held value the first
-    # one. At all other places an older row replaces the held value, and a new value changes
-    # nothing.
+    # At `begin`, a new value becomes the first value, and an older row makes the held value the
+    # first value. At all other places, an older row replaces the held value, and a new value
+    # changes nothing.
     is_added = np.where(is_beginning, codes == merge_order.ADD, codes == merge_order.OUT_OF_ORDER)
     return _held(actions, (codes == merge_order.SET) | is_added)
 
 
 def _extreme(actions: RowActions, column: pa.Array, *, largest: bool) -> Ints:
-    """The place of the largest or smallest value, -1 if all are NULL."""
+    """The place of the largest or smallest value; -1 if all values are NULL."""
     ordered = actions.ordered
     is_valid = actions.since_set.valid(column)
     numbers = ranks(column)[ordered.order]
@@ -206,8 +208,8 @@ def _extreme(actions: RowActions, column: pa.Array, *, largest: bool) -> Ints:
 
 
 def _held(actions: RowActions, changes: Flags) -> Ints:
-    """The place of each key's last row that changes the held value, -1 if there is none or if this
-    row retracts.
+    """The place of each key's last row that changes the held value. It is -1 if there is no such
+    row, or if this row retracts.
     """
     places = actions.ordered.last(changes)
     is_retracted = (places >= 0) & (actions.codes[places] == merge_order.RETRACT)
@@ -217,13 +219,14 @@ def _held(actions: RowActions, changes: Flags) -> Ints:
 # -- sums and products
 #
 # Integers wrap around, as in Java Paimon 1.4.2. Floats are added in merge order, one after the
-# other, so that even the last bit is the same as in Java. Decimals are exact; as in Java, they
-# become NULL if a step overflows. Products of decimals, and products with retracted values, are
-# computed value by value: each step is rounded before the next.
+# other, so that even the last bit is the same as in Java. Decimals are exact. As in Java, they
+# become NULL if a step overflows. Two kinds of products are computed value by value, because each
+# step is rounded before the next one: products of decimals, and products from which values are
+# retracted.
 
 
 def _summed(column_name: _ColumnName, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Sums, from which retracted values are subtracted. NULL if a key has no value. Raises
+    """The sums of added values, minus the retracted values. NULL if a key has no value. Raises
     `NumericOverflow`.
     """
     actions = actions.since_set
@@ -235,8 +238,8 @@ def _summed(column_name: _ColumnName, column: pa.Array, actions: RowActions) -> 
 
 
 def _multiplied(column_name: _ColumnName, column: pa.Array, actions: RowActions) -> pa.Array:
-    """Products, which are divided by retracted values. NULL if a key has no value. Raises
-    `InvalidData` for an impossible division.
+    """The products of added values, divided by the retracted values. NULL if a key has no value.
+    Raises `InvalidData` if a division is impossible.
     """
     if pa.types.is_decimal128(column.type):
         return _products(column, actions, _DecimalArithmetic(column_name, column.type))
@@ -248,7 +251,7 @@ def _multiplied(column_name: _ColumnName, column: pa.Array, actions: RowActions)
 
 
 def _values(column: pa.Array, actions: RowActions) -> npt.NDArray[Any]:
-    """The numbers along the merge order, 0 for NULL."""
+    """The numbers in merge order, with 0 for NULL."""
     numbers: npt.NDArray[Any] = column.fill_null(0).to_numpy(zero_copy_only=False)
     return numbers[actions.ordered.order]
 
@@ -267,7 +270,7 @@ def _reduced(
     is_null = ~np.logical_or.reduceat(wanted, ordered.starts)
     with np.errstate(all="ignore"):
         if pa.types.is_floating(column.type):  # the sum of floats depends on their order
-            # A sum that begins with 0.0 would make 0.0 of -0.0.
+            # If a sum began with 0.0, then -0.0 would become 0.0.
             neutral = 1.0 if operation is np.multiply else -0.0
             totals = np.full(len(ordered.starts), neutral, values.dtype)
             operation.at(totals, ordered.key_of[wanted], values[wanted])
@@ -280,10 +283,10 @@ def _reduced(
 def _decimal_sums(
     column_name: _ColumnName, column: pa.Array, actions: RowActions, wanted: Flags
 ) -> pa.Array:
-    """The sums of decimals. NULL if a key has no value or the last step overflows. After a step
-    that overflows, the next value begins a new sum. Sums in which no step can overflow are computed
-    together, and the others step by step. Raises `NumericOverflow` where Java returns a number that
-    is too large for the type.
+    """The sums of decimals. A sum is NULL if the key has no value, or if the last step overflows.
+    After a step that overflows, the next value begins a new sum. Sums in which no step can overflow
+    are computed together, and the others step by step. Raises `NumericOverflow` where Java returns
+    a number that is too large for the type.
     """
     ordered = actions.ordered
     type_ = column.type
@@ -293,7 +296,8 @@ def _decimal_sums(
         values = pc.if_else(pa.array(actions.retracts[wanted]), pc.negate(values), values)
     limit = 10.0 ** (type_.precision - type_.scale)
     sizes = np.abs(values.cast(pa.float64()).to_numpy(zero_copy_only=False))
-    # No step can overflow if all sizes together are below the limit. Floats are not exact.
+    # No step can overflow if the sum of all absolute values is below the limit. Floats are not
+    # exact.
     is_safe_key = np.bincount(keys, sizes, len(ordered.starts)) < 0.999 * limit
     is_safe = is_safe_key[keys]
     stepwise: dict[int, Decimal | None] = {}
@@ -311,7 +315,7 @@ def _decimal_sums(
 
 
 def _total(column_name: _ColumnName, values: pa.Array) -> Decimal | None:
-    """The sum of one key's decimals, step by step. No value is NULL."""
+    """The sum of one key's decimals, computed step by step. None of the values is NULL."""
     type_ = values.type
     bound = 10**type_.precision
     if type_.precision <= _COMPACT:
@@ -353,7 +357,7 @@ class _Arithmetic:
         self._column_name = column_name
 
     def load(self, column: pa.Array) -> list[Any]:
-        """The values, None for NULL."""
+        """The values of a column, with None for NULL."""
         values = column.fill_null(0).to_numpy(zero_copy_only=False)
         return [
             value if is_valid else None
@@ -361,16 +365,16 @@ class _Arithmetic:
         ]
 
     def store(self, values: list[Any], type_: pa.DataType) -> pa.Array:
-        """A column of these values, NULL for None."""
+        """A column of these values, with NULL for None."""
         return pa.array(values, type_)
 
     def times(self, held: Any, new: Any) -> Any:
-        """The product, None if it does not fit."""
+        """The product; None if it does not fit the type."""
         return held * new
 
     def over(self, held: Any, new: Any) -> Any:
-        """The quotient; for integers, rounded towards zero. Raises `InvalidData` for a division by
-        zero.
+        """The quotient. For integers, it is rounded towards zero. Raises `InvalidData` for a
+        division by zero.
         """
         if not isinstance(held, np.integer):
             return held / new
@@ -396,8 +400,8 @@ class _Arithmetic:
 
 
 class _DecimalArithmetic(_Arithmetic):
-    """Multiplies and divides unscaled decimals of one type. Each step is rounded half up to its
-    scale.
+    """Multiplies and divides unscaled decimals of one type. Each step is rounded half up to the
+    scale of the type.
     """
 
     def __init__(self, column_name: _ColumnName, type_: pa.DataType) -> None:
@@ -435,12 +439,12 @@ class _DecimalArithmetic(_Arithmetic):
         return self._no_quotient(_decimal(held, self._scale), _decimal(new, self._scale))
 
     def _fitting(self, unscaled: int) -> int | None:
-        """The value, None if it has more digits than the type."""
+        """The value; None if it has more digits than the type."""
         return unscaled if abs(unscaled) < self._bound else None
 
 
 def _products(column: pa.Array, actions: RowActions, arithmetic: _Arithmetic) -> pa.Array:
-    """The product of each key's values, value by value. NULL if a key has none."""
+    """The product of each key's values, computed value by value. NULL if a key has no value."""
     ordered = actions.ordered
     codes = actions.codes
     places = np.flatnonzero(actions.valid(column) | (codes == merge_order.SET))

@@ -1,10 +1,11 @@
-"""listagg, collect and merge_map: texts, lists and maps of all keys at once, element by element.
+"""Merges with the functions listagg, collect and merge_map. Texts, lists and maps of all keys are
+merged at once, element by element.
 
 Equal elements get equal numbers. What happens to an element then depends only on those rows of its
-key that hold an equal element. A retraction removes the first equal element of a list; if there is
-none, it does nothing. So the last n of all added elements are left. Here n is the final difference
-between added and retracted elements, minus the lowest value (at most 0) that this running
-difference ever had.
+key that hold an equal element. A retraction removes the first equal element of a list. If there is
+none, the retraction does nothing. So the last n of all added elements are left. To find n, take the
+running difference between added and retracted elements. n is its final value, minus the lowest
+value (at most 0) that it ever had.
 """
 
 from typing import Any, NamedTuple
@@ -27,15 +28,15 @@ from paimon_stream.merge.merge_order import (
 
 
 def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: bool) -> pa.Array:
-    """The texts of each key, joined by the delimiter. Empty texts are left out unless all are
-    empty.
+    """The texts of each key, joined by the delimiter. Empty texts are left out, unless all texts
+    are empty.
 
     Args:
         column: the texts.
         actions: what each row does to the column.
-        delimiter: what stands between two texts.
-        distinct: whether parts that a key has already are left out of its later texts. The first
-            text of a key stays as it is.
+        delimiter: the text between two joined texts.
+        distinct: whether parts that the result of a key already has are left out of its later
+            texts. The first text of a key stays as it is.
     """
     actions = actions.since_set
     ordered = actions.ordered
@@ -55,7 +56,9 @@ def joined(column: pa.Array, actions: RowActions, delimiter: str, *, distinct: b
 
 
 def _older_first(actions: RowActions, wanted: Flags) -> Ints:
-    """The wanted places. The places of a key's older rows come first, in reverse order."""
+    """The places that `wanted` marks. The places of a key's older rows come first, in reverse
+    order.
+    """
     places = np.flatnonzero(wanted)
     is_older = actions.codes[places] == merge_order.OUT_OF_ORDER
     if not is_older.any():
@@ -65,9 +68,9 @@ def _older_first(actions: RowActions, wanted: Flags) -> Ints:
 
 
 def _distinct_parts(texts: pa.Array, keys: Ints, delimiter: str) -> tuple[pa.Array, Ints]:
-    """Splits the texts at the delimiter. For each key, returns its first text as a whole, and then
-    the parts of its other texts that did not occur before and are not empty. Also returns the key
-    of each of these.
+    """Splits the texts at the delimiter. For each key, returns the first text as a whole, and then
+    those parts of the other texts that are not empty and did not occur before. Also returns the key
+    of each of these texts and parts.
     """
     lists = pc.split_pattern(texts, delimiter)
     parts = lists.values
@@ -81,7 +84,8 @@ def _distinct_parts(texts: pa.Array, keys: Ints, delimiter: str) -> tuple[pa.Arr
     new_parts = np.sort(order[starts])
     new_parts = new_parts[~is_first_text[text_of_part[new_parts]] & (lengths[new_parts] > 0)]
     first_texts = np.flatnonzero(is_first_text)
-    # Back into the order of the texts. The sort is stable, so parts of one text keep their order.
+    # This restores the order of the texts. The sort is stable, so parts of one text keep their
+    # order.
     sources = np.concatenate((first_texts, text_of_part[new_parts]))
     order = np.argsort(sources, kind="stable")
     kept = pa.concat_arrays([texts.take(pa.array(first_texts)), parts.take(pa.array(new_parts))])
@@ -92,7 +96,7 @@ class _Elements(NamedTuple):
     """Elements of a column, in the order of their rows.
 
     Attributes:
-        positions: where each element is, among all elements of the column.
+        positions: the position of each element among all elements of the column.
         keys: the key of each element.
         places: the place of each element's row along the merge order.
     """
@@ -102,7 +106,7 @@ class _Elements(NamedTuple):
     places: Ints
 
     def select(self, wanted: Flags | Ints) -> "_Elements":
-        """The elements that are flagged, or those with these indexes."""
+        """The elements that `wanted` marks, or the elements with these indexes."""
         return _Elements(self.positions[wanted], self.keys[wanted], self.places[wanted])
 
 
@@ -113,7 +117,8 @@ def _elements(column: pa.Array, actions: RowActions, places: Ints) -> _Elements:
     counts = np.diff(bounds)[rows]
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
-    # The number of each element within its list, plus where that list begins in the column.
+    # The number of each element within its list, plus the position in the column at which that list
+    # begins.
     positions = np.arange(total) + np.repeat(bounds[:-1][rows] - (ends - counts), counts)
     place_of_element = np.repeat(places, counts)
     return _Elements(positions, actions.ordered.key_of[place_of_element], place_of_element)
@@ -128,8 +133,8 @@ def collected(
         column: the lists.
         actions: what each row does to the column.
         distinct: whether each element is collected only once.
-        older_first: whether the list of an older row is put before the others, as in Java if the
-            column ignores retractions.
+        older_first: whether the list of an older row is put before the other lists. Java does so if
+            the column ignores retractions.
     """
     actions = actions.since_set
     valid = actions.valid(column)
@@ -157,9 +162,9 @@ def collected(
 
 
 def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> _Elements:
-    """The distinct elements of lists of nested values. As in Java, only the elements that come
-    second are compared with the others. So equal elements of a list that a SET has left, or of an
-    older list that is put first, all stay.
+    """The distinct elements of lists of nested values. As in Java, only the elements of the second
+    list are compared with the other elements. So if equal elements are in a list that a SET has
+    left, or in an older list that is put first, all of them stay.
     """
     elements = _elements(column, actions, np.flatnonzero(actions.valid(column)))
     numbers = equality_numbers(column.values)
@@ -191,7 +196,7 @@ def _one_by_one(column: pa.Array, actions: RowActions, *, older_first: bool) -> 
 
 
 def _remove(numbers: list[int], number: int) -> bool:
-    """Removes the number from the list. Returns whether it was there."""
+    """Removes the number from the list. Returns whether the list had it."""
     if number not in numbers:
         return False
     numbers.remove(number)
@@ -199,7 +204,7 @@ def _remove(numbers: list[int], number: int) -> bool:
 
 
 def _joined_once(first: list[int], second: list[int], numbers: Ints) -> list[int]:
-    """The positions in `first`, then those in `second` whose elements are new."""
+    """The positions in `first`, followed by those positions in `second` whose elements are new."""
     numbers_of_first = {numbers[position] for position in first}
     position_of_number: dict[int, int] = {}
     for position in second:
@@ -212,7 +217,7 @@ def _joined_once(first: list[int], second: list[int], numbers: Ints) -> list[int
 
 
 def _left(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags:
-    """Which elements are left in the end if equal elements are all kept."""
+    """The elements that are left at the end if all equal elements are kept."""
     is_added: Flags = actions.codes[elements.places] != merge_order.RETRACT
     if is_added.all() or not len(is_added):
         return is_added
@@ -220,7 +225,8 @@ def _left(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags:
     sizes = np.diff(np.append(starts, len(order)))
     ends = starts + sizes - 1
     adds = is_added[order]
-    # The running difference between added and retracted ones, within equal elements.
+    # The running difference between added and retracted elements, separately for each group of
+    # equal elements.
     difference = np.cumsum(np.where(adds, 1, -1))
     difference -= np.repeat(difference[starts] - np.where(adds[starts], 1, -1), sizes)
     lowest = np.minimum(np.minimum.reduceat(difference, starts), 0)
@@ -232,7 +238,7 @@ def _left(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags:
 
 
 def _left_once(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags:
-    """Which elements are left in the end if only the first of equal elements is kept."""
+    """The elements that are left at the end if only the first of equal elements is kept."""
     is_left = np.zeros(len(elements.positions), np.bool_)
     if not len(is_left):
         return is_left
@@ -243,8 +249,9 @@ def _left_once(elements: _Elements, numbers: Ints, actions: RowActions) -> Flags
 
 
 def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
-    """The entries of a key's maps. Of the entries with the same map key, the last one stays, in the
-    place of the first one. The entry of an older row stays only if no newer row has its map key.
+    """The entries of a key's maps. Of several entries with the same map key, the last one stays, at
+    the place of the first one. The entry of an older row stays only if no newer row has its map
+    key.
     """
     actions = actions.since_set
     valid = actions.valid(column)
@@ -266,8 +273,8 @@ def maps_merged(column: pa.Array, actions: RowActions) -> pa.Array:
 
 
 def _since_retract(codes: ActionCodes, starts: Ints) -> tuple[Ints, Flags]:
-    """Finds the elements after the last RETRACT. Equal elements stand together, and begin at
-    `starts`.
+    """Finds the elements after the last RETRACT. Equal elements are next to each other. `starts`
+    has the places at which they begin.
 
     Returns:
         For each start, the first place after the last RETRACT of these equal elements, or -1 if
@@ -286,19 +293,20 @@ def _since_retract(codes: ActionCodes, starts: Ints) -> tuple[Ints, Flags]:
 
 
 def _equal_together(numbers: Ints, keys: Ints) -> tuple[Ints, Ints]:
-    """Puts equal elements of one key together.
+    """Puts equal elements of the same key next to each other.
 
     Returns:
-        The order that puts them together, in which equal elements stay in their own order. Then the
-        places in this order where equal elements begin.
+        The order in which equal elements are next to each other. Equal elements keep their own
+        order.
+        Also the places in this order at which equal elements begin.
     """
     order = np.lexsort((numbers, keys))
     return order, starts_of_equal([keys[order], numbers[order]])
 
 
 def _lists(column: pa.Array, elements: _Elements, has_value: Flags) -> pa.Array:
-    """Lists or maps of these elements, in the column's type. NULL for a key where `has_value` is
-    false.
+    """Lists or maps of these elements, in the column's type. The list of a key is NULL if
+    `has_value` is false for the key.
     """
     offsets = _offsets(elements.keys, len(has_value))
     positions = pa.array(elements.positions)
@@ -320,18 +328,21 @@ def _lists(column: pa.Array, elements: _Elements, has_value: Flags) -> pa.Array:
 
 
 def _offsets(keys: Ints, key_count: int) -> pa.Array:
-    """The offsets of lists, one for each key, when `keys` are those of the elements in order."""
+    """The offsets of lists, one for each key. `keys` are the keys of the elements, in their
+    order.
+    """
     ends = np.cumsum(np.bincount(keys, minlength=key_count))
     return pa.array(np.concatenate(([0], ends)).astype(np.int32))
 
 
 def equality_numbers(values: pa.Array, *, as_rows: bool = False) -> Ints:
-    """A number for each value, the same for equal values; NULL equals NULL.
+    """A number for each value. Equal values have the same number. NULL equals NULL.
 
     Args:
         values: values of any type.
-        as_rows: whether values are compared as Java compares rows. Then NaN equals nothing, -0.0
-            equals 0.0, maps have no order, and lists and maps that hold NULL equal no other.
+        as_rows: whether values are compared as Java compares rows. In this case, NaN equals
+            nothing, -0.0 equals 0.0, the entries of maps have no order, and a list or map that
+            holds NULL equals no other.
     """
     type_ = values.type
     if pa.types.is_struct(type_):
@@ -351,7 +362,7 @@ def equality_numbers(values: pa.Array, *, as_rows: bool = False) -> Ints:
 
 
 def _struct_numbers(values: pa.Array, *, as_rows: bool) -> Ints:
-    """As `equality_numbers`, for structs. Equal structs have equal members."""
+    """The numbers that `equality_numbers` gives to structs. Equal structs have equal members."""
     members = [
         equality_numbers(values.field(position), as_rows=as_rows)
         for position in range(values.type.num_fields)
@@ -362,7 +373,7 @@ def _struct_numbers(values: pa.Array, *, as_rows: bool) -> Ints:
 
 
 def _list_numbers(values: pa.Array, *, as_rows: bool) -> Ints:
-    """As `equality_numbers`, for lists and maps."""
+    """The numbers that `equality_numbers` gives to lists and maps."""
     is_map = pa.types.is_map(values.type)
     children = [values.keys, values.items] if is_map else [values.values]
     words = np.stack([equality_numbers(child, as_rows=as_rows) for child in children], 1)
@@ -376,16 +387,17 @@ def _list_numbers(values: pa.Array, *, as_rows: bool) -> Ints:
 
 
 def _unlike(numbers: Ints, is_unlike: pa.Array) -> Ints:
-    """The numbers. Where `is_unlike` is true, they are replaced by numbers that no other value
-    has.
+    """The numbers. Where `is_unlike` is true, the number is replaced by a number that no other
+    value has.
     """
     replaced = is_unlike.fill_null(False).to_numpy(zero_copy_only=False)
     return np.where(replaced, -2 - np.arange(len(numbers)), numbers)
 
 
 def _word_numbers(words: Ints, bounds: npt.NDArray[Any], null: Flags | None) -> Ints:
-    """A number for each value, as `equality_numbers` gives. `bounds` are the places in `words` where
-    the words of a value begin, and the end of the last. `null` says which values are NULL.
+    """A number for each value, as `equality_numbers` gives it. `bounds` are the places in `words`
+    at which the words of each value begin, and the end of the last value. `null` says which values
+    are NULL.
     """
     offsets = pa.py_buffer(np.ascontiguousarray(bounds, np.int64) * 8)
     data = pa.py_buffer(np.ascontiguousarray(words))

@@ -1,8 +1,8 @@
-"""Rows in merge order: by key, then by the sequence fields, then by sequence number. If rows are
-equal in all of these, the row that comes first in the input is last in the merge order, and so
-wins. It is the row of the file that was committed earlier, as in Java (semantics.md §6.4). Rows are
-ordered as in Java: numbers and decimals by value, text (UTF-8) and bytes by unsigned bytes, times
-by instant.
+"""Puts rows in merge order: by key, then by the sequence fields, then by sequence number. If rows
+are equal in all of these, the row that comes first in the input is last in the merge order, so this
+row wins. It is the row of the file that was committed earlier, as in Java (semantics.md §6.4). Rows
+are ordered as in Java: numbers and decimals by value, text (UTF-8) and bytes by unsigned bytes,
+times by instant.
 
 *Row actions* say what each row of a key does to one column, for all keys at once. Row actions
 depend only on row kinds and sequence groups, never on the column's values. So they are known before
@@ -34,7 +34,7 @@ _SMALL_DECIMAL = 18
 
 
 def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """The column as one array."""
+    """The column as a single array."""
     if isinstance(column, pa.Array):
         return column
     if column.num_chunks == 1:
@@ -46,7 +46,7 @@ def flat(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def nulls(column: pa.Array) -> Flags | None:
-    """For each row, whether the column is NULL; None if no row is."""
+    """Says for each row whether the column is NULL; None if no row is NULL."""
     if not column.null_count:
         return None
     is_null: Flags = column.is_null().to_numpy(zero_copy_only=False)
@@ -54,11 +54,11 @@ def nulls(column: pa.Array) -> Flags | None:
 
 
 def sort_columns(column: pa.Array, *, descending: bool = False) -> list[SortColumn]:
-    """Columns that order rows as the column does, NULL first.
+    """Columns that order rows in the same way as the given column. NULL comes first.
 
     Args:
-        column: values of any type but a nested one.
-        descending: whether the greatest value comes first. NULL still comes before all values.
+        column: values of any type that is not nested.
+        descending: whether the largest value comes first. NULL still comes before all values.
 
     Raises:
         UnsupportedFeature: for nested types.
@@ -75,8 +75,8 @@ def sort_columns(column: pa.Array, *, descending: bool = False) -> list[SortColu
 
 
 def ranks(column: pa.Array) -> Ints:
-    """One number per row, in the order of the column. Equal values have equal numbers. The number
-    of a NULL has no meaning.
+    """One number per row. The numbers have the same order as the column. Equal values have equal
+    numbers. The number of a NULL has no meaning.
     """
     columns = _sort_numbers(column, exact=True)
     if len(columns) == 1 and columns[0].dtype != np.uint64:
@@ -85,8 +85,8 @@ def ranks(column: pa.Array) -> Ints:
 
 
 def dense_ranks(columns: Sequence[SortColumn]) -> Ints:
-    """One number per row, from 0, that orders rows by these columns. Rows that are equal in all
-    columns have equal numbers.
+    """One number per row, beginning with 0. The numbers order rows by these columns. Rows that are
+    equal in all columns have equal numbers.
     """
     order = np.lexsort(columns[::-1])  # the last of its arrays counts first
     dense = np.empty(len(order), np.int64)
@@ -97,7 +97,7 @@ def dense_ranks(columns: Sequence[SortColumn]) -> Ints:
 
 
 def starts_of_equal(columns: Sequence[SortColumn]) -> Ints:
-    """The places where equal rows begin, in one or more sorted columns."""
+    """The places at which equal rows begin, in one or more sorted columns."""
     rows = len(columns[0])
     if not rows:
         return np.zeros(0, np.int64)
@@ -109,8 +109,8 @@ def starts_of_equal(columns: Sequence[SortColumn]) -> Ints:
 
 
 def _sort_numbers(column: pa.Array, *, exact: bool) -> list[SortColumn]:
-    """New arrays of integers, with an arbitrary number for NULL. If `exact` is set, -0.0 is below
-    0.0, as `max` and `min` require.
+    """New arrays of integers that sort as the column does. The number for a NULL is arbitrary. If
+    `exact` is set, -0.0 is below 0.0, as `max` and `min` require.
     """
     type_ = column.type
     if pa.types.is_boolean(type_):
@@ -141,14 +141,14 @@ def _float_bits(column: pa.Array, *, exact: bool) -> SortColumn:
     bits = floats.view(integer)
     if np.isnan(floats).any():
         bits = np.where(np.isnan(floats), np.iinfo(bits.dtype).max, bits)  # above all numbers
-    # The bits of negative numbers ascend as the numbers descend, so all of them but the sign are
-    # inverted.
+    # The bits of negative numbers ascend while the numbers descend. So all bits of these numbers
+    # are inverted, except the sign.
     return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
 
 
 def _decimal_words(column: pa.Array) -> list[SortColumn]:
-    """The 64-bit words of decimals, each of which has 128 bits. The lower word suffices for small
-    decimals.
+    """The 64-bit words of decimals. Each decimal has 128 bits. For small decimals, the lower word
+    is enough.
     """
     data = column.buffers()[1]
     words = np.frombuffer(data, np.int64, 2 * (column.offset + len(column)))
@@ -159,8 +159,8 @@ def _decimal_words(column: pa.Array) -> list[SortColumn]:
 
 
 def _text_ranks(column: pa.Array) -> SortColumn:
-    """Dense ranks of texts. Each distinct text is compared only once. Arrow compares texts by
-    bytes.
+    """Dense ranks of texts. Each distinct text is compared only once. Arrow compares texts byte by
+    byte.
     """
     if column.null_count == len(column):
         return np.zeros(len(column), np.int64)
@@ -194,13 +194,13 @@ RETRACT: Final = np.int8(4)
 
 @dataclass(frozen=True)
 class OrderedRows:
-    """Rows of a table in merge order. The rows of a key stand together, oldest first. A *place* is
-    an index into `order`.
+    """Rows of a table in merge order. The rows of a key are next to each other, the oldest first. A
+    *place* is an index into `order`.
 
     Attributes:
         order: the positions of the rows in the table.
-        starts: the places where a key begins.
-        kinds: the row kinds along `order`.
+        starts: the places at which a key begins.
+        kinds: the row kinds in the order of `order`.
     """
 
     order: Ints
@@ -219,55 +219,55 @@ class OrderedRows:
 
     @cached_property
     def key_of(self) -> Ints:
-        """For each row along `order`, the position of its key in `starts`."""
+        """For each row in `order`, the position of its key in `starts`."""
         return np.repeat(np.arange(len(self.starts)), self.sizes)
 
     @cached_property
     def retracts(self) -> Flags:
-        """For each row along `order`, whether it is -U or -D."""
+        """Says for each row in `order` whether it is -U or -D."""
         is_retracting: Flags = (self.kinds == UPDATE_BEFORE) | (self.kinds == DELETE)
         return is_retracting
 
     def last(self, wanted: Flags) -> Ints:
-        """For each key, the last place along `order` where `wanted` is true, or -1 if there is
-        none.
+        """For each key, the last place in `order` where `wanted` is true; -1 if there is no such
+        place.
         """
         return np.maximum.reduceat(np.where(wanted, np.arange(len(wanted)), -1), self.starts)
 
     def first(self, wanted: Flags) -> Ints:
-        """For each key, the first place along `order` where `wanted` is true, or -1 if there is
-        none.
+        """For each key, the first place in `order` where `wanted` is true; -1 if there is no such
+        place.
         """
         rows = len(wanted)
         places: Ints = np.minimum.reduceat(np.where(wanted, np.arange(rows), rows), self.starts)
         return np.where(places == rows, -1, places)
 
     def select(self, wanted: Flags) -> "OrderedRows":
-        """The rows for which `wanted`, along `order`, is true. Keys without such a row are left
-        out.
+        """The rows for which `wanted` is true. `wanted` has one value for each place in `order`.
+        Keys without such a row are left out.
         """
         return OrderedRows(
             self.order[wanted], starts_of_equal([self.key_of[wanted]]), self.kinds[wanted]
         )
 
     def of_lowest_levels(self, levels: Ints) -> "OrderedRows":
-        """All rows on level 0, and of each key's rows on higher levels those on the lowest of these
-        levels. `levels` has the level of each row of the table.
+        """All rows on level 0, and some rows of higher levels: for each key, its rows on the lowest
+        of its higher levels. `levels` has the level of each row of the table.
         """
         wanted = (levels[self.order] <= 0) | self._on_lowest(levels, from_level=1)
         return self if wanted.all() else self.select(wanted)
 
     def of_level(self, levels: Ints, from_level: int) -> Ints:
-        """For each key, the position of one of its rows in the table: of its rows on `from_level`
-        and higher levels, the row on the lowest level. -1 if the key has no such row. `levels` has
-        the level of each row of the table.
+        """For each key, the position in the table of one of its rows: of the key's rows on
+        `from_level` and higher levels, the row on the lowest level. -1 if the key has no such row.
+        `levels` has the level of each row of the table.
         """
         places = self.last(self._on_lowest(levels, from_level))
         return np.where(places < 0, -1, self.order[places])
 
     def _on_lowest(self, levels: Ints, from_level: int) -> Flags:
-        """For each row along `order`, whether it is on the lowest level of its key, if only
-        `from_level` and higher levels count.
+        """Says for each row in `order` whether it is on the lowest level of its key. Only
+        `from_level` and higher levels are considered.
         """
         level_of = levels[self.order]
         counted = np.where(level_of >= from_level, level_of, np.iinfo(level_of.dtype).max)
@@ -276,12 +276,14 @@ class OrderedRows:
         return is_lowest
 
     def any(self, wanted: Flags) -> Flags:
-        """For each key, whether `wanted`, along `order`, is true for one of its rows."""
+        """Says for each key whether `wanted` is true for at least one of its rows. `wanted` has one
+        value for each place in `order`.
+        """
         return np.logical_or.reduceat(wanted, self.starts)
 
 
 def in_merge_order(spec: MergeSpec, table: pa.Table) -> OrderedRows:
-    """The rows of a table, all of one bucket, in merge order."""
+    """The rows of a table in merge order. All of the rows are in one bucket."""
     keys = _key_columns(spec, table)
     sequence_fields = [
         sort_column
@@ -303,10 +305,10 @@ def in_merge_order(spec: MergeSpec, table: pa.Table) -> OrderedRows:
 
 
 def in_key_order(spec: MergeSpec, table: pa.Table) -> tuple[pa.Table, Ints]:
-    """The rows by key. The rows of one key keep the order that they have in the table.
+    """The rows sorted by key. The rows of one key keep the order that they have in the table.
 
     Returns:
-        The rows, and the places in them where the rows of each key begin.
+        The rows, and the places at which the rows of each key begin.
     """
     keys = _key_columns(spec, table)
     order = np.lexsort(keys[::-1])
@@ -350,7 +352,7 @@ class RowActions:
 
     Attributes:
         ordered: the rows in merge order.
-        codes: the action of each row along this order.
+        codes: the action of each row, in merge order.
     """
 
     ordered: OrderedRows
@@ -358,7 +360,7 @@ class RowActions:
 
     @cached_property
     def since_set(self) -> "RowActions":
-        """The same actions, but rows before a key's last `SET` are skipped."""
+        """The same actions, except that rows before a key's last `SET` are skipped."""
         is_set = self.codes == SET
         if not is_set.any():
             return self
@@ -367,7 +369,7 @@ class RowActions:
 
     @cached_property
     def adds(self) -> Flags:
-        """For each row along the order, whether its value is added, before or after the held
+        """Says for each row in merge order whether its value is added, before or after the held
         value.
         """
         is_added: Flags = (self.codes == ADD) | (self.codes == OUT_OF_ORDER)
@@ -375,12 +377,12 @@ class RowActions:
 
     @cached_property
     def retracts(self) -> Flags:
-        """For each row along the order, whether its value is retracted."""
+        """Says for each row in merge order whether its value is retracted."""
         is_retracted: Flags = self.codes == RETRACT
         return is_retracted
 
     def valid(self, column: pa.Array) -> Flags:
-        """For each row along the order, whether a value that is not NULL is set, added or
+        """Says for each row in merge order whether a value that is not NULL is set, added or
         retracted.
         """
         is_null = nulls(column)
@@ -390,18 +392,18 @@ class RowActions:
         return is_valid
 
     def previous(self, wanted: Flags) -> Ints:
-        """For each row along the order, the last earlier place of its key where `wanted` is true,
-        or -1.
+        """For each row in merge order, the last earlier place of its key where `wanted` is true; -1
+        if there is no such place.
         """
         # The running maximum of the wanted places is moved by one row, so that a row does not find
-        # itself. The place that is found may belong to an earlier key.
+        # itself. The place that is found may belong to the key before.
         places = np.full(len(wanted), -1)
         np.maximum.accumulate(np.where(wanted, np.arange(len(wanted)), -1)[:-1], out=places[1:])
         return np.where(places < self.ordered.starts[self.ordered.key_of], -1, places)
 
 
 def picked(column: pa.Array, ordered: OrderedRows, places: Ints) -> pa.Array:
-    """The values at these places along the order; NULL for -1."""
+    """The values at these places of the merge order; NULL for -1."""
     is_missing = places < 0
     rows = ordered.order[places]
     mask = is_missing if is_missing.any() else None

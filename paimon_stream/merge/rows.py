@@ -1,20 +1,20 @@
 """`merge_rows` merges rows to one row per key, by the same rules in every flush, read and
 compaction.
 
-If a key has a single row, the row stays as it is, whatever its kind; the engine is not involved
-(Java's ReducerMergeFunctionWrapper). A row merged from several has the sequence number of the last
-row that counted.
+If a key has a single row, the row stays as it is, whatever its kind is. The merge engine is not
+used for it (Java's ReducerMergeFunctionWrapper). A row that is merged from several rows has the
+sequence number of the last of these rows that counted.
 
-In a partial update, the columns of a sequence group change together. A row changes them if its
-ordering columns are not smaller than those of the merged row. A row whose ordering columns are all
-NULL leaves the group unchanged. If the first row of a key is a -U or -D, later rows build on its
-values. As in Java, they also build on the values of a -D that removes the row.
+In a partial update, the columns of a sequence group change together. A row changes these columns if
+its ordering columns are not smaller than those of the merged row. A row whose ordering columns are
+all NULL leaves the group unchanged. If the first row of a key is a -U or -D, later rows build on
+its values. As in Java, they also build on the values of a -D that removes the row.
 
 A `Comparison` merges rows for a compaction that looks up older values or writes a changelog
-(compaction.md §6-§8). Rows of higher levels than the compaction's own are in the input so that they
-can be looked up. They take part in the merging of their keys, but are not written themselves. (With
-deletion vectors, such a row is to be marked.) The old row of a key is its row on the lowest level
-that readers of the changelog have seen.
+(compaction.md §6-§8). The input also has rows of levels above the compaction's own level, so that
+they can be looked up. They are merged with the other rows of their keys, but are not written
+themselves. (With deletion vectors, such a row has to be marked as deleted.) The old row of a key is
+its row on the lowest level that readers of the changelog have seen.
 """
 
 from collections.abc import Iterable
@@ -52,8 +52,8 @@ from paimon_stream.merge.spec import (
 
 
 def partially_updated(spec: MergeSpec, table: pa.Table, ordered: OrderedRows) -> list[pa.Array]:
-    """The table's columns, with one row per key. Every key has several input rows. Raises
-    `InvalidData`.
+    """The table's columns after a partial update, with one row per key. Every key has several input
+    rows. Raises `InvalidData`.
     """
     adds = ~ordered.retracts
     accepts_deletes = spec.ignore_delete or spec.remove_on_delete or bool(spec.groups)
@@ -91,12 +91,12 @@ def partially_updated(spec: MergeSpec, table: pa.Table, ordered: OrderedRows) ->
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """A sequence group, and what its ordering columns say about the rows along the merge order.
+    """A sequence group, and what its ordering columns say about the rows, in merge order.
 
     Attributes:
         ordering: the names of the ordering columns.
         deletes: as in `SequenceGroup`.
-        is_there: for each row, whether its ordering columns are not all NULL.
+        is_there: for each row, whether at least one of its ordering columns is not NULL.
         ranks: numbers from 1 on that order the rows by these columns.
     """
 
@@ -120,13 +120,13 @@ def _group(group: SequenceGroup, arrays: dict[str, pa.Array], ordered: OrderedRo
 
 
 def _newer(group: _Group, ordered: OrderedRows, resets: Flags) -> Flags:
-    """For each row, whether it is not older than the newest earlier row of its key. Rows before the
-    key's last reset are not compared. `resets` says which rows replace the whole row.
+    """Says for each row whether it is at least as new as the newest earlier row of its key. Rows
+    before the key's last reset are not compared. `resets` says which rows replace the whole row.
     """
     begins = resets.copy()
     begins[ordered.starts] = True
-    # The ranks of a later stretch get a larger offset, so a running maximum never looks back past
-    # the beginning of its stretch.
+    # The ranks of a later section get a larger offset. So a running maximum never finds a rank of
+    # an earlier section.
     offset = np.cumsum(begins) * (len(resets) + 1)
     newest_rank = np.maximum.accumulate(offset + np.where(group.is_there, group.ranks, 0)) - offset
     rank_before = np.zeros(len(newest_rank), np.int64)
@@ -136,10 +136,10 @@ def _newer(group: _Group, ordered: OrderedRows, resets: Flags) -> Flags:
 
 
 def _removing(groups: Iterable[_Group], ordered: OrderedRows) -> Flags:
-    """Which -D rows remove their row: those that are not older in a group with `deletes`. With one
-    such group, the first pass finds all removals. With several such groups, a removal resets the
-    other groups, so the later rows are checked again. Each pass makes at least one more removal of
-    every key certain, and usually a few passes are enough.
+    """Says which -D rows remove the row of their key. Such a row is not older than the others in a
+    group with `deletes`. If there is one such group, the first pass finds all removals. If there
+    are several, a removal resets the other groups, so the later rows are checked again. Each pass
+    makes at least one more removal of every key certain, and usually a few passes are enough.
     """
     deleting = [group for group in groups if group.deletes]
     removals = np.zeros(len(ordered.order), np.bool_)
@@ -153,7 +153,7 @@ def _removing(groups: Iterable[_Group], ordered: OrderedRows) -> Flags:
 
 
 class _GroupActions(NamedTuple):
-    """What the rows do to the columns of a sequence group."""
+    """The actions of rows on the columns of a sequence group."""
 
     of_functions: RowActions
     """For columns with a function."""
@@ -168,7 +168,9 @@ class _PartialUpdate:
     """
 
     def __init__(self, ordered: OrderedRows, counted: Flags, removing: Flags) -> None:
-        """`counted` says which rows are not ignored. `removing` says which rows remove the row."""
+        """`counted` says which rows are not ignored. `removing` says which rows remove the row of
+        their key.
+        """
         self._ordered = ordered
         self._counted = counted
         self._removing = removing
@@ -184,8 +186,8 @@ class _PartialUpdate:
         )
 
     def actions(self, codes: merge_order.ActionCodes) -> RowActions:
-        """The row actions with these codes. A row that removes the row has `SET` instead. A row that
-        has two actions has `SET` first, and then its code.
+        """The row actions with these codes. A row that removes the row of its key has `SET` instead
+        of its code. A row that has two actions has `SET` first, and then its code.
         """
         codes = np.where(self._removing, merge_order.SET, codes)[self._places]
         codes[self._first_of_doubled] = merge_order.SET
@@ -215,7 +217,7 @@ def _actions_of(name: str, rule: ColumnRule, group: _Group, actions: _GroupActio
 
 
 class MergedRows(NamedTuple):
-    """The result of a merge for a compaction. Rows come by key.
+    """The result of a merge for a compaction. The rows are sorted by key.
 
     Attributes:
         rows: the rows to write.
@@ -239,11 +241,11 @@ def merge_rows(
 
     Args:
         spec: how rows are merged.
-        rows: The rows, in any order. They have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and
-            at least the table's columns in `spec.needed`. Of rows with equal sequence numbers, the
-            row that comes *first* here is the newer one.
-        keep_deletes: whether a -U or -D row that is the result of a key stays, as in a flush, or in
-            a compaction above older levels. Otherwise the key is left out.
+        rows: the rows, in any order. They have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and
+            at least the table's columns in `spec.needed`. If rows have equal sequence numbers, the
+            row that comes *first* is the newer one.
+        keep_deletes: whether the result of a key stays if it is a -U or -D row. It stays in a
+            flush, and in a compaction above older levels. Otherwise the key is left out.
         levels: the levels of the rows' files, which a spec with `lookup` needs; None if all are on
             level 0. Of a key's rows above level 0, only those on the lowest level count.
 
@@ -252,7 +254,7 @@ def merge_rows(
         from the last row that counted.
 
     Raises:
-        InvalidData: for deletes that the table's engine does not accept.
+        InvalidData: if the table's merge engine does not accept a delete.
     """
     table = _as_table(rows)
     ordered = in_merge_order(spec, table)
@@ -273,15 +275,15 @@ def without_deletes(rows: pa.Table) -> pa.Table:
 
 
 def adding(rows: pa.Table) -> Flags:
-    """For each row, whether it is +I or +U."""
+    """Says for each row whether it is +I or +U."""
     kinds = flat(rows.column(KIND)).to_numpy(zero_copy_only=False)
     is_adding: Flags = (kinds == specs.INSERT) | (kinds == specs.UPDATE_AFTER)
     return is_adding
 
 
 def sort_rows(spec: MergeSpec, rows: pa.Table | Iterable[pa.RecordBatch]) -> pa.Table:
-    """All rows in merge order, unmerged, as a changelog file of `changelog-producer = input` holds
-    them.
+    """All rows in merge order, without a merge. A changelog file of `changelog-producer = input`
+    holds its rows in this form.
     """
     table = _as_table(rows)
     return _rows_at(table, in_merge_order(spec, table).order)
@@ -325,7 +327,7 @@ def results(
         One row for each key that has a result, in key order, and the positions of these keys.
 
     Raises:
-        InvalidData: for deletes that the table's engine does not accept.
+        InvalidData: if the table's merge engine does not accept a delete.
     """
     if not is_merged.any():
         return _rows_at(table, ordered.order[ordered.starts]), np.arange(len(is_merged))
@@ -352,14 +354,16 @@ def _folded(spec: MergeSpec, table: pa.Table, ordered: OrderedRows, is_merged: F
 
 
 def _last_rows(spec: MergeSpec, ordered: OrderedRows, is_merged: Flags) -> Ints:
-    """Deduplicate: the place of each key's last row."""
+    """The place of each key's last row, for the deduplicate engine."""
     if not spec.ignore_delete or not ordered.retracts.any():
         return ordered.ends - 1
     return np.where(is_merged, ordered.last(~ordered.retracts), ordered.starts)
 
 
 def _first_rows(spec: MergeSpec, ordered: OrderedRows, is_merged: Flags) -> Ints:
-    """First-row: the place of each key's first row that adds, -1 if it has no such row."""
+    """The place of each key's first row that adds, for the first-row engine. It is -1 if the key
+    has no such row.
+    """
     has_deletes = (ordered.retracts & is_merged[ordered.key_of]).any()
     if has_deletes and not spec.ignore_delete:
         raise InvalidData(
@@ -370,10 +374,10 @@ def _first_rows(spec: MergeSpec, ordered: OrderedRows, is_merged: Flags) -> Ints
 
 
 def _aggregated(spec: MergeSpec, table: pa.Table, ordered: OrderedRows) -> list[pa.Array]:
-    """The table's columns, with one row per key, each merged by its function (semantics.md §6.5).
-    Every key has several input rows. With `aggregation.remove-record-on-delete`, a -D row replaces
-    everything before it with its own values, and later rows build on them, as in Java. Raises
-    `InvalidData`.
+    """The table's columns, with one row per key. Each column is merged by its function
+    (semantics.md §6.5). Every key has several input rows. With
+    `aggregation.remove-record-on-delete`, a -D row replaces everything before it with its own
+    values, and later rows build on them, as in Java. Raises `InvalidData`.
     """
     newest = ordered.ends - 1
     codes = np.where(ordered.retracts, merge_order.RETRACT, merge_order.ADD)
@@ -389,20 +393,21 @@ def _aggregated(spec: MergeSpec, table: pa.Table, ordered: OrderedRows) -> list[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How rows are merged onto a level and compared with what was before.
+    """How rows are merged onto a level and compared with the rows that were there before.
 
     Attributes:
         spec: how rows are merged.
         level: the level that the merged rows are written to.
-        old_from_level: rows on this level and on higher ones are old: the changelog has had them.
-            The old row of a key is the one on the lowest of these levels. A key without a row on a
-            lower level has not changed.
-        looks_up: whether the input has rows of higher levels to be looked up. The engine then also
-            merges a key that has one row, as in Java.
+        old_from_level: rows on this level and on higher levels are old. The changelog already has
+            them. The old row of a key is its row on the lowest of these levels. A key without a row
+            on a lower level has not changed.
+        looks_up: whether the input has rows of higher levels that are looked up. In this case, the
+            engine also merges a key that has only one row, as in Java.
         logs: whether there is a changelog.
         compared: an update is logged only if one of these columns differs; None if every update is
             logged.
-        deletes_older: whether the rows that were looked up are to be deleted in their files.
+        deletes_older: whether the rows that were looked up must be marked as deleted in their
+            files.
     """
 
     spec: MergeSpec
@@ -416,15 +421,15 @@ class Comparison:
     def merged(
         self, rows: Iterable[pa.RecordBatch], levels: Ints, *, keep_deletes: bool
     ) -> MergedRows:
-        """Merges rows as `merge_rows` does, and compares them with what was before.
+        """Merges rows as `merge_rows` does, and compares them with the rows that were there before.
 
         Args:
             rows: the rows of a bucket, in any order.
             levels: the levels of the rows' files.
-            keep_deletes: whether a -U or -D row that is the result of a key stays.
+            keep_deletes: whether the result of a key stays if it is a -U or -D row.
 
         Raises:
-            InvalidData: for deletes that the table's engine does not accept.
+            InvalidData: if the table's merge engine does not accept a delete.
         """
         table = one_chunk(rows)
         ordered = in_merge_order(self.spec, table)
@@ -456,8 +461,8 @@ class Comparison:
     def _first_rows(
         self, table: pa.Table, ordered: OrderedRows, levels: Ints, before: Ints
     ) -> tuple[pa.Table, pa.Table]:
-        """First-row: the merged rows of keys that have no row on a higher level. Then, for the
-        changelog, the merged rows of keys that had no row before.
+        """For the first-row engine, the merged rows of keys that have no row on a higher level.
+        Also, for the changelog, the merged rows of keys that had no row before.
         """
         merging = ordered.select(levels[ordered.order] <= self.level)
         has_several = np.ones(len(merging.starts), np.bool_)
@@ -469,13 +474,14 @@ class Comparison:
     def _log(
         self, table: pa.Table, merged: pa.Table, keys: Ints, before: Ints, changed: Flags
     ) -> pa.Table:
-        """The changelog. A changed key has a -U and a +U in it, or a +I, or a -D, or nothing.
+        """The changelog. In it, a changed key has a -U and a +U, or a +I, or a -D, or no row.
 
         Args:
             table: all rows.
             merged: the merged rows.
             keys: the positions of their keys.
-            before: for each key, the position of its old row in `table`; -1 if it had none.
+            before: for each key, the position of its old row in `table`; -1 if the key had no old
+                row.
             changed: for each key, whether it may have changed.
         """
         merged_of_key = np.full(len(before), -1)
@@ -483,13 +489,13 @@ class Comparison:
         has_row = np.zeros(len(before), np.bool_)
         has_row[keys] = adding(merged)
         had_row = before >= 0
-        # A key whose old row is a delete had no row.
+        # If the old row of a key is a delete, the key had no row.
         had_row[had_row] = adding(table.select([KIND]).take(pa.array(before[had_row])))
         is_update = changed & had_row & has_row
         if self.compared is not None:
             old = table.take(pa.array(before[is_update]))
             new = merged.take(pa.array(merged_of_key[is_update]))
-            # Of the updates, only those stay that change one of these columns.
+            # An update stays only if it changes at least one of these columns.
             is_update[is_update] = _differ(old, new, self.compared)
         is_delete = changed & had_row & ~has_row
         is_insert = changed & has_row & ~had_row
@@ -507,7 +513,7 @@ class Comparison:
                 merged.take(pa.array(merged_of_key[added])),
             ]
         )
-        # The rows come by key. The retracted row of a key comes before its added row.
+        # The rows are sorted by key. The retracted row of a key comes before its added row.
         order = np.argsort(np.concatenate((2 * retracted, 2 * added + 1)))
         rows = rows.combine_chunks().take(pa.array(order))
         field = table.schema.field(KIND)
@@ -516,12 +522,13 @@ class Comparison:
 
 
 class Difference:
-    """Tells which rows of a bucket are new, part by part, in the order of keys (streaming-reads.md
-    §7).
+    """Finds the rows of a bucket that are new, part by part, in the order of keys
+    (streaming-reads.md §7).
 
-    If an old and a new row of a key are equally new, the one counts as newer that comes last out of
-    Java's loser tree. That is the row of the side that has moved on last. So it depends on the key
-    before: if one side alone had it, that side; if both had it, the side whose row came first.
+    The old row and the new row of a key may be equally new. Then the row that leaves Java's loser
+    tree last counts as newer. It is the row of the side that advanced last. This depends on the
+    previous key. If only one side had that key, that side advanced last. If both sides had it, the
+    side whose row came first advanced last.
     """
 
     def __init__(self, spec: MergeSpec) -> None:
@@ -530,9 +537,9 @@ class Difference:
         self._old_moves_last = True
 
     def changed(self, old: pa.Table, new: pa.Table) -> pa.Table:
-        """Those of the new rows that have no old row of their key, or that are newer than it and
-        differ from it, sorted by key. Both tables have the same columns, and at most one row of a
-        key, as `merge_rows` returns them.
+        """The new rows whose key has no old row, and the new rows that are newer than the old row
+        of their key and differ from it. They are sorted by key. Both tables have the same columns,
+        and at most one row per key, as `merge_rows` returns them.
         """
         table = one_chunk(pa.concat_tables([old, new]))
         ordered = in_merge_order(self._spec, table)
@@ -541,7 +548,7 @@ class Difference:
         is_new = np.maximum(first, last) >= old.num_rows
         has_both = ordered.sizes > 1
         if has_both.any():
-            # Of equally new rows, the one that comes first in the input is last in the order.
+            # If rows are equally new, the row that comes first in the input is last in the order.
             turned = in_merge_order(self._spec, one_chunk(pa.concat_tables([new, old])))
             is_new_last = turned.order[turned.ends - 1] < new.num_rows
             is_old_last = last < old.num_rows
@@ -563,8 +570,8 @@ class Difference:
         return table.take(pa.array(np.maximum(first, last)[is_new]))
 
     def _old_in_ties(self, is_tie: Flags, has_both: Flags, is_old_last: Flags) -> Flags:
-        """For each key, whether the old row would come last if the two were equally new. Remembers
-        this for the next part.
+        """For each key, whether the old row would come last if both rows were equally new. Keeps
+        the result for the next part.
         """
         keys = np.arange(len(is_tie))
         last_without_tie = np.maximum.accumulate(np.where(is_tie, -1, keys))
@@ -581,8 +588,8 @@ class Difference:
 
 
 def _differ(old: pa.Table, new: pa.Table, columns: Iterable[str], *, as_rows: bool = True) -> Flags:
-    """For each row, whether its values in the two tables differ in one of these columns. `as_rows`
-    is as in `equality_numbers`.
+    """Says for each row whether its values in the two tables differ in at least one of these
+    columns. `as_rows` is as in `equality_numbers`.
     """
     rows = old.num_rows
     is_different = np.zeros(rows, np.bool_)

@@ -1,5 +1,5 @@
-"""How rows of one key are merged, as a table's options say (semantics.md §6.5). A `MergeSpec` names
-the key, the columns that order the rows of a key, and the rule of each column. Options that
+"""Reads from a table's options how rows of one key are merged (semantics.md §6.5). A `MergeSpec`
+names the key, the columns that order the rows of a key, and the rule of each column. Options that
 contradict each other are refused here, before any row is read. Functions that this release does not
 have are also refused here.
 """
@@ -64,12 +64,13 @@ class ColumnRule:
 
     Attributes:
         function: one of `FUNCTIONS`, or `key`, or `non_null` (each value that is not NULL replaces
-            the one before), or `of_group` (the value in the row that the group chooses).
+            the value before it), or `of_group` (the column has the value of the row that the group
+            chooses).
         ignore_retract: whether -U and -D rows leave the column as it is.
         distinct: whether listagg and collect keep only one of equal elements.
-        delimiter: what listagg puts between texts.
-        group: the position of the column's sequence group in `MergeSpec.groups`; None if it is in
-            no group.
+        delimiter: the text that listagg puts between texts.
+        group: the position of the column's sequence group in `MergeSpec.groups`; None if the column
+            is in no group.
     """
 
     function: str
@@ -132,8 +133,9 @@ class SequenceGroup:
 
     Attributes:
         ordering: the columns that order the updates. A row changes the group only if its values in
-            these columns are not smaller than those that the merged row has, and not all NULL.
-        deletes: whether a -D that would change the group deletes the row.
+            these columns are not smaller than those that the merged row has, and if they are not
+            all NULL.
+        deletes: whether a -D that would change the group deletes the row of its key.
     """
 
     ordering: tuple[str, ...]
@@ -152,10 +154,11 @@ class MergeSpec:
         descending: whether the row with the smallest sequence fields is the newest.
         ignore_delete: whether -U and -D rows are left out.
         remove_on_delete: whether a -D removes the row of its key.
-        lookup: whether compactions look up older values. Then a row above level 0 includes what
-            older levels have of its key, and replaces their rows (semantics.md §6.6).
-        rules: how each column is merged. Empty for deduplicate and first-row, which take whole
-            rows.
+        lookup: whether compactions look up older values. If so, a row above level 0 includes the
+            values that older levels have for its key, and replaces the rows of those levels
+            (semantics.md §6.6).
+        rules: how each column is merged. It is empty for deduplicate and first-row, because these
+            engines take whole rows.
         groups: the sequence groups.
     """
 
@@ -178,17 +181,17 @@ class MergeSpec:
 
         Args:
             schema: the columns and keys of the table.
-            options: its options.
+            options: the options of the table.
             table: the table, for messages.
 
         Raises:
-            InvalidOption: for options that contradict each other or the columns.
-            UnsupportedFeature: for an engine or function that this release does not have.
+            InvalidOption: if options contradict each other or the columns.
+            UnsupportedFeature: if this release does not have the engine or a function.
         """
         return _OptionReader(schema, options, table).spec()
 
     def needed(self, columns: Iterable[str]) -> tuple[str, ...]:
-        """These columns, and then the other columns that are needed to merge them: keys, sequence
+        """These columns, and then the other columns that are needed to merge these: keys, sequence
         fields, and ordering columns of groups.
         """
         needed = dict.fromkeys(columns)
@@ -265,8 +268,8 @@ class _OptionReader:
         return value == "true"
 
     def _wrong(self, key: str, mistake: str) -> InvalidOption:
-        """The error for an option that is wrong. `mistake` continues a sentence that ends in
-        "it".
+        """The error for an option that is wrong. `mistake` says what is wrong. It follows the word
+        "it" in the message.
         """
         value = self._options.get(key, "")
         return InvalidOption(
@@ -277,7 +280,9 @@ class _OptionReader:
         )
 
     def _columns(self, key: str, names: Iterable[str]) -> tuple[str, ...]:
-        """The columns that an option's value names. Blanks around a name count, as in Java."""
+        """The columns that an option's value names. As in Java, blanks around a name belong to the
+        name.
+        """
         columns = tuple(names)
         for name in columns:
             if name not in self._schema.by_name:
@@ -314,7 +319,7 @@ class _OptionReader:
 
     def _function_rule(self, column: DataField, function: str, group: int | None) -> ColumnRule:
         """The rule of a column that the function merges. Raises `InvalidOption` and
-        `UnsupportedFeature` if it cannot.
+        `UnsupportedFeature` if the function cannot merge the column.
         """
         self._check_function(column, function)
         distinct_key = f"{_FIELDS}{column.name}.distinct"
@@ -378,7 +383,7 @@ class _OptionReader:
 
     # -- partial updates --------------------------------------------------------------------------
     def _deleting_columns(self) -> set[str]:
-        """The ordering columns of the groups in which a -D deletes the row."""
+        """The ordering columns of those groups in which a -D deletes the row of its key."""
         option = opt.PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP
         return set(self._columns(option.key, filter(None, self._options.value(option).split(","))))
 
@@ -403,7 +408,9 @@ class _OptionReader:
     def _partial_update_rules(
         self, groups: Sequence[SequenceGroup], group_of: Mapping[str, int]
     ) -> dict[str, ColumnRule]:
-        """The rule of each column. `group_of` has the position of each grouped column's group."""
+        """The rule of each column. `group_of` maps each grouped column to the position of its
+        group.
+        """
         ordering = _ordering_columns(groups)
         rules = {}
         for field in self._schema.fields:
@@ -431,7 +438,7 @@ class _OptionReader:
         return self._wrong(key, f"needs a sequence group that has the column {column!r}")
 
     def _groups(self) -> tuple[tuple[SequenceGroup, ...], dict[str, int]]:
-        """The sequence groups, and the position of each column's group."""
+        """The sequence groups, and for each grouped column the position of its group."""
         groups: list[SequenceGroup] = []
         group_of: dict[str, int] = {}
         for key in sorted(self._options):

@@ -38,7 +38,7 @@ describe the newest values.
 
 
 class Histogram:
-    """Keeps the newest `most_values` values (100, as in Java), so its memory is bounded."""
+    """Keeps the newest `most_values` values (100, as in Java), so its memory is limited."""
 
     def __init__(self, most_values: int = 100) -> None:
         self._values: deque[float] = deque(maxlen=most_values)
@@ -50,9 +50,9 @@ class Histogram:
         self._count += 1
 
     def distribution(self) -> Mapping[str, float]:
-        """The present distribution by part (`PARTS`); all 0 if there are no values. Quantiles are
-        estimated as Apache Commons Math does it, which Java's histogram uses: at the position share
-        · (n + 1).
+        """The present distribution by part (`PARTS`). All parts are 0 if there are no values.
+        Quantiles are estimated in the same way as in Apache Commons Math, which Java's histogram
+        uses: at the position share · (n + 1).
         """
         values = np.array(self._values or [0.0])
         low, *shares, high = np.quantile(
@@ -140,15 +140,15 @@ commits (`PARTS`). All others count since the sink was created.
 
 
 def snake_case(name: str) -> str:
-    """The name of a metric as other systems write it: `lastCommitDuration` is
+    """The name of a metric in the form that other systems use: `lastCommitDuration` becomes
     `last_commit_duration`.
     """
     return re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 
 class CommitMetrics:
-    """A reporter that keeps the metrics of one sink. Its memory is bounded, and threads may share
-    it.
+    """A reporter that keeps the metrics of one sink. Its memory is limited, and several threads may
+    use it.
     """
 
     def __init__(self) -> None:
@@ -255,14 +255,15 @@ def report_to_all(
     report: CommitReport,
     failing: set[int],
 ) -> None:
-    """Calls every reporter. If one raises, the error is logged with its traceback, and the batch
-    goes on: the snapshot is already published, and a failure after that must not fail the batch.
+    """Calls every reporter. If a reporter raises an error, the error is logged with its traceback,
+    and the batch continues. The snapshot is already published, and a failure after that must not
+    make the batch fail.
 
     Args:
         reporters: the reporters, in the order in which they are called.
         report: the report of the batch.
-        failing: the ids of the reporters that raised at the previous batch. Their next failure is
-            logged only at level DEBUG. This call updates the set.
+        failing: the ids of the reporters that raised an error at the previous batch. Their next
+            failure is logged only at level DEBUG. This call updates the set.
     """
     for reporter in reporters:
         try:
@@ -297,7 +298,8 @@ def log_report(report: CommitReport) -> None:
 
 
 def _line(report: CommitReport) -> str:
-    # A table's path or a commit user may contain line breaks; a log line must stay one line.
+    # A table's path or a commit user may contain line breaks, but a log entry must stay on one
+    # line.
     return " ".join(f"{_sentence(report)}, user {report.user}".splitlines())
 
 
@@ -322,7 +324,9 @@ def _sentence(report: CommitReport) -> str:
 
 
 def _sent(report: CommitReport) -> str:
-    """The requests to an object store, in brackets; empty for other storages."""
+    """The number of requests to an object store, in brackets. The text is empty for other
+    storages.
+    """
     if not report.requests:
         return ""
     kinds = ", ".join(f"{number} {kind}" for kind, number in sorted(report.requests.items()))

@@ -26,8 +26,8 @@ def observe_metrics(
     readings: list[tuple[Mapping[str, float], dict[str, str]]] = []
 
     def observed(metric: str, options: Any) -> Iterable[Any]:
-        # A collection asks for the first metric first. Then the values of all metrics are read, so
-        # that the collection shows one moment.
+        # A collection asks for the first metric first. At that moment, the values of all metrics
+        # are read, so that the collection shows a single moment.
         if metric == METRICS[0]:
             readings[:] = [
                 (sink.metrics(), {"table": sink.location, "name": sink.name or ""})

@@ -58,7 +58,7 @@ class PrometheusCollector:
         return server
 
     def add(self, sink: _Sink) -> _Sink:
-        """Exports this sink from now on, in place of an earlier sink of the same table and name.
+        """Exports this sink from now on. It replaces an earlier sink with the same table and name.
         Returns the sink.
         """
         with self._lock:
@@ -66,13 +66,13 @@ class PrometheusCollector:
         return sink
 
     def describe(self) -> Iterable[Any]:
-        """The metrics without values. From these, a registry sees that a second collector would
-        export the same metrics, and refuses that collector.
+        """The metrics without values. They show a registry that a second collector would export the
+        same metrics, so the registry refuses that collector.
         """
         return self._families().values()
 
     def collect(self) -> Iterable[Any]:
-        """The metrics now. prometheus_client calls this."""
+        """The present metrics. prometheus_client calls this method."""
         with self._lock:
             sinks = list(self._sinks.items())
         families = self._families()
@@ -84,7 +84,7 @@ class PrometheusCollector:
         return families.values()
 
     def _families(self) -> dict[str, Any]:
-        """The metrics without values, by the part of their names before the dot."""
+        """The metrics without values. A metric is found by the part of its name before the dot."""
         families: dict[str, Any] = {}
         for metric in METRICS:
             name, _, part = metric.partition(".")

@@ -1,7 +1,7 @@
-"""Every option this package understands, declared once: key, type, default, what it does
-(`docs/options.md` is rendered from that). Table options keep Paimon's keys and defaults; a sink may
-override those in the table's schema for its own writes. Sink options start with `paimon-stream.`.
-Everything else reads options through `Options`.
+"""Declares every option that this package understands, each of them once: its key, type and
+default, and what it does (`docs/options.md` is rendered from these declarations). Table options
+keep Paimon's keys and defaults. For its own writes, a sink may override the options in the table's
+schema. Sink options start with `paimon-stream.`. All other code reads options through `Options`.
 """
 
 from paimon_stream.options.checks import *  # noqa: F403 - what is defined there

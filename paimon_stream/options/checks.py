@@ -1,8 +1,9 @@
 """Checks options and arguments of users, before anything is done.
 
 - Options: a value that does not parse is refused, and an unknown key is reported.
-- Arguments of public calls: the error names the table, the argument, and what it may be.
-- Ages and times, as all calls and commands accept them: `"7 d"`, `timedelta(days=7)`,
+- Arguments of public calls: the error names the table, the argument, and the values that it may
+  have.
+- Ages and times: all calls and commands accept forms such as `"7 d"`, `timedelta(days=7)`,
   `2026-11-01T12:00Z`.
 """
 
@@ -98,7 +99,7 @@ def table_options() -> tuple[Option[Any], ...]:
 
 
 def compaction_options() -> tuple[Option[Any], ...]:
-    """All declared options of compactions, which are table options, too."""
+    """All declared options of compactions. They are also table options."""
     return tuple(
         option for name, option in vars(of_tables).items() if name.startswith("COMPACTION_")
     )
@@ -110,7 +111,7 @@ def sink_options() -> tuple[Option[Any], ...]:
 
 
 def store_options() -> tuple[Option[Any], ...]:
-    """All declared options for object stores, which are sink options, too."""
+    """All declared options for object stores. They are also sink options."""
     return tuple(
         option for option in sink_options() if option.key.startswith(f"{SINK_PREFIX}store.")
     )
@@ -160,8 +161,8 @@ def check_sink_options(options: Mapping[str, str], additional: Iterable[str] | N
 
 
 def warn_of_unfollowed_writes(options: Mapping[str, str]) -> None:
-    """Warns of options of Paimon's that a writer is given and does not follow. Those that it is given
-    by the table's schema may be for other engines, and are none of `options`.
+    """Warns of Paimon's options that a writer was given but does not follow. Options in the table's
+    schema may be for other engines, so they are not among `options`.
     """
     unfollowed = sorted(key for key in lowered(options) if key in _FOREIGN_KEYS)
     if unfollowed:
@@ -172,13 +173,13 @@ def warn_of_unfollowed_writes(options: Mapping[str, str]) -> None:
 
 
 def check_unfollowed_reads(options: Mapping[str, str], followed: Iterable[str]) -> None:
-    """Raises `InvalidOption` for an option of Paimon's that a read is given and does not follow, if
-    other rows would come by it. Paimon's default is accepted, because it changes nothing. Warns of
-    other options that such a read does not follow.
+    """Raises `InvalidOption` for one of Paimon's options that a read was given but does not follow,
+    if the read would return other rows with it. Paimon's default value is accepted, because it
+    changes nothing. Warns of other options that such a read does not follow.
 
     Args:
         options: the options of the read.
-        followed: the keys that this kind of read follows, beside those of `FOLLOWED_BY_READS`.
+        followed: the keys that this kind of read follows, besides the keys in `FOLLOWED_BY_READS`.
     """
     keys = {option.key for option in FOLLOWED_BY_READS}.union(followed)
     known = _by_name(of_tables)
@@ -215,7 +216,7 @@ def check_table_options(
     Args:
         options: the options, by key.
         additional: further keys that the error about an unknown option may suggest. None if an
-            unknown option is no error. Here these keys are unknown, too.
+            unknown option is not an error. In this call, these keys are also unknown options.
     """
     keys = [option.key for option in table_options()]
     known = _by_name(of_tables)
@@ -257,14 +258,14 @@ def check_table_options(
 
 
 def is_known(key: str) -> bool:
-    """Whether this package, or Paimon, has an option of a table with this name."""
+    """Whether this package or Paimon has a table option with this name."""
     lower_key = key.lower()
     return lower_key in _by_name(of_tables) or _is_foreign(lower_key)
 
 
 def _is_foreign(key: str) -> bool:
-    """Whether the key, in lower case, is one of Paimon's that is passed through. Sinks follow some of
-    these: they are the names that Paimon has for sink options.
+    """Whether the key, in lower case, belongs to one of Paimon's options that are passed through.
+    Sinks follow some of these options, because their keys are Paimon's names for sink options.
     """
     return key in _FOREIGN_KEYS or key in _by_name(of_sinks) or key.startswith(PREFIXES)
 
@@ -281,8 +282,8 @@ def _unknown(key: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(key: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """A question about the known name that is nearest to the key; empty if none is near. `likeness`
-    is the least that counts as near, from 0 to 1.
+    """A question about the known name that is nearest to the key; empty if no known name is near.
+    `likeness` is the smallest similarity that counts as near, from 0 to 1.
     """
     names = {name.lower(): name for name in known}
     near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=likeness)
@@ -302,14 +303,16 @@ _MOST_SHOWN: Final = 60
 class Arguments:
     """Checks the arguments of one call that concerns the table at this location. Each check takes
     the argument's name and value, and raises `InvalidOption`. None is accepted if `optional` is
-    set. In place of a mapping it is always accepted.
+    set. Instead of a mapping, None is always accepted.
     """
 
     def __init__(self, table: str) -> None:
         self._table = table
 
     def flag(self, name: str, value: Flag, *, optional: bool = False) -> Flag:
-        """The flag, True or False; other values that count as true or false are refused."""
+        """Returns the flag, which must be True or False. Other values that Python treats as true or
+        false are refused.
+        """
         if isinstance(value, np.bool_):
             return cast(Flag, bool(value))
         is_left_out = optional and value is None
@@ -326,7 +329,7 @@ class Arguments:
         most: int | None = None,
         optional: bool = False,
     ) -> Number:
-        """The number, a whole number within these bounds."""
+        """Returns the number, which must be a whole number within these bounds."""
         if optional and value is None:
             return value
         number = integer_of(value)
@@ -346,8 +349,8 @@ class Arguments:
     def text(
         self, name: str, value: object, *, may_be_blank: bool = False, optional: bool = False
     ) -> None:
-        """Checks that it is text. The text may be empty or white space only if `may_be_blank` is
-        set.
+        """Checks that the value is text. The text may be empty or white space only if
+        `may_be_blank` is set.
         """
         if optional and value is None:
             return
@@ -357,7 +360,7 @@ class Arguments:
             raise self.wrong(name, value, _allowed(allowed, optional=optional))
 
     def function(self, name: str, value: object, *, optional: bool = False) -> None:
-        """Checks that it can be called."""
+        """Checks that the value can be called."""
         is_left_out = optional and value is None
         if not callable(value) and not is_left_out:
             raise self.wrong(name, value, _allowed("a function", optional=optional))
@@ -365,8 +368,8 @@ class Arguments:
     def mapping(
         self, name: str, value: Any, example: str, *, texts: bool = False
     ) -> dict[str, Any]:
-        """A mapping, as a dict; {} for None. Its keys must be text, and with `texts` also its
-        values. Messages hide the values, because they may be secrets.
+        """Returns a mapping as a dict; {} for None. The keys must be text. With `texts`, the values
+        must also be text. Messages hide the values, because values may be secrets.
         """
         if value is None:
             return {}
@@ -380,8 +383,8 @@ class Arguments:
         return dict(value)
 
     def items(self, name: str, value: Any, kind: type[Any], what: str) -> tuple[Any, ...]:
-        """The items of an iterable other than text and mappings. `what` says what to give, such as
-        "names".
+        """The items of an iterable other than text and mappings. `what` says what the caller should
+        give, such as "names".
         """
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise self.wrong(name, value, what)
@@ -394,8 +397,9 @@ class Arguments:
     def wrong(
         self, name: str, value: object, allowed: str, *, secret: bool = False
     ) -> InvalidOption:
-        """The error for a value that is not what is `allowed`. It shows only the type of a value
-        that is secret or may be long. `name` may be a part of an argument, such as `messages[2]`.
+        """The error for a value that is not allowed. `allowed` says which values are. If the value
+        is secret or may be long, the error shows only its type. `name` may be a part of an
+        argument, such as `messages[2]`.
         """
         is_long = isinstance(value, str | bytes) and len(value) > _MOST_SHOWN
         is_huge = isinstance(value, int) and not LONG[0] <= value <= LONG[1]
@@ -405,7 +409,8 @@ class Arguments:
             shown = repr(value)
         else:
             shown = f"of type {type(value).__name__}"
-        # The argument's own name: `messages` of `messages[2]`, `options` of `a key of options`.
+        # The name of the argument itself: `messages` for `messages[2]`, `options` for `a key of
+        # options`.
         argument = name.partition("[")[0].rpartition(" ")[2]
         return InvalidOption(
             f"{name} is {shown}. Nothing was changed. Give {allowed}.", option=argument
@@ -413,13 +418,13 @@ class Arguments:
 
 
 def _allowed(kind: str, *, optional: bool) -> str:
-    """What may be given: a value of this kind, or nothing if it is `optional`."""
+    """What a caller may give: a value of this kind, or nothing if the argument is `optional`."""
     return f"{kind}, or leave it out" if optional else kind
 
 
 def integer_of(value: object) -> int | None:
-    """The value as an `int`; None if it is no whole number. True and False do not count as numbers;
-    numpy's whole numbers do.
+    """The value as an `int`; None if it is not a whole number. True and False do not count as
+    numbers. Whole numbers of numpy do.
     """
     if isinstance(value, bool | np.bool_):
         return None
@@ -441,8 +446,8 @@ Moment: TypeAlias = dt.datetime | dt.timedelta | str | int
 
 def age_or_time(text: str) -> dt.timedelta | dt.datetime:
     """The age or the time that a text denotes. Raises `ValueError` for any other text. It also
-    raises it for a long number without a unit, which is hardly meant as an age: `20261125` may be a
-    day, and `1795653282788` a time.
+    raises `ValueError` for a long number without a unit, because such a number is probably not an
+    age: `20261125` may be a day, and `1795653282788` a time.
     """
     if re.fullmatch(r"\s*\d{8,}\s*", text):
         raise ValueError(
@@ -456,15 +461,15 @@ def age_or_time(text: str) -> dt.timedelta | dt.datetime:
 
 
 def age_of(value: Age, name: str, table: str) -> dt.timedelta:
-    """The age that somebody gives.
+    """The age that a caller gives.
 
     Args:
         value: the age.
-        name: the argument, for messages.
+        name: the name of the argument, for messages.
         table: the table's location, for messages.
 
     Raises:
-        InvalidOption: the value is no age.
+        InvalidOption: the value is not an age.
     """
     age: object = value
     with suppress(ValueError, OverflowError):
@@ -481,16 +486,16 @@ def age_of(value: Age, name: str, table: str) -> dt.timedelta:
 
 
 def moment_millis(value: Moment, name: str, table: str, now_millis: int) -> int:
-    """The moment that somebody gives, in epoch milliseconds.
+    """The moment that a caller gives, in epoch milliseconds.
 
     Args:
         value: the moment.
-        name: the argument, for messages.
+        name: the name of the argument, for messages.
         table: the table's location, for messages.
         now_millis: the time from which an age is counted back, in epoch milliseconds.
 
     Raises:
-        InvalidOption: the value is no moment.
+        InvalidOption: the value is not a moment.
     """
     when: object = value
     millis: int | None = None

@@ -1,9 +1,9 @@
-"""What this package does with the options that Paimon got after 1.4.2, and with older ones that
-only engines for BLOBs, vectors and indexes act upon. `docs/options.md` has them as a table.
+"""What this package does with the options that were added to Paimon after 1.4.2, and with older
+options that only engines for BLOBs, vectors and indexes use. `docs/options.md` has them as a table.
 
 Ignoring an option must not make a table that others read wrongly. So if an option says how files
-are made, or what must be kept beside them, it is followed, or the table is refused. An option that
-only makes other engines faster has no effect.
+are made, or what must be kept besides the files, then the option is followed, or the table is
+refused. An option that only makes other engines faster has no effect.
 """
 
 from enum import Enum
@@ -23,9 +23,9 @@ class NewerOptions(NamedTuple):
     """Options that are treated in the same way.
 
     Attributes:
-        keys: their names. `<column>` stands for the name of a column.
-        treatment: what is done with them.
-        why: what follows from that, as a sentence.
+        keys: the names of the options. `<column>` stands for the name of a column.
+        treatment: what is done with these options.
+        why: what follows from the treatment, as a sentence.
     """
 
     keys: tuple[str, ...]

@@ -1,10 +1,10 @@
-"""Paimon's options that `of_tables.py` does not declare. They concern other engines, a single read,
-which declares those that it follows (`read/`, `spark/`), or a way of reading that this package does
-not have. Options that Paimon got after 1.4.2 are in `of_newer.py`.
+"""Paimon's options that `of_tables.py` does not declare. They concern other engines, single reads,
+or a way of reading that this package does not have. A read declares the options that it follows
+(`read/`, `spark/`). Options that Paimon got after 1.4.2 are in `of_newer.py`.
 
-A table may have them: `create` and `alter_table` keep them in silence, because other engines act upon
-them. A read or a write that is given one of them does not follow it, and so does not pass over it in
-silence (`checks.py`). If it would choose other rows, the read is refused.
+A table may have such options. `create` and `alter_table` keep them without a warning, because other
+engines use them. A read or a write does not follow such an option. If it is given one, it warns
+(`checks.py`). If the option would choose other rows, the read is refused.
 """
 
 from collections.abc import Mapping

@@ -1,5 +1,5 @@
-"""The options of a sink, which begin with `paimon-stream.`; those for object stores may be storage
-options, too.
+"""The options of a sink, which begin with `paimon-stream.`. Those for object stores may also be
+used as storage options.
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ _ROW_KINDS: Final = ("+I", "-U", "+U", "-D")
 
 
 def _merge_mode(value: str) -> str:
-    """`off`, `add` or `widen`. `true` and `false`, the values of Paimon's own option, mean `widen`
-    and `off`.
+    """Parses a merge mode: `off`, `add` or `widen`. `true` and `false`, the values of Paimon's own
+    option, mean `widen` and `off`.
     """
     word = value.strip().lower()
     return one_of("off", "add", "widen")({"true": "widen", "false": "off"}.get(word, word))
 
 
 def _operation_mapping(value: str) -> Mapping[str, str]:
-    """Row kinds by token: `c=+I,u=+U,d=-D`."""
+    """Parses a mapping from tokens to row kinds, such as `c=+I,u=+U,d=-D`."""
     kinds: dict[str, str] = {}
     are_right = True
     for pair in value.split(","):
@@ -43,7 +43,7 @@ def _operation_mapping(value: str) -> Mapping[str, str]:
 
 
 def _millis(text: str) -> int:
-    """Milliseconds of a duration, at least one."""
+    """The milliseconds of a duration. They must be at least one."""
     return positive(str(duration(text)))
 
 

@@ -478,7 +478,7 @@ DYNAMIC_PARALLELISM = Option(
     "Tasks that open buckets. If not set: the cores, at most 8.",
 )
 
-# How rows of one key are merged.
+# Options that say how rows of one key are merged.
 MERGE_ENGINE = Option(
     "merge-engine",
     one_of("deduplicate", "partial-update", "aggregation", "first-row"),
@@ -522,7 +522,7 @@ PARTIAL_UPDATE_REMOVE_ON_SEQUENCE_GROUP = Option(
     "Columns that order sequence groups, separated by commas. A -D row in such a group deletes the row.",
 )
 
-# Options that this release refuses or leaves to others.
+# Options that this release refuses, or that only other engines use.
 TABLE_TYPE = Option(
     "type", word, "table", "Kind of table. Only ordinary tables are read and written."
 )
@@ -636,8 +636,8 @@ EXPLICIT_CAST = switch(
     "write.merge-schema.explicit-cast", "Columns are only widened, and a warning says so."
 )
 
-# How compactions choose their files. A single compaction may override the options whose names here
-# begin with COMPACTION (`compaction_options`).
+# Options that say how compactions choose their files. A single compaction may override those whose
+# names here begin with COMPACTION (`compaction_options`).
 COMPACTION_MIN_FILES = Option(
     "compaction.min.file-num",
     positive,

@@ -1,4 +1,4 @@
-"""What an option is, how its text becomes a value, and the options in force (`Options`)."""
+"""What an option is, how its text becomes a value, and the options that are used (`Options`)."""
 
 import datetime as dt
 import re
@@ -22,11 +22,12 @@ class Option(Generic[T]):
     """One option.
 
     Attributes:
-        key: its name.
-        parse: turns a text into a value. Raises `ValueError`, whose text says what is wrong.
-        default: as users write it; None means no default.
+        key: the name of the option.
+        parse: a function that turns a text into a value. It raises `ValueError`, whose text says
+            what is wrong.
+        default: the default value as users write it; None if there is no default.
         doc: what the option does.
-        aliases: other names of it.
+        aliases: other names of the option.
     """
 
     key: str
@@ -84,7 +85,7 @@ _TIME_UNITS: Final = {
 
 
 def _with_unit(text: str, units: Mapping[str, int], what: str, example: str) -> int:
-    """The number that a text with a unit denotes. `what` and `example` are for the error."""
+    """The number that a text with a unit denotes. `what` and `example` are parts of the error."""
     parts = _SIZE.fullmatch(text.strip())
     unit = None if parts is None else units.get(parts[2].lower())
     if parts is None or unit is None:
@@ -93,29 +94,29 @@ def _with_unit(text: str, units: Mapping[str, int], what: str, example: str) -> 
 
 
 def size(text: str) -> int:
-    """Bytes of a size such as `128 mb`."""
+    """The number of bytes for a size such as `128 mb`."""
     return _with_unit(text, _SIZE_UNITS, "size", "128 mb")
 
 
 def duration(text: str) -> int:
-    """Milliseconds of a duration such as `1 h`."""
+    """The number of milliseconds for a duration such as `1 h`."""
     return _with_unit(text, _TIME_UNITS, "duration", "10 min")
 
 
 def boolean(text: str) -> bool:
-    """`true` or `false`."""
+    """Parses `true` or `false`."""
     if text.strip().lower() not in ("true", "false"):
         raise ValueError("not true or false")
     return text.strip().lower() == "true"
 
 
 def switch(key: str, doc: str, *, aliases: tuple[str, ...] = ()) -> Option[bool]:
-    """An option that is `true` or `false`, and `false` unless it is set."""
+    """An option that is `true` or `false`. It is `false` unless it is set."""
     return Option(key, boolean, "false", doc, aliases)
 
 
 def integer(text: str) -> int:
-    """A whole number."""
+    """Parses a whole number."""
     if "_" in text:  # Python allows `_` between digits, and Java does not
         raise ValueError("not a whole number such as '4'")
     try:
@@ -128,7 +129,9 @@ def integer(text: str) -> int:
 
 
 def between(least: int, most: int, refusal: str) -> Callable[[str], int]:
-    """A parser of whole numbers within these bounds. `refusal` is the error for other numbers."""
+    """A function that parses whole numbers within these bounds. `refusal` is the error for other
+    numbers.
+    """
 
     def parse(text: str) -> int:
         number = integer(text)
@@ -144,7 +147,7 @@ positive: Final = between(1, 2**63 - 1, "must be at least 1")
 
 
 def share(text: str) -> float:
-    """A number above 0 and up to 1."""
+    """Parses a number that is above 0 and at most 1."""
     number = share_or_none(text)
     if not number:
         raise ValueError("not a number above 0 and up to 1 such as '0.7'")
@@ -152,7 +155,7 @@ def share(text: str) -> float:
 
 
 def share_or_none(text: str) -> float:
-    """A number from 0 to 1."""
+    """Parses a number from 0 to 1."""
     try:
         number = float(text.strip())
     except ValueError:
@@ -163,24 +166,26 @@ def share_or_none(text: str) -> float:
 
 
 def text(value: str) -> str:
-    """Any text, unchanged."""
+    """Returns any text unchanged."""
     return value
 
 
 def file_prefix(value: str) -> str:
-    """The beginning of a file's name. Readers look for files in a bucket's own folder only."""
+    """Parses the beginning of file names. It must not contain a folder, because readers look for
+    files only in a bucket's own folder.
+    """
     if "/" in value or "\0" in value:
         raise ValueError("a file's name holds no '/'")
     return value
 
 
 def word(value: str) -> str:
-    """A word, regardless of case."""
+    """Parses a word in any letter case."""
     return value.strip().lower()
 
 
 def zone(value: str) -> dt.tzinfo:
-    """A time zone as Java names it: `Europe/Berlin`, `UTC`, `+08:00`, `GMT+8`."""
+    """Parses a time zone in the form that Java uses: `Europe/Berlin`, `UTC`, `+08:00`, `GMT+8`."""
     name = value.strip()
     if name in ("Z", "UTC", "GMT", "UT"):
         return dt.timezone.utc
@@ -192,14 +197,14 @@ def zone(value: str) -> dt.tzinfo:
                 away = -away
             return dt.timezone(away)
     elif not _NOT_OF_JAVA.fullmatch(name):
-        # An unknown zone is a KeyError.
+        # For an unknown zone, the exception is a KeyError.
         with suppress(ValueError, OSError, KeyError, TypeError, RecursionError):
             return ZoneInfo(name)
     raise ValueError("not a time zone of Java's such as 'Europe/Berlin' or '+02:00'")
 
 
 def _away(offset: re.Match[str]) -> dt.timedelta:
-    """How far a zone's offset is from UTC, without its sign."""
+    """The distance of a zone's offset from UTC, without its sign."""
     return dt.timedelta(
         hours=int(offset["hours"]),
         minutes=int(offset["minutes"] or 0),
@@ -208,7 +213,7 @@ def _away(offset: re.Match[str]) -> dt.timedelta:
 
 
 def levels(value: str) -> Mapping[int, str]:
-    """Words by level: `0:avro,5:parquet`."""
+    """Parses words by level, such as `0:avro,5:parquet`."""
     pairs = [pair.split(":") for pair in value.split(",") if pair.strip()]
     if not all(len(pair) == 2 and pair[0].strip().isdigit() for pair in pairs):
         raise ValueError("not a list such as '0:avro,5:parquet'")
@@ -216,12 +221,12 @@ def levels(value: str) -> Mapping[int, str]:
 
 
 def names(value: str) -> frozenset[str]:
-    """Names, divided by commas."""
+    """Parses names that are separated by commas."""
     return frozenset(name.strip() for name in value.split(",") if name.strip())
 
 
 def pair(value: str) -> tuple[str, str]:
-    """Two words, divided by a comma."""
+    """Parses two words that are separated by a comma."""
     words = [word.strip() for word in value.split(",")]
     if len(words) != 2 or not all(words):
         raise ValueError("not a start and an end such as '3,7'")
@@ -229,7 +234,7 @@ def pair(value: str) -> tuple[str, str]:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """A parser of one of these words, in any letter case."""
+    """A function that parses one of these words, in any letter case."""
 
     def parse(value: str) -> str:
         lowered_value = value.strip().lower()
@@ -254,8 +259,8 @@ _FIXED_WIDTH: Final = re.compile(r"([MdHms])\1(?!\1)|S")
 
 
 def time_form(value: str) -> re.Pattern[str]:
-    """A pattern of Java's `DateTimeFormatter`, as `yyyyMMdd[ HH:mm]`. Letters are groups; Y is a
-    year of 2 digits.
+    """Turns a pattern of Java's `DateTimeFormatter`, such as `yyyyMMdd[ HH:mm]`, into a regular
+    expression. Each letter becomes a group of this expression. Y is a year of 2 digits.
     """
     if value.count("[") > _MOST_SECTIONS:
         raise ValueError(f"it has more than {_MOST_SECTIONS} sections in [ ]")
@@ -292,14 +297,15 @@ def _part_of_form(token: re.Match[str]) -> str:
 
 
 class Options(Mapping[str, str]):
-    """The options in force: a table's options, overridden by those of one writer. Keys are looked
-    up regardless of case, except for the columns in them. `options[TARGET_FILE_SIZE.key]` is the
-    text of an option, and `options.value(TARGET_FILE_SIZE)` its typed value, here in bytes.
+    """The options that are used: a table's options, overridden by the options of one writer. Keys
+    are looked up in any letter case, except for names of columns in them.
+    `options[TARGET_FILE_SIZE.key]` is the text of an option, and `options.value(TARGET_FILE_SIZE)`
+    is its typed value, in this case in bytes.
 
     Args:
         table: the table's options.
         overrides: the options of the writer.
-        location: the table's, for messages.
+        location: where the table is, for messages.
     """
 
     __slots__ = ("_location", "_raw", "_values")
@@ -312,12 +318,12 @@ class Options(Mapping[str, str]):
     ) -> None:
         self._location = location
         self._raw = {**lowered(table), **lowered(overrides or {})}
-        # Values are looked up many times. Nobody changes them.
+        # Values are looked up many times, so they are kept. No caller may change them.
         self._values: dict[str, Any] = {}
 
     def value(self, option: Option[T]) -> T:
         """The typed value, or the default. Raises `InvalidOption` for a wrong text, or if there is
-        neither.
+        neither a value nor a default.
         """
         value: T
         if option.key in self._values:
@@ -340,7 +346,7 @@ class Options(Mapping[str, str]):
         return value
 
     def is_set(self, option: Option[Any]) -> bool:
-        """Whether the option has a value of its own."""
+        """Whether the option is set, so that its default is not used."""
         return any(key in self._raw for key in (option.key, *option.aliases))
 
     def differs(self, option: Option[Any]) -> bool:
@@ -369,14 +375,16 @@ class Options(Mapping[str, str]):
 
 @lru_cache(1024)
 def _parsed(parse: Callable[[str], Any], raw: str) -> Any:
-    """The value of a text. Results are cached, because options are looked up many times in a
-    commit. Nobody may change them.
+    """The value that a text means. Values are cached, because options are looked up many times in a
+    commit. No caller may change them.
     """
     return parse(raw)
 
 
 def lowered(options: Mapping[str, str]) -> dict[str, str]:
-    """Keys in lower case, except for the columns in them; values as text."""
+    """The options with their keys in lower case, except for names of columns in the keys. Values
+    become text.
+    """
     return {
         folded(str(key)): str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in options.items()
@@ -384,8 +392,8 @@ def lowered(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def folded(key: str) -> str:
-    """The key in lower case. Columns that it names, as in `fields.<column>.stats-mode`, stay as
-    they are.
+    """The key in lower case. Names of columns in it, as in `fields.<column>.stats-mode`, are not
+    changed.
     """
     if not key.lower().startswith("fields."):
         return key.lower()

@@ -1,6 +1,6 @@
 """Finds the storage option that a name means, and whether it is secret. A name is looked up by its
-folded form: in lower case, with `.` for `-` and `_`, and without the prefix of its store. So
-`s3.access-key`, `s3a.access.key`, `fs.s3a.access.key` and `AWS_ACCESS_KEY` are one name.
+folded form: in lower case, with `.` for `-` and `_`, and without the prefix of its store. So the
+names `s3.access-key`, `s3a.access.key`, `fs.s3a.access.key` and `AWS_ACCESS_KEY` are the same name.
 """
 
 import re
@@ -15,7 +15,7 @@ _SECRET: Final = re.compile(r"secret|password|private\.key|token$")
 
 
 def folded_name(kind: str, name: str) -> str:
-    """The form by which a name is looked up."""
+    """The form in which a name is looked up."""
     folded = _folded(name)
     return folded.removeprefix(next(filter(folded.startswith, PREFIXES[kind]), ""))
 
@@ -41,7 +41,8 @@ class KnownName:
 
     Attributes:
         option: the option.
-        rank: if a source gives an option by several names, the name of the lowest rank counts.
+        rank: if a source gives an option under several names, the name with the lowest rank is
+            used.
         inverse: whether the name means the opposite of the option.
     """
 
@@ -56,8 +57,9 @@ def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> KnownName 
     Args:
         kind: the kind of store.
         name: the name.
-        owners: the bucket, or the hosts of the account and its container. Hadoop's names may begin
-            with a bucket, or end with a host. Names of other owners have no meaning here.
+        owners: the bucket, or the hosts of the account and its container. Names of Hadoop may begin
+            with a bucket, or end with a host. Names with other owners have no meaning in this
+            location.
     """
     folded = folded_name(kind, name)
     unowned = _without_owner(kind, folded, owners)
@@ -70,8 +72,8 @@ def store_option(kind: str, name: str, owners: Iterable[str] = ()) -> KnownName 
 
 
 def refusal_of(kind: str, name: str, owners: Iterable[str] = ()) -> str | None:
-    """What to do instead of using a name that is refused; None for any other name. `owners` are as
-    for `store_option`.
+    """For a name that is refused, what the user should do instead; None for any other name.
+    `owners` are as in `store_option`.
     """
     unowned = _without_owner(kind, folded_name(kind, name), owners)
     return REFUSED[kind].get(unowned)
@@ -89,8 +91,8 @@ def _without_owner(kind: str, folded: str, owners: Iterable[str]) -> str:
 
 
 def is_of_another(kind: str, name: str) -> bool:
-    """Whether a name has Hadoop's form for the option of one bucket or account. The caller has found
-    that it is not for the bucket or account of the location.
+    """Whether a name has the form that Hadoop uses for an option of one bucket or account. The
+    caller has found that the name is not for the bucket or account of the location.
     """
     folded = folded_name(kind, name)
     if kind == "s3":
@@ -101,7 +103,7 @@ def is_of_another(kind: str, name: str) -> bool:
 
 @lru_cache(1024)
 def is_secret(name: str) -> bool:
-    """Whether a name among a table's options is the name of a secret of some store."""
+    """Whether a name in a table's options is the name of a secret of some store."""
     folded = _folded(name)
     for kind, prefixes in PREFIXES.items():
         without_prefix = folded_name(kind, name)
@@ -112,8 +114,8 @@ def is_secret(name: str) -> bool:
 
 
 def _is_declared_secret(kind: str, folded: str) -> bool:
-    """Whether a folded name is that of a secret option, perhaps with an owner before or after
-    it.
+    """Whether a folded name is the name of a secret option. An owner may stand before or after the
+    name.
     """
     return any(
         folded == known or folded.startswith(f"{known}.") or folded.endswith(f".{known}")

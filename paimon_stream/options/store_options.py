@@ -1,7 +1,7 @@
-"""The storage options of object stores, declared once: names, what they set, and which are secret.
-The first name of an option is the one that `docs/stores.md` recommends; the others are those of
-Paimon, Hadoop, delta-rs and pyiceberg. Some names differ only in case, in `-`, `_` and `.`, or in
-the prefix of their store. Of these, one is listed (`store_names`).
+"""Declares the storage options of object stores, each of them once: its names, what it sets, and
+whether it is secret. The first name of an option is the one that `docs/stores.md` recommends; its
+other names are used by Paimon, Hadoop, delta-rs and pyiceberg. Some names differ only in case, in
+`-`, `_` and `.`, or in the prefix of their store. Only one of such names is listed (`store_names`).
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ class StoreOption:
     """One storage option.
 
     Attributes:
-        key: obstore's key, or a word of this package that becomes such keys.
-        names: its names, the recommended one first.
-        doc: what it sets.
-        environment: variables that set it, too. They are read on the driver.
-        inverse: names that mean the opposite.
-        switch: whether its value is true or false.
-        secret: whether no message may show it.
-        login: whether it is a part of a login. All parts come from one source: a key of one source
-            does not fit a token of another.
+        key: the key of obstore, or a word of this package that is replaced by such keys.
+        names: the names of the option, the recommended name first.
+        doc: what the option sets.
+        environment: environment variables that also set the option. They are read on the driver.
+        inverse: names that mean the opposite of the option.
+        switch: whether the value must be true or false.
+        secret: whether the value must not be shown in any message.
+        login: whether the option is a part of a login. All parts must come from one source, because
+            a key of one source does not fit a token of another.
     """
 
     key: str

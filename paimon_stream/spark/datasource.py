@@ -114,8 +114,8 @@ class PaimonDataSource(ds.DataSource):  # type: ignore[misc]
         return _module("write").StreamTableWriter(self._all_options(), schema, overwrite)
 
     def _all_options(self) -> dict[str, str]:
-        """The options of the user, and those that belong to the word. A catalog's name is replaced
-        by the options of the catalog. Raises `InvalidOption`.
+        """The options of the user, and the options of the table that the word for `format()` means.
+        A catalog's name is replaced by the options of the catalog. Raises `InvalidOption`.
         """
         options = dict(self.options)
         if self.of_name:

@@ -280,8 +280,8 @@ class StreamReader(ds.DataSourceStreamReader, _Base):  # type: ignore[misc]
         return start if is_at_end else offset
 
     def getDefaultReadLimit(self) -> Any:
-        """The most snapshots that a batch reads, as a limit on files. Spark has no limit on
-        snapshots.
+        """The largest number of snapshots that a batch reads. It is given to Spark as a limit on
+        files, because Spark has no limit on snapshots.
         """
         return limits.ReadMaxFiles(self._stream.most_snapshots)
 

@@ -79,8 +79,8 @@ class _SqlName:
 
     @property
     def words(self) -> str:
-        """The beginning of the words of all tables with this name. Spark compares words in lower
-        case.
+        """The beginning of the word for `format()` (see `word`). It is the same for all tables with
+        this name. Spark compares such words in lower case.
         """
         return f"paimon_stream.{self.database}.{self.table}.".lower()
 

@@ -264,12 +264,12 @@ class BaseHeld(Enum):
 
 
 class WindowWhole(Enum):
-    """Do all snapshots stand that the table got since the journalled attempt at the batch was
+    """Are all snapshots still there that the table got after the journalled attempt at the batch was
     prepared?
 
-    If all stand, and none has the batch, the attempt was not published. If a snapshot is missing,
-    the attempt may have been published as that snapshot. If the attempt was published before
-    rollbacks took its base, they took the attempt, too.
+    If all are there, and none has the batch, the attempt was not published. If a snapshot is
+    missing, the attempt may have been published as that snapshot. If rollbacks removed the base of
+    an attempt that was already published, they also removed the attempt.
     """
 
     NONE = "no attempt"

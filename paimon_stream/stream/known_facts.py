@@ -111,7 +111,7 @@ class Facts(Findings):
 
     @property
     def own(self) -> Snapshot | None:
-        """Our newest snapshot, even if an operator has let the checkpoint continue over it."""
+        """The stream's newest snapshot, even if an operator let the checkpoint continue despite it."""
         return self.history.own
 
     @cached_property

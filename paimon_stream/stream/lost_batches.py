@@ -184,7 +184,7 @@ def _check_list_is_enough(
         raise not_to_be_repeated(storage, user, batch, "its hash index is not in the delta list")
     evolves = table.options.value(DATA_EVOLUTION)
     if evolves and any(entry.file.write_cols is not None for entry in entries):
-        # With new row ids, these columns would become rows of their own.
+        # With new row ids, the columns in these files would become separate rows.
         raise not_to_be_repeated(
             storage, user, batch, "its files may hold columns of rows that other files have"
         )

@@ -291,7 +291,7 @@ def cut_below(
 
 
 def _in_words(removed: Removed) -> str:
-    """What a note says, as a clause."""
+    """A clause for messages that says what the note of a removal records."""
     if removed.snapshot is None and removed.ended:
         return f"a {removed.by} has taken away what was published of it"
     if removed.snapshot is None:

@@ -1,1 +1,1 @@
-"""Verification: compares everything that a table's metadata state with what exists."""
+"""Verification. It compares everything that a table's metadata state with the files that exist."""

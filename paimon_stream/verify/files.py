@@ -1,8 +1,9 @@
-"""What verification knows of a table's files, as whole columns of numbers: which exist, and which
-are live. Listing every folder costs far less than a request per file. Of each file, a hash of the
-path and the size are kept. A file that the listing lacks may be younger, so it is requested once
-more before it is reported. Identities are 64-bit hashes. Anything that looks wrong is looked up by
-name, so equal hashes can cause work, but never a false finding.
+"""The facts that verification knows about a table's files, as whole columns of numbers: which files
+exist, and which files are live. Listing every folder costs far less than a request per file. For
+each file, a hash of the path and the size are kept. A file that the listing lacks may be newer than
+the listing, so it is requested once more before it is reported. Identities are 64-bit hashes.
+Anything that looks wrong is looked up by name. So equal hashes can cause additional work, but never
+a false finding.
 """
 
 from array import array
@@ -58,17 +59,17 @@ class Inventory:
         return len(self._paths)
 
     def differing(self, paths: Longs, sizes: Longs) -> list[int]:
-        """The positions of the files that the listing lacks or has with another size."""
+        """The positions of the files that the listing lacks, or that have another size in it."""
         if not len(paths) or not len(self._paths):
             return list(range(len(paths)))
-        # A hash above all listed ones is compared with the last.
+        # A hash that is larger than all listed hashes is compared with the last one.
         places = np.minimum(np.searchsorted(self._paths, paths), len(self._paths) - 1)
         is_right = (self._paths[places] == paths) & (self._sizes[places] == sizes)
         differing: list[int] = np.flatnonzero(~is_right).tolist()
         return differing
 
     def size_now(self, path: str) -> int | None:
-        """The present size of the file, None if it does not exist. Raises `StorageError`."""
+        """The present size of the file; None if the file does not exist. Raises `StorageError`."""
         try:
             return self.storage.stat(path).size
         except NotFound:
@@ -77,12 +78,12 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What is live after entries were replayed.
+    """The files that are live after some manifest entries were replayed.
 
     Attributes:
-        live: the live identities, sorted.
-        twice: those that were added while they were live.
-        dangling: those that were deleted while they were not live.
+        live: the identities of the live files, sorted.
+        twice: the identities that were added while they were live.
+        dangling: the identities that were deleted while they were not live.
     """
 
     live: Longs
@@ -102,8 +103,9 @@ def replay(parts: Sequence[tuple[Longs, Signs]]) -> Replayed:
     is_first = np.concatenate([[True], ids[1:] != ids[:-1]])  # of the entries of an identity
     if is_first.all() and (signs > 0).all():
         return Replayed(live=ids, twice=NONE, dangling=NONE)
-    # After each entry, how often its identity is live. From the sum over all entries, the sum
-    # before the identity's first entry is subtracted.
+    # The number of times that the identity of each entry is live after the entry. To get it, take
+    # the sum over all entries up to this one, and subtract the sum before the first entry of the
+    # same identity.
     running = np.cumsum(signs, dtype=np.int64)
     starts = np.flatnonzero(is_first)
     before = np.concatenate([[0], running[starts[1:] - 1]])
@@ -121,8 +123,8 @@ def follow(live: Longs, delta: Sequence[tuple[Longs, Signs]]) -> Replayed:
     """
     if not delta:
         return Replayed(live=live, twice=NONE, dangling=NONE)
-    # Only the entries of these identities are replayed: first those that are live, as if they were
-    # added, then the new ones.
+    # Only the entries of these identities are replayed. First come the identities that are live, as
+    # if they were added. Then come the new entries.
     touched = np.unique(np.concatenate([ids for ids, _ in delta]))
     places = np.searchsorted(live, touched)
     is_live = places < len(live)

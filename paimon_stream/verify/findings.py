@@ -23,9 +23,10 @@ _MOST_OF_A_KIND: Final = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Report):
-    """One problem. `code` is stable, `path` is relative to the table (None if the problem concerns
-    no single file), `cure` says what to do. An error loses data or makes an engine fail.
-    `snapshots` (ranges of ids, first and last) and `tags` (names) are those that need the file.
+    """One problem. `code` is stable. `path` is relative to the table; it is None if the problem
+    does not concern a single file. `cure` says what to do. An error loses data or makes an engine
+    fail. `snapshots` (ranges of ids, first and last) and `tags` (names) are the ones that need the
+    file.
     """
 
     severity: Severity
@@ -39,8 +40,8 @@ class Finding(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyReport(Report):
-    """What was found, errors first, and how much was checked (snapshots, manifests, files, rows,
-    …). At most a hundred findings of each code are kept; `omitted` counts the others.
+    """The findings, errors first, and how much was checked (snapshots, manifests, files, rows, …).
+    At most a hundred findings of each code are kept; `omitted` counts the others.
     """
 
     also_in_json = ("healthy",)
@@ -58,13 +59,13 @@ class VerifyReport(Report):
 
 @dataclass(slots=True)
 class _Needs:
-    """What needs a file: snapshots, as ranges of ids, and tags."""
+    """The snapshots (as ranges of ids) and the tags that need a file."""
 
     snapshots: list[tuple[int, int]] = field(default_factory=list)
     tags: dict[str, None] = field(default_factory=dict)
 
     def add(self, first: int, last: int) -> None:
-        """Adds snapshots. Calls must come in ascending order."""
+        """Adds snapshots. Calls must come in ascending order of the ids."""
         if self.snapshots and first <= self.snapshots[-1][1] + 1:
             self.snapshots[-1] = (self.snapshots[-1][0], max(last, self.snapshots[-1][1]))
         else:
@@ -114,16 +115,16 @@ class Findings:
         self._add(Finding(severity="error", code=code, message=message, path=path, cure=cure))
 
     def warning(self, code: str, message: str, path: str | None, cure: str) -> None:
-        """Adds a problem that may become an error, or a sign of one."""
+        """Adds a problem that may become an error, or that is a sign of an error."""
         self._add(Finding(severity="warning", code=code, message=message, path=path, cure=cure))
 
     def info(self, code: str, message: str, path: str | None, cure: str) -> None:
-        """Adds something worth knowing."""
+        """Adds a fact that is worth knowing."""
         self._add(Finding(severity="info", code=code, message=message, path=path, cure=cure))
 
     def needed(self, path: str, snapshot_id: int, tag: str | None) -> None:
-        """Records what needs the file: the tag, or the snapshot if `tag` is None. Snapshots must
-        come in ascending order.
+        """Records that a tag needs the file, or that a snapshot needs it if `tag` is None.
+        Snapshots must come in ascending order.
         """
         needs = self._needs.setdefault(path, _Needs())
         if tag is None:
@@ -159,7 +160,7 @@ class Findings:
         )
         kept = {finding.path for finding in self._kept.values()} if collector._needs else set()
         for path, needs in collector._needs.items():
-            # For a finding that is not kept, it does not matter what it concerns.
+            # If a finding is not kept, the snapshots and tags that it concerns are not needed.
             if path in kept:
                 kept_needs = self._needs.setdefault(path, _Needs())
                 kept_needs.tags.update(needs.tags)
@@ -174,7 +175,7 @@ class Findings:
         self._needs.clear()
 
     def report(self, table: str) -> VerifyReport:
-        """The report of everything collected."""
+        """The report of everything that was collected."""
         findings = sorted(
             map(self._shown, self._kept.values()), key=lambda finding: _ORDER[finding.severity]
         )

@@ -1,5 +1,5 @@
-"""Checks the history of a table: snapshots, tags, who committed, and what refers to it (hints,
-consumers, journals).
+"""Checks the history of a table: snapshots, tags, the users who committed, and the files that refer
+to snapshots (hints, consumers, journals).
 """
 
 from collections import defaultdict
@@ -42,7 +42,7 @@ _RESTORE: Final = "Restore the file from a backup, or roll the table back to a s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedRoot:
-    """A readable snapshot, tag or long-lived changelog: its file, and its content."""
+    """A readable snapshot, tag or long-lived changelog: its file and its content."""
 
     path: str
     snapshot: Snapshot
@@ -55,12 +55,12 @@ class CheckedRoot:
 
     @property
     def is_tag(self) -> bool:
-        """Whether it is a tag."""
+        """Whether the root is a tag."""
         return self.tag is not None
 
     @property
     def name(self) -> str:
-        """The name for messages."""
+        """The name of the root, for messages."""
         if self.tag is not None:
             return f"tag {self.tag!r}"
         folder = self.path.partition("/")[0]
@@ -71,7 +71,7 @@ class CheckedRoot:
         same error.
 
         Args:
-            findings: gets the error.
+            findings: the collector that gets the error.
             code: as in `Finding`.
             message: as in `Finding`.
             path: the file, relative to the table.
@@ -122,8 +122,8 @@ def read_numbered(storage: Storage, folder: str, findings: Findings) -> list[Che
 def _read_root(
     storage: Storage | ReadAhead, stat: FileStat, number: int | None, findings: Findings
 ) -> CheckedRoot | None:
-    """The root in a file. None if the file is gone, or if a finding says what is wrong with it.
-    `number` is the id in the name of the file; None for a tag.
+    """The root in a file. None if the file no longer exists, or if a finding says what is wrong
+    with it. `number` is the id in the name of the file; None for a tag.
     """
     kind = stat.path.partition("/")[0]  # the folder is named for what is in it
     try:
@@ -149,8 +149,8 @@ def _read_root(
 
 
 def check_line(roots: Iterable[CheckedRoot], findings: Findings) -> None:
-    """Checks that the snapshots follow one another: no gaps, and consistent counts and
-    watermarks.
+    """Checks that the snapshots have no gaps between them, and that their counts and watermarks are
+    consistent.
     """
     line = [root for root in roots if not root.is_tag]
     for before, after in pairwise(line):
@@ -242,7 +242,7 @@ def check_identifiers(roots: Sequence[CheckedRoot], findings: Findings) -> None:
 
 def _check_batch_identifiers(batch: Mapping[str, CheckedRoot], findings: Findings) -> None:
     """Adds an error for each stream with a snapshot that has the identifier of batch commits.
-    `batch` has these snapshots by commit user.
+    `batch` has such snapshots by commit user.
     """
     for user in sorted(batch):
         findings.error(
@@ -256,7 +256,7 @@ def _check_batch_identifiers(batch: Mapping[str, CheckedRoot], findings: Finding
 
 
 def check_hints(storage: Storage, findings: Findings) -> None:
-    """Checks that hints name a snapshot from which readers find the right one (semantics.md
+    """Checks that each hint names a snapshot from which readers find the right one (semantics.md
     §2.4).
     """
     for path, place in ((layout.LATEST_HINT, -1), (layout.EARLIEST_HINT, 0)):
@@ -316,8 +316,8 @@ def _check_hint(path: str, hint: str, ids: Sequence[int], right: int, findings: 
 
 
 def check_schemas(storage: Storage, findings: Findings) -> frozenset[int]:
-    """Checks that all schemas can be read, and that rows can be merged under the newest. Returns
-    the ids of the readable schemas.
+    """Checks that all schemas can be read, and that rows can be merged under the newest schema.
+    Returns the ids of the readable schemas.
     """
     store = SchemaStore(storage)
     readable = set()

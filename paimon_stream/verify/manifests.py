@@ -1,9 +1,9 @@
 """The manifests of a table, each read once and kept as columns of numbers.
 
-Merging manifests copies most of their blocks. Entries of equal blocks are decoded and checked once,
-unless something is wrong with one of them. Each entry is checked by itself while its manifest is
-read. For checks across manifests, the hash of its identity and its kind are kept, and the sequence
-numbers of level-0 files with a primary key.
+Merging manifests copies most of their blocks. Entries of equal blocks are decoded and checked only
+once, unless one of these entries is wrong. Each entry is checked separately while its manifest is
+read. For checks across manifests, some facts about each entry are kept: its kind, and the hash of
+the identity of its file. For a level-0 file with a primary key, the sequence numbers are also kept.
 """
 
 from array import array
@@ -88,16 +88,16 @@ class WrongFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestSummary:
-    """What is kept of one manifest.
+    """The facts that are kept about one manifest.
 
     Attributes:
         ids: the identities of its entries, as hashes.
-        signs: 1 for each entry that adds, −1 for each that deletes.
+        signs: 1 for each entry that adds a file, −1 for each entry that deletes one.
         net_rows: rows added minus rows deleted.
         added_rows: rows added.
         totals: files added minus files deleted, by partition and number of buckets.
-        ranges: for each added level-0 file a row of the identity, the bucket (the hash of its
-            folder), and the lowest and highest sequence number.
+        ranges: for each added level-0 file, a row with the identity, the bucket (as the hash of its
+            folder), and the lowest and the highest sequence number.
     """
 
     ids: Longs
@@ -114,7 +114,7 @@ class SampleCandidates:
 
     Attributes:
         most_files: how many files are drawn at most; 0 for none.
-        rng: draws them.
+        rng: the random numbers by which files are drawn.
     """
 
     most_files: int
@@ -133,8 +133,8 @@ class SampleCandidates:
             ]
 
     def draw(self, live: Longs, excluded: Container[int]) -> dict[str, set[int]]:
-        """Draws from the live files that are not `excluded`. All files are given as the hashes of
-        their identities. Returns the hashes of the drawn files, by the paths of their manifests.
+        """Draws from the live files that are not `excluded`. Files are given as the hashes of their
+        identities. Returns the hashes of the drawn files, by the paths of their manifests.
         """
         manifests = dict(self._files)
         ids = [identity for identity in manifests if identity not in excluded]
@@ -164,8 +164,8 @@ class BucketFolders:
     """What is wrong with the folders that the table cannot have."""
 
     def of(self, partition: bytes, bucket: int, external: str | None = None) -> str:
-        """The folder of a bucket, or of a file with this external path; a description for messages
-        if the table cannot have the folder.
+        """The folder of a bucket, or of a file with this external path. If the table cannot have
+        this folder, the result is a description for messages.
         """
         key = (partition, bucket, external and external.rpartition("/")[0])
         folder = self._known.get(key)
@@ -179,13 +179,15 @@ class BucketFolders:
         return folder
 
     def hash_of(self, partition: bytes, bucket: int) -> int:
-        """The hash of the folder of a bucket. From now on, `by_hash` has this folder."""
+        """The hash of the folder of a bucket. After the call, `by_hash` has this folder."""
         folder = self.of(partition, bucket)
         self.by_hash[hash(folder)] = folder
         return hash(folder)
 
     def wrong_with(self, row: _Row) -> str | None:
-        """Why the table cannot have the file of an entry; None if it can."""
+        """The reason why the table cannot have the file of an entry; None if it can have the
+        file.
+        """
         folder = self.of(row[_PARTITION], row[_BUCKET], row[_EXTERNAL_PATH])
         for name in (row[_FILE_NAME], *row[_EXTRA_FILES]):
             wrong = wrong_with(name)
@@ -196,20 +198,21 @@ class BucketFolders:
 
 @dataclass(slots=True, kw_only=True)
 class CheckedTable:
-    """A table that is checked: all manifests that were read, and what was found in their entries.
+    """A table that is checked: all manifests that were read, and the problems that were found in
+    their entries.
 
     Attributes:
         table: the table.
-        findings: where findings go. It is replaced while a root is checked that may expire.
+        findings: the collector of findings. It is replaced while a root is checked that may expire.
         inventory: the files that exist.
         schema_ids: the readable schemas.
-        candidates: files to read in full.
+        candidates: the files from which the sample is drawn.
         summaries: the manifests by name; None for those that cannot be read.
         wrong_files: the files that are missing or have another size, by the hashes of their
             identities.
-        vectors: the index files whose deletion vectors were read. They are read once.
+        vectors: the index files whose deletion vectors were read. Each of them is read only once.
         folders: the folders of the buckets.
-        ahead: reads manifests and lists ahead.
+        ahead: reads manifests and manifest lists before they are needed.
     """
 
     table: Table
@@ -237,7 +240,7 @@ class CheckedTable:
         return self.table.storage
 
     def get(self, meta: ManifestFileMeta) -> ManifestSummary | None:
-        """What is kept of a manifest. Its problems are reported once."""
+        """The summary of a manifest. Problems of the manifest are reported only once."""
         name = meta.file_name
         if name not in self.summaries:
             self.summaries[name] = self._read(meta)
@@ -285,8 +288,8 @@ class CheckedTable:
             return None
 
     def _summaries(self, data: bytes, meta: ManifestFileMeta, path: str) -> ManifestSummary:
-        """What is kept of a manifest. The findings of its entries are collected apart, because only
-        blocks without findings are kept.
+        """The summary of a manifest. The findings about its entries are collected separately,
+        because only blocks without findings are kept.
         """
         of_entries = Findings()
         try:
@@ -308,8 +311,9 @@ class CheckedTable:
         )
 
     def _read_entries(self, data: bytes, path: str, findings: Findings) -> "_ReadEntries":
-        """What is kept of the blocks of a manifest. Only blocks that no earlier manifest had are
-        decoded. Problems of their entries are added to `findings`, which are empty before.
+        """The facts that are kept about the blocks of a manifest. Only blocks that no earlier
+        manifest had are decoded. Problems of their entries are added to `findings`, which must be
+        empty before the call.
         """
         keyed = bool(self.table.schema.primary_keys)
         schema_text, _ = blocks_of(data, path)
@@ -343,8 +347,8 @@ class CheckedTable:
         return joined
 
     def _check_meta(self, meta: ManifestFileMeta, entries: "_ReadEntries", path: str) -> None:
-        """Checks what a manifest list records about a manifest, on which readers rely to skip
-        manifests.
+        """Checks the facts about a manifest that a manifest list records. Readers rely on these
+        facts to skip manifests.
         """
         added = entries.signs.count(1)
         deleted = len(entries.signs) - added
@@ -370,7 +374,9 @@ class CheckedTable:
             )
 
     def _has_other_partitions(self, meta: ManifestFileMeta, partitions: Iterable[bytes]) -> bool:
-        """Whether one of the partitions is outside the bounds that the list gives the manifest."""
+        """Whether at least one of the partitions is outside the bounds that the manifest list
+        records for the manifest.
+        """
         types = self.table.partition_types
         bounds = partition_bounds(types, meta.partition_stats)
         if bounds is None:
@@ -383,8 +389,8 @@ class CheckedTable:
         return False
 
     def entries(self, manifest: str, wanted: Container[int]) -> Iterator[ManifestEntry]:
-        """The entries with these identities in the manifest with this path; none if it is gone or
-        cannot be read.
+        """The entries with these identities in the manifest with this path. There are none if the
+        manifest no longer exists or cannot be read.
         """
         try:
             entries = decode_manifest(self.storage.read(manifest), manifest)
@@ -398,9 +404,9 @@ class CheckedTable:
         """The sorted paths of files that occur in the manifests at least `at_least` times.
 
         Args:
-            ids: the hashes of the identities of the files to look for.
+            ids: the hashes of the identities of the wanted files.
             metas: the manifests.
-            at_least: how often a file must occur; 1 for all that occur.
+            at_least: how many times a file must occur; 1 for all files that occur.
         """
         wanted = set(ids)
         paths = (manifest_path(meta.file_name) for meta in metas)
@@ -415,7 +421,9 @@ class CheckedTable:
 
 
 def _has_other_buckets(meta: ManifestFileMeta, buckets: Collection[int]) -> bool:
-    """Whether one of the buckets is outside the bounds that the list gives the manifest."""
+    """Whether at least one of the buckets is outside the bounds that the manifest list records for
+    the manifest.
+    """
     if meta.min_bucket is None or meta.max_bucket is None or not buckets:
         return False
     return min(buckets) < meta.min_bucket or max(buckets) > meta.max_bucket
@@ -423,11 +431,12 @@ def _has_other_buckets(meta: ManifestFileMeta, buckets: Collection[int]) -> bool
 
 @dataclass(slots=True)
 class _ReadEntries:
-    """Collects what is kept of a manifest, or of one of its blocks, while the entries are read.
+    """Collects the facts that are kept about a manifest, or about one of its blocks, while the
+    entries are read.
 
     Attributes:
-        checked: where wrong files and folders go.
-        findings: where findings go.
+        checked: the table to which wrong files and folders are added.
+        findings: the collector of findings.
         manifest: the path of the manifest.
         keyed: whether the table has a primary key.
         ids: as in `ManifestSummary`, like `signs`, `ranges`, `totals` and `added_rows`.
@@ -450,7 +459,7 @@ class _ReadEntries:
     deleted_rows: int = 0
 
     def add(self, block: "_ReadEntries") -> None:
-        """Adds what is kept of a block."""
+        """Adds the facts that are kept about a block."""
         self.ids.extend(block.ids)
         self.signs.extend(block.signs)
         self.ranges.extend(block.ranges)
@@ -466,7 +475,7 @@ class _ReadEntries:
         return [identity for identity in added if identity not in self.unusable]
 
     def take(self, rows: Sequence[_Row]) -> None:
-        """Adds some entries: the values of `_FIELDS`."""
+        """Adds some entries. Each row has the values of `_FIELDS`."""
         columns = list(zip(*rows, strict=True))
         partitions, kinds, buckets, totals, names = columns[:5]  # the first five of `_FIELDS`
         counts = columns[_ROW_COUNT]
@@ -510,7 +519,7 @@ class _ReadEntries:
             self._take_added(list(compress(rows, added)), list(compress(identities, added)))
 
     def _take_added(self, rows: Sequence[_Row], identities: Sequence[int]) -> None:
-        """Checks entries that add, and keeps the sequence numbers of level-0 files."""
+        """Checks entries that add files, and keeps the sequence numbers of level-0 files."""
         self._locate(rows, identities)
         self._check(rows)
         if not self.keyed:
@@ -550,7 +559,7 @@ class _ReadEntries:
                     )
 
     def _check(self, rows: Sequence[_Row]) -> None:
-        """Checks each entry by itself for impossible values."""
+        """Checks each entry separately for impossible values."""
         findings = self.findings
         known = self.checked.schema_ids
         for row in rows:

@@ -1,7 +1,7 @@
-"""Verification of the newest snapshot's files: levels, where compactions look up older values;
-keys, where readers do not merge files; and the ids of row tracking. Also verification of the
-statistics and index files that a snapshot names besides its manifests. Files that cannot be read
-are reported by other checks.
+"""Verification of the newest snapshot's files. It checks the levels in which compactions look up
+older values. It checks the keys of tables whose files readers do not merge. It checks the ids of
+row tracking. This module also verifies the statistics and index files that a snapshot names besides
+its manifests. Files that cannot be read are reported by other checks.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ from paimon_stream.verify.sample import Sampled
 
 
 def check_newest(table: Table, sample: int, findings: Findings) -> None:
-    """Checks levels, the keys of up to `sample` files, and ids of rows. Raises `InvalidOption`,
+    """Checks levels, the keys of up to `sample` files, and the ids of rows. Raises `InvalidOption`,
     `StorageError`.
     """
     for option in (DELETION_VECTORS, DATA_EVOLUTION, ROW_TRACKING):
@@ -65,16 +65,16 @@ def check_newest(table: Table, sample: int, findings: Findings) -> None:
         _check_row_ids,
     )
     for check in checks:
-        # Other checks report what cannot be read.
+        # Files that cannot be read are reported by other checks.
         with suppress(FormatError, InvalidData, InvalidOption, NotFound, UnsupportedFeature):
             check(table, findings)
 
 
 def _check_levels(table: Table, findings: Findings) -> None:
-    """Warns of buckets whose readers overlook values: their newer level was written before the
-    table's compactions looked up older values, and an older level has values of the same keys
-    (semantics.md §6.6). Reads the newest manifests again if the table's engine adds up values and
-    its options have changed. Raises `StorageError`.
+    """Warns of buckets whose readers overlook values. In such a bucket, a newer level was written
+    before the table's compactions looked up older values, and an older level has values of the same
+    keys (semantics.md §6.6). Reads the newest manifests again if the table's engine adds up values
+    and its options have changed. Raises `StorageError`.
     """
     adds_up = table.options.value(MERGE_ENGINE) in (AGGREGATION, PARTIAL_UPDATE)
     if not (adds_up and needs_lookup(table.options)):
@@ -107,7 +107,7 @@ def _check_levels(table: Table, findings: Findings) -> None:
 def _check_live_keys(table: Table, findings: Findings, sample: int) -> None:
     """Checks that no key has live rows in two files of a table with a primary key and deletion
     vectors, because readers do not merge its files (table-kinds.md §1.2). Reads the keys of up to
-    `sample` files that may have common ones. Raises `StorageError`.
+    `sample` files that may have common keys. Raises `StorageError`.
     """
     if not table.options.value(DELETION_VECTORS) or not table.schema.primary_keys:
         return
@@ -119,7 +119,7 @@ def _check_live_keys(table: Table, findings: Findings, sample: int) -> None:
     types = [column.type for column in scan.columns]
     for bucket in buckets(entry for entry in scan.files if entry.file.level > 0):
         for section in sections(bucket, types):
-            # One file of each run in turn: files of one run have no key in common.
+            # Each run gives one file in turn, because files of one run have no key in common.
             compared = [
                 entry
                 for entry in chain.from_iterable(zip_longest(*section.runs))
@@ -146,7 +146,9 @@ def _check_live_keys(table: Table, findings: Findings, sample: int) -> None:
 def _report_level(
     table: Table, entry: ManifestEntry, oldest_level: int, findings: Findings
 ) -> None:
-    """Warns of a file of a newer level that was compacted without a look at `oldest_level`."""
+    """Warns of a file of a newer level that was compacted without looking up values on
+    `oldest_level`.
+    """
     folder = table.layout.bucket_folder(entry.partition, entry.bucket)
     file = entry.file
     findings.warning(
@@ -163,8 +165,8 @@ def _report_level(
 def _check_row_ids(table: Table, findings: Findings) -> None:
     """Checks the ids of rows: each file has ids for its rows, no two files share an id, and the
     next commit gives higher ids (table-kinds.md §5.1). Ids that a compaction has written into files
-    are not read. With data evolution, files may have the same: they hold other columns of these
-    rows. Raises `StorageError`.
+    are not read. With data evolution, several files may have the same ids, because they hold
+    different columns of the same rows. Raises `StorageError`.
     """
     if table.options.value(DATA_EVOLUTION) or not table.options.value(ROW_TRACKING):
         return
@@ -239,9 +241,9 @@ def check_statistics(root: CheckedRoot, checked: CheckedTable) -> None:
 
 
 def check_index(root: CheckedRoot, checked: CheckedTable, current: str | None) -> None:
-    """Checks that a snapshot's or tag's index files exist with their sizes, and that a bucket has
-    one hash index (table-kinds.md D3, D4) in `current`, the newest index manifest: only writers
-    need it. Raises `StorageError`.
+    """Checks that the index files of a snapshot or tag exist with the right sizes. Also checks that
+    a bucket has only one hash index (table-kinds.md D3, D4) in `current`. `current` is the newest
+    index manifest; only writers need its hash indexes. Raises `StorageError`.
     """
     name = root.snapshot.index_manifest
     findings = checked.findings
@@ -284,9 +286,9 @@ def check_index(root: CheckedRoot, checked: CheckedTable, current: str | None) -
 def _index_entries(
     root: CheckedRoot, checked: CheckedTable, path: str, *, is_current: bool
 ) -> tuple[IndexManifestEntry, ...]:
-    """The entries of the index manifest in a file. If it cannot be read, adds a finding and returns
-    none. Only the index of the newest snapshot can be rebuilt; `is_current` says whether this is
-    it.
+    """The entries of the index manifest in a file. If the index manifest cannot be read, adds a
+    finding and returns no entries. Only the index of the newest snapshot can be rebuilt.
+    `is_current` says whether this is the index of the newest snapshot.
     """
     table = checked.table
     repair = RESTORE
@@ -348,8 +350,8 @@ def _wrong_index_file(
 
 
 def _wrong_vector(entry: IndexManifestEntry, path: str, checked: CheckedTable) -> str | None:
-    """What is wrong with the deletion vectors of an index file, each of which is read once
-    (table-kinds.md §1.1).
+    """The problem of an index file's deletion vectors. Each vector is read once (table-kinds.md
+    §1.1).
     """
     if entry.file.index_type != VECTORS_INDEX or path in checked.vectors:
         return None
@@ -366,13 +368,13 @@ def _wrong_vector(entry: IndexManifestEntry, path: str, checked: CheckedTable) -
 
 
 def check_hash_index(newest: CheckedRoot, checked: CheckedTable, sampled: Sampled) -> None:
-    """Checks that the hash index of the newest snapshot has each bucket with files and each sampled
-    row, and each hash once in its partition (table-kinds.md D1 to D3). Other checks report what
-    cannot be read. Raises `StorageError`.
+    """Checks that the hash index of the newest snapshot has each bucket that has files, and each
+    sampled row. Also checks that each hash occurs only once in its partition (table-kinds.md D1 to
+    D3). Files that cannot be read are reported by other checks. Raises `StorageError`.
 
     Args:
         newest: the newest snapshot.
-        checked: has the folders, and where findings go.
+        checked: the checked table, which has the folders and collects the findings.
         sampled: the files that were read in full.
     """
     table = checked.table

@@ -1,6 +1,6 @@
-"""Reads some data files in full, and compares their rows with the manifests: their number,
-partition and bucket, the bounds and NULL counts by which readers skip files, and, with a primary
-key, the sequence numbers.
+"""Reads some data files in full, and compares their rows with the manifests. It compares the number
+of rows, their partition and bucket, and the bounds and NULL counts by which readers skip files.
+With a primary key, it also compares the sequence numbers.
 """
 
 import math
@@ -43,8 +43,8 @@ class _SampledKeys(NamedTuple):
     """A file that was read in full.
 
     Attributes:
-        path: where it is.
-        hashes: the hashes of its keys. None are known unless the table has dynamic buckets.
+        path: the path of the file.
+        hashes: the hashes of its keys. It is empty unless the table has dynamic buckets.
     """
 
     path: str
@@ -58,20 +58,20 @@ Sampled: TypeAlias = dict[tuple[bytes, int], list[_SampledKeys]]
 def check_sample(
     checked: CheckedTable, newest: Snapshot, live: Longs, progress: Progress
 ) -> Sampled:
-    """Reads files that are drawn from the live candidates. Returns those that could be read. Raises
-    `StorageError`.
+    """Reads files that are drawn from the live candidates. Returns the files that could be read.
+    Raises `StorageError`.
 
     Args:
-        checked: has the candidates, and where findings go.
+        checked: the checked table, which has the candidates and collects the findings.
         newest: the newest snapshot.
-        live: the hashes of the identities of its files.
-        progress: is called with the number of files done.
+        live: the hashes of the identities of the live files.
+        progress: a function that is called with the number of files done.
     """
     drawn = checked.candidates.draw(live, checked.wrong_files)
     chosen: list[ManifestEntry] = []
     for manifest, identities in drawn.items():
         for entry in checked.entries(manifest, identities):
-            # `entries` looks at this set while it runs, so each file is chosen once.
+            # `entries` reads this set while it runs. So each file is chosen only once.
             identities.discard(hash(tuple(entry.identity)))
             chosen.append(entry)
     scan = _with_vectors(checked.table, newest, chosen)
@@ -85,8 +85,8 @@ def check_sample(
 
 
 def _with_vectors(table: Table, newest: Snapshot, files: Sequence[ManifestEntry]) -> Scan:
-    """A scan that knows the deletion vectors of these files. It knows none if the index of the
-    snapshot is broken, which is a finding of its own.
+    """A scan that knows the deletion vectors of these files. It knows no vectors if the index of
+    the snapshot is broken. Another check reports such an index.
     """
     vectors: Mapping[str, Vector] = {}
     with suppress(FormatError, NotFound, UnsupportedFeature):
@@ -98,8 +98,8 @@ def _with_vectors(table: Table, newest: Snapshot, files: Sequence[ManifestEntry]
 
 
 def _deleted(scan: Scan, entry: ManifestEntry) -> Positions:
-    """The positions of the deleted rows of a file. The result is empty if the vector is broken,
-    which is a finding of its own.
+    """The positions of the deleted rows of a file. The result is empty if the vector is broken.
+    Another check reports such a vector.
     """
     try:
         (positions,) = deleted_rows(scan, [entry])
@@ -111,8 +111,8 @@ def _deleted(scan: Scan, entry: ManifestEntry) -> Positions:
 def _check_file(
     entry: ManifestEntry, checked: CheckedTable, deleted: Positions
 ) -> _SampledKeys | None:
-    """Reads a file, in which the rows at some positions are `deleted`. Returns None if it could not
-    be read.
+    """Reads a file. `deleted` are the positions of its deleted rows. Returns None if the file could
+    not be read.
     """
     table = checked.table
     findings = checked.findings
@@ -162,16 +162,17 @@ class _SampledFile:
         table: the table.
         entry: the entry of the file in its manifest.
         path: where the file is.
-        written: the schema that it was written with.
-        findings: where findings go.
+        written: the schema that the file was written with.
+        findings: the collector of findings.
         deleted: the positions of the rows that are deleted.
         rows: how many rows were read.
         nulls: how many NULLs each column has, by name.
-        bounds: the least and greatest values of each chunk, by column.
+        bounds: the smallest and the largest value of each chunk, by column.
         astray: how many rows belong to another bucket.
         hashes: the hashes of the keys, in a table with dynamic buckets.
-        elsewhere: the partition columns in which rows have other values than the partition's.
-        not_read: the columns that cannot be read since their type was changed, and why.
+        elsewhere: the partition columns in which some rows have other values than the partition.
+        not_read: the columns that can no longer be read because their type was changed, with the
+            reasons.
     """
 
     table: Table
@@ -222,7 +223,7 @@ class _SampledFile:
                 self.bounds.setdefault(field_.name, []).append(bounds)
 
     def _check_partition(self, columns: dict[str, pa.Array]) -> None:
-        """Notes the partition columns in which rows have other values than the partition's."""
+        """Notes the partition columns in which some rows have other values than the partition."""
         values = self.table.layout.partition_values(self.entry.partition)
         for field_, value in zip(self.table.schema.partition_fields, values, strict=True):
             column = columns.get(field_.name)
@@ -236,9 +237,9 @@ class _SampledFile:
                 self.elsewhere.add(field_.name)
 
     def _todays_types(self, chunk: Chunk) -> None:
-        """Notes the columns that cannot be read since their type was changed, and why. Readers do
-        not convert deleted rows, so the chunk is without them. Raises `InvalidData` for values that
-        readers cannot convert.
+        """Notes the columns that can no longer be read because their type was changed, with the
+        reasons. Readers do not convert deleted rows, so the chunk must not have them. Raises
+        `InvalidData` for values that readers cannot convert.
         """
         today = {field_.id: field_ for field_ in self.table.schema.fields}
         for field_ in self.written.fields:
@@ -252,7 +253,7 @@ class _SampledFile:
                 self.not_read.setdefault(now.name, error.message)
 
     def _check_buckets(self, columns: dict[str, pa.Array], rows: int) -> None:
-        """Counts the rows that belong into another bucket. For dynamic buckets, collects the hashes
+        """Counts the rows that belong to another bucket. For dynamic buckets, collects the hashes
         of the keys instead, because only the index can tell their buckets.
         """
         total = self.entry.total_buckets
@@ -271,7 +272,7 @@ class _SampledFile:
         self.astray += int((placed != self.entry.bucket).sum())
 
     def finish(self) -> None:
-        """Adds the findings, when all rows were read."""
+        """Adds the findings after all rows were read."""
         file = self.entry.file
         if self.rows != file.row_count:
             self.findings.error(
@@ -311,7 +312,7 @@ class _SampledFile:
     def _check_statistics(self) -> None:
         file = self.entry.file
         fields = self.written.fields
-        # Files that lack columns, or have them in another order, are not judged.
+        # A file is not judged if it lacks columns or has them in another order.
         if file.write_cols is not None:
             fields = tracked(self.written).fields
             if file.write_cols != tuple(field_.name for field_ in fields):
@@ -361,7 +362,7 @@ class _SampledFile:
 def _contradiction(
     type_: DataType, stats: ColumnStats, low: Any, high: Any, nulls: int
 ) -> str | None:
-    """How the statistics of a column contradict its rows; None if they do not."""
+    """How the statistics of a column contradict its rows; None if they do not contradict them."""
     if stats.null_count is not None and stats.null_count != nulls:
         return f"say {stats.null_count} NULLs where there are {nulls}"
     if low is None or _is_nan(low) or _is_nan(high):
@@ -380,8 +381,8 @@ def _is_nan(value: Any) -> bool:
 
 
 def _key(type_: DataType, value: Any) -> Any:
-    """A value that sorts as in Java: text as bytes, and CHAR without the blanks that ORC pads it
-    with.
+    """A value in a form that sorts as in Java. Text becomes bytes. CHAR has no trailing blanks,
+    because ORC pads it with blanks.
     """
     if not type_.is_string:
         return value

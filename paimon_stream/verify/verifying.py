@@ -1,10 +1,11 @@
 """Verifies a table: compares everything that its snapshots and tags state with what exists.
 
 Invariants: nothing is written. Everything broken becomes a finding with a stable code, never an
-exception; only a failing storage raises. Snapshots that expire or are rolled back meanwhile are
-skipped. Every manifest is read once (the newest snapshot's once more), every folder is listed once,
-and data files are opened only for the sample. Memory: a few dozen bytes per manifest entry, and
-none for the texts in entries. The other modules of this folder have the checks of their parts.
+exception; only a failing storage raises. Snapshots that expire or are rolled back during the check
+are skipped. Every manifest is read once (the newest snapshot's once more), every folder is listed
+once, and data files are opened only for the sample. The memory needed is a few dozen bytes for each
+manifest entry. The texts in entries are not kept. The other modules of this folder check the
+different parts of a table.
 """
 
 from collections import Counter
@@ -108,12 +109,12 @@ def verify(
 
 
 class _State(NamedTuple):
-    """What is known after a snapshot.
+    """The facts that are known after a snapshot was checked.
 
     Attributes:
-        names: the names of its manifests, in order.
-        live: the identities of its live files.
-        summaries: what is kept of its manifests.
+        names: the names of the snapshot's manifests, in order.
+        live: the identities of the snapshot's live files.
+        summaries: the summaries of the snapshot's manifests.
     """
 
     names: tuple[str, ...]
@@ -123,10 +124,11 @@ class _State(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class _HistoryCheck:
-    """Goes through snapshots and tags, and follows the live files from one to the next.
+    """Checks all snapshots and tags one after the other, and follows the live files from one to the
+    next.
 
     Attributes:
-        checked: has the manifests.
+        checked: the checked table, which has the manifests.
         tagged: the nonces of the tagged snapshots.
         index: the index manifest of the newest snapshot.
         reported: the identities of files that were found to be added twice, or deleted without
@@ -140,11 +142,11 @@ class _HistoryCheck:
 
     @property
     def findings(self) -> Findings:
-        """Where findings go at present (`_while_there`)."""
+        """The collector to which findings are added at present (`_while_there`)."""
         return self.checked.findings
 
     def check(self, roots: Sequence[CheckedRoot], progress: Progress) -> Longs | None:
-        """Checks everything. Returns the live files of the newest snapshot, None if they are
+        """Checks everything. Returns the live files of the newest snapshot; None if they are
         unknown.
         """
         state: _State | None = None
@@ -170,8 +172,8 @@ class _HistoryCheck:
         return newest.live
 
     def check_changelogs(self) -> None:
-        """Checks that the changes of long-lived changelogs exist. The changes may be the files of a
-        changelog's delta.
+        """Checks that the changes of long-lived changelogs exist. The changes may be files in the
+        delta list of a changelog.
         """
         for root in read_numbered(self.checked.storage, CHANGELOG_FOLDER, self.findings):
             with_changes = self._with_changes(root)
@@ -180,8 +182,8 @@ class _HistoryCheck:
 
     def _with_changes(self, changelog: CheckedRoot) -> CheckedRoot | None:
         """A long-lived changelog whose changelog list names its changes. If the changelog has no
-        such list, its delta list takes the place. None if the snapshot has no changelog list and is
-        no APPEND, or if its delta list is gone.
+        such list, its delta list is used instead. None if the snapshot has no changelog list and is
+        not an APPEND, or if its delta list no longer exists.
         """
         snapshot = changelog.snapshot
         if snapshot.changelog_manifest_list is not None:
@@ -198,7 +200,7 @@ class _HistoryCheck:
         return replace(changelog, snapshot=of_delta)
 
     def _while_there(self, root: CheckedRoot, check: Callable[[], _T]) -> _T | None:
-        """Runs a check of a root, and returns its result. If the root has expired meanwhile,
+        """Runs a check of a root, and returns its result. If the root has expired in the meantime,
         returns None, and drops the findings of the check.
         """
         known = frozenset(self.checked.summaries)
@@ -215,8 +217,9 @@ class _HistoryCheck:
         return result
 
     def _check_root(self, root: CheckedRoot, state: _State | None) -> _State | None:
-        """Checks a snapshot or tag. `state` is what is known after the previous snapshot. Returns
-        what is known after this one, None if some of its manifests cannot be read.
+        """Checks a snapshot or tag. `state` has the facts that are known after the previous
+        snapshot. Returns the facts that are known after this one; None if some of its manifests
+        cannot be read.
         """
         snapshot = root.snapshot
         if snapshot.schema_id not in self.checked.schema_ids:
@@ -256,7 +259,7 @@ class _HistoryCheck:
     def _list(
         self, root: CheckedRoot, name: str, size: int | None
     ) -> tuple[ManifestFileMeta, ...] | None:
-        """The manifests in a list; None if it cannot be read."""
+        """The manifests in a manifest list; None if the list cannot be read."""
         path = manifest_path(name)
         try:
             data = self.checked.ahead.read(path)
@@ -289,7 +292,7 @@ class _HistoryCheck:
     def _summaries(
         self, metas: Sequence[ManifestFileMeta], root: CheckedRoot
     ) -> list[ManifestSummary] | None:
-        """What is kept of all manifests; None if one of them cannot be read."""
+        """The summaries of all manifests; None if at least one manifest cannot be read."""
         manifests = [self.checked.get(meta) for meta in metas]
         for meta, manifest in zip(metas, manifests, strict=True):
             if manifest is None:
@@ -350,7 +353,7 @@ class _HistoryCheck:
     def _check_merge(
         self, root: CheckedRoot, state: _State | None, base: Sequence[ManifestSummary]
     ) -> None:
-        """Checks that merging manifests changed no live file."""
+        """Checks that a merge of manifests did not change which files are live."""
         if state is None:
             return
         merged = replay([(manifest.ids, manifest.signs) for manifest in base]).live
@@ -368,7 +371,7 @@ class _HistoryCheck:
     def _check_replay(
         self, root: CheckedRoot, after: Replayed, metas: Sequence[ManifestFileMeta]
     ) -> None:
-        """Checks that each file was added once, and deleted only after that."""
+        """Checks that each file was added once, and that it was deleted only after that."""
         # A file that was added twice has two entries or more in the manifests.
         for name in self._unreported(after.twice, metas, at_least=2):
             self.findings.error(
@@ -389,8 +392,8 @@ class _HistoryCheck:
     def _unreported(
         self, ids: Longs, metas: Sequence[ManifestFileMeta], *, at_least: int
     ) -> list[str]:
-        """The first few of the names not reported before, if their files occur in the manifests at
-        least `at_least` times. `ids` are the hashes of the identities of the files.
+        """The first few names that were not reported before. Only files that occur in the manifests
+        at least `at_least` times count. `ids` are the hashes of the identities of the files.
         """
         fresh = [int(identity) for identity in ids if int(identity) not in self.reported]
         self.reported.update(fresh)
@@ -399,7 +402,7 @@ class _HistoryCheck:
         return self.checked.names(fresh, metas, at_least=at_least)[:_SHOWN]
 
     def _check_live(self, root: CheckedRoot, live: Longs) -> None:
-        """Checks that live files exist with their sizes."""
+        """Checks that live files exist with the right sizes."""
         wrong_files = self.checked.wrong_files
         if not wrong_files:
             return
@@ -425,7 +428,7 @@ class _HistoryCheck:
                 )
 
     def _check_bucket_counts(self, root: CheckedRoot, summaries: Sequence[ManifestSummary]) -> None:
-        """Checks that all files of a partition were written for one number of buckets."""
+        """Checks that all files of a partition were written for the same number of buckets."""
         totals: Counter[tuple[bytes, int]] = Counter()
         for manifest in summaries:
             totals.update(manifest.totals)
@@ -448,8 +451,8 @@ class _HistoryCheck:
                 )
 
     def _check_sequences(self, summaries: Sequence[ManifestSummary], live: Longs) -> None:
-        """Checks that of two level-0 files of a bucket, one is entirely newer than the other
-        (semantics.md R6.2).
+        """Checks the sequence numbers of level-0 files. Of any two such files of a bucket, one must
+        be entirely newer than the other (semantics.md R6.2).
         """
         # The columns are identity, bucket, lowest and highest number (`ManifestSummary.ranges`).
         ranges = np.concatenate(

@@ -1,5 +1,5 @@
-"""What a task and the driver's plan both know of the Arrow batches that Spark passes to a task: how
-many rows are worth one, and how wide the rows are.
+"""What a task and the driver's plan both need to know about the Arrow batches that Spark passes to
+a task: how many rows make a useful batch, and how wide the rows are.
 """
 
 from typing import Any, Final
@@ -22,8 +22,8 @@ _Sizes = npt.NDArray[np.int64]
 
 
 class RowTooWide(Exception):
-    """A row is wider than the driver has allowed, so that it came as NULL: the batch must be
-    written again, without that limit. Only tasks and the driver of this package see it.
+    """A row is wider than the driver has allowed, so it came as NULL. The batch must be written
+    again without that limit. Only the tasks and the driver of this package see this error.
     """
 
 
@@ -44,14 +44,18 @@ def widest_row(batch: pa.RecordBatch) -> int:
 
 
 def fixed_width(kind: pa.DataType) -> int | None:
-    """The bytes that Arrow takes for each value of the type; None if that depends on the value."""
+    """The number of bytes that Arrow uses for each value of the type; None if this depends on the
+    value.
+    """
     if pa.types.is_primitive(kind) or pa.types.is_decimal(kind):
         return max(1, int(kind.bit_width) // 8)
     return 0 if pa.types.is_null(kind) else None
 
 
 def _bytes_before(column: pa.Array, places: _Sizes) -> _Sizes:
-    """How many bytes the values before each of these places take. The places rise."""
+    """For each of these places in a column, the number of bytes that the values before it take. The
+    places are in ascending order.
+    """
     kind = column.type
     width = fixed_width(kind)
     if width is not None:
@@ -71,7 +75,9 @@ def _bytes_before(column: pa.Array, places: _Sizes) -> _Sizes:
 
 
 def _bounds(column: pa.Array) -> npt.NDArray[np.signedinteger[Any]]:
-    """Where the value of each row begins in the column's data, and where the last one ends."""
+    """The positions in the column's data at which the value of each row begins, and the position at
+    which the last value ends.
+    """
     if not len(column):
         return np.zeros(1, np.int64)
     kind = column.type

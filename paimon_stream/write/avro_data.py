@@ -1,6 +1,7 @@
-"""Writes Avro data files (format.md §7.6). Each column becomes a list of its values' bytes. The
-list of a nested column is made from those of its parts. A row is the bytes of its values, joined.
-Avro stores rows, so every value passes through Python. No other format needs that.
+"""Writes Avro data files (format.md §7.6). Each column becomes a list of the bytes of its values.
+The list of a nested column is made from the lists of its parts. The bytes of a row are the bytes of
+its values, one value after the other. Avro stores rows, so every value passes through Python. Other
+formats do not need that.
 """
 
 import hashlib
@@ -52,7 +53,7 @@ _PLAIN: Final = {
     TypeRoot.BINARY: "bytes",
     TypeRoot.VARBINARY: "bytes",
 }
-# The names are swapped on purpose: Java writes them this way.
+# The names are swapped on purpose, because Java writes them this way.
 _TIMESTAMPS: Final = {TypeRoot.TIMESTAMP: "timestamp", TypeRoot.TIMESTAMP_LTZ: "local-timestamp"}
 
 
@@ -71,7 +72,7 @@ def _member(name: str, type_: DataType, path: str) -> dict[str, Any]:
 
 
 def _union(type_: DataType, path: str) -> Any:
-    """The Avro schema of a type: a union with null if it is nullable."""
+    """The Avro schema of a type. A nullable type is a union with null."""
     schema = _schema(type_, path)
     return ["null", schema] if type_.nullable else schema
 
@@ -114,8 +115,8 @@ def _schema(type_: DataType, path: str) -> Any:
 
 
 def _entry(type_: DataType) -> tuple[DataType, DataType]:
-    """The types of keys and values of a MAP or MULTISET. A MULTISET is a map to counts. Java's
-    writer of Avro declares the counts as nullable.
+    """The types of the keys and values of a MAP or MULTISET. A MULTISET is a map from values to
+    counts. Java's Avro writer declares the counts as nullable.
     """
     key, value = type_.entry
     if type_.root is TypeRoot.MULTISET:
@@ -185,7 +186,7 @@ def _boolean(value: bool) -> bytes:
 
 
 def _sized(data: bytes) -> bytes:
-    """The bytes, with their number before them."""
+    """The bytes, preceded by their number."""
     return zigzag(len(data)) + data
 
 
@@ -203,7 +204,9 @@ def _decimals(column: pa.Array) -> list[bytes]:
 
 
 def _blocks(column: pa.Array, elements: list[bytes]) -> list[bytes]:
-    """The bytes of each list: one block with all its elements, if it has any, and the end mark."""
+    """The bytes of each list: one block with all elements if the list has any, and then the end
+    mark.
+    """
     if not len(column):
         return []
     bounds = column.offsets.to_pylist()
@@ -236,7 +239,7 @@ class AvroSettings(FileSettings):
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> "AvroSettings":
-        """The settings that follow from the options. Raises `InvalidOption`."""
+        """The settings that the options ask for. Raises `InvalidOption`."""
         codec = compression(options, FileFormat.AVRO)
         return cls(
             fields=schema.fields,
@@ -270,7 +273,9 @@ class AvroDataFile(FileWriter):
         self.started_by(lambda stream: stream.write(header))
 
     def put(self, rows: pa.Table) -> None:
-        """Writes the rows, in blocks of about 64 KiB. The call ends with a whole block."""
+        """Writes the rows, in blocks of about 64 KiB. The last block is complete when the call
+        ends.
+        """
         for batch in rows.to_batches(max_chunksize=_ROWS_AT_ONCE):
             for row in _values(batch.to_struct_array(), self._row):
                 self._waiting.append(row)

@@ -1,6 +1,6 @@
-"""Casts one column of scalars to exactly its type, or refuses it with its name and the number of
-rows. No conversion may change a value. Where one would, an error says what to do instead
-(semantics.md §6.2).
+"""Casts one column of scalars to exactly the type that the table has for it, or refuses the column.
+The error names the column and the number of rows. No conversion may change a value. If a conversion
+would change one, an error says what to do instead (semantics.md §6.2).
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Place:
     Attributes:
         table: the table.
         column: the column.
-        path: the path inside the column, from its dot on; empty for the column itself.
+        path: the path inside the column, which begins with a dot; empty for the column itself.
     """
 
     table: str
@@ -34,7 +34,7 @@ class Place:
     path: str = ""
 
     def inside(self, part: str) -> "Place":
-        """The place of a member, an element, a key or a value inside this one."""
+        """The place of a member, an element, a key or a value inside this place."""
         return Place(table=self.table, column=self.column, path=f"{self.path}.{part}")
 
     def __str__(self) -> str:
@@ -42,8 +42,8 @@ class Place:
 
     @property
     def amount(self) -> str:
-        """The placeholder of the count in the pattern of an error. It counts rows, but for nested
-        values it counts places, because their rows are not known.
+        """The placeholder of the count in the pattern of an error. The count is a number of rows.
+        For nested values, it is a number of places, because their rows are not known.
         """
         return errors.PLACES if self.path else errors.ROWS
 
@@ -54,11 +54,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CastTarget:
-    """What values are cast to.
+    """The type that values are cast to.
 
     Attributes:
-        type: the type of the table.
-        arrow: its Arrow type.
+        type: the type in the table.
+        arrow: the Arrow type that belongs to it.
         place: where the values belong.
     """
 
@@ -67,7 +67,7 @@ class CastTarget:
     place: Place
 
     def inside(self, part: str, type_: DataType, arrow: pa.DataType) -> "CastTarget":
-        """The target of a member, an element, a key or a value inside this one."""
+        """The target of a member, an element, a key or a value inside this target."""
         return CastTarget(type=type_, arrow=arrow, place=self.place.inside(part))
 
 
@@ -78,8 +78,8 @@ def check_nulls(
 
     Args:
         column: the values.
-        type_: their type.
-        place: where they belong.
+        type_: the type of the values.
+        place: where the values belong.
         advice: the sentence that says what to do about NULLs.
 
     Raises:
@@ -93,14 +93,16 @@ def check_nulls(
 
 
 def cast_scalar(column: pa.Array, target: CastTarget) -> pa.Array:
-    """The column in the Arrow type of a scalar type. A column that has it is not copied.
+    """The column in the Arrow type of a scalar type. A column that already has this type is not
+    copied.
 
     Args:
         column: the values.
         target: the scalar type, and where the values belong.
 
     Raises:
-        IncompatibleSchema: for other types and for more digits than the type has.
+        IncompatibleSchema: for a type that cannot be cast, and for more digits than the target type
+            has.
         NumericOverflow: for numbers out of range.
         ValueTooLong: for text and bytes that are too long.
         InvalidData: for text that is not UTF-8.
@@ -141,10 +143,13 @@ def _check_text(column: pa.Array, target: CastTarget) -> None:
 
 
 def _check_length(column: pa.Array, target: CastTarget) -> None:
-    """Checks the length: code points of text, bytes of BINARY."""
+    """Checks the length of values. It is counted in code points for text and in bytes for
+    BINARY.
+    """
     type_ = target.type
     allowed_length = type_.precision
-    # Bytes are counted first: it takes less time, and no text has fewer bytes than code points.
+    # Bytes are counted first. That takes less time, and a text never has fewer bytes than code
+    # points.
     most_bytes = pc.max(pc.binary_length(column)).as_py() or 0
     if most_bytes <= allowed_length:
         return
@@ -161,7 +166,7 @@ def _check_length(column: pa.Array, target: CastTarget) -> None:
 
 
 def _converted(column: pa.Array, target: CastTarget) -> pa.Array:
-    """The column in another Arrow type. Raises an error if a value would change by that."""
+    """The column in another Arrow type. Raises an error if the conversion would change a value."""
     source = column.type
     arrow = target.arrow
     if _same_family(source, arrow):
@@ -185,8 +190,8 @@ def _converted(column: pa.Array, target: CastTarget) -> pa.Array:
 
 
 def _time_of_millis(column: pa.Array, target: CastTarget) -> pa.Array:
-    """TIME values, made from milliseconds of the day. Rows of a Spark without a type TIME have
-    these.
+    """TIME values, made from milliseconds of the day. Rows have such milliseconds if Spark has no
+    type TIME.
     """
     is_outside = pc.or_(pc.less(column, 0), pc.greater_equal(column, _MILLIS_PER_DAY))
     outside = _count(is_outside)
@@ -251,7 +256,7 @@ def _scale(type_: pa.DataType) -> int:
 
 
 def _limits(type_: pa.DataType) -> tuple[Decimal, Decimal]:
-    """The least and the greatest number of a type of integers or decimals."""
+    """The smallest and the largest number of an integer or decimal type."""
     if pa.types.is_decimal(type_):
         most = Decimal("9" * type_.precision).scaleb(-type_.scale, _WIDE)
         return most.copy_negate(), most
@@ -287,8 +292,8 @@ def _scalar(value: Decimal, type_: pa.DataType) -> pa.Scalar:
 
 
 def _count_changed(column: pa.Array, target: pa.DataType) -> int:
-    """How many values an unchecked cast would change. At least one, because the checked cast
-    failed.
+    """How many values an unchecked cast would change. The result is at least one, because the
+    checked cast failed.
     """
     try:
         back = column.cast(target, safe=False).cast(column.type, safe=False)

@@ -1,11 +1,11 @@
-"""Makes incoming Arrow batches fit the table exactly: columns by name, the table's types, NULLs
-checked. Spark has already selected and cast the columns. They are verified once more, because a
-wrong name or unit in a data file is later read, without an error, as NULLs or wrong values
-(format.md §7.1, §7.4; docs/format-notes.md).
+"""Makes incoming Arrow batches fit the table exactly. Columns are matched by name and get the
+table's types, and NULLs are checked. Spark has already selected and cast the columns. They are
+verified once more, because a wrong name or unit in a data file is later read, without an error, as
+NULLs or wrong values (format.md §7.1, §7.4; docs/format-notes.md).
 
 ARRAY, MAP, MULTISET and ROW are taken apart, cast and put together again. In Arrow, elements of
-NULL arrays and members of NULL rows may have any value. So only the elements and members of rows
-that are not NULL are checked.
+NULL arrays and members of NULL rows may have any value. So elements and members are checked only if
+the row around them is not NULL.
 """
 
 from collections import Counter
@@ -33,13 +33,13 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnPlan:
-    """What every batch of a table looks like.
+    """The columns that every batch of a table must have.
 
     Attributes:
         table: the table, for messages.
         fields: the columns.
         arrow: the Arrow schema of the batches.
-        defaults: for each column, the value that replaces NULLs; None leaves them.
+        defaults: for each column, the value that replaces NULLs; None if NULLs stay.
     """
 
     table: str
@@ -49,7 +49,7 @@ class ColumnPlan:
 
     @classmethod
     def of(cls, schema: TableSchema, table: str = "") -> "ColumnPlan":
-        """The plan for that schema. Raises `UnsupportedFeature` for defaults that `default_of`
+        """Makes the plan for a schema. Raises `UnsupportedFeature` for defaults that `default_of`
         refuses.
         """
         defaults = tuple(default_of(field, table) for field in schema.fields)
@@ -57,18 +57,19 @@ class ColumnPlan:
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the table's columns in order and in exactly the types of `file_schema`.
-        Fitting columns are not copied. A column's default replaces NULL. Types are converted where
-        no value can change: wider integers and decimals, any time zone to UTC, other units of the
-        same instant, large and dictionary-encoded strings, integers to TIME.
+        Columns that already fit are not copied. A column's default replaces NULL. Types are
+        converted where no value can change: wider integers and decimals, any time zone to UTC,
+        other units of the same instant, large and dictionary-encoded strings, integers to TIME.
 
         Raises:
-            IncompatibleSchema: for missing, unknown and ambiguous columns and for other types.
+            IncompatibleSchema: for missing, unknown and ambiguous columns, and for types that do
+                not fit.
             NumericOverflow: for numbers out of range.
             ValueTooLong: for text and bytes that are too long.
             NullInNotNull: for NULL in columns that do not allow it.
             InvalidData: for text that is not UTF-8.
 
-        Each error has the table, the column and the count of rows.
+        Each error names the table, the column and the number of rows.
         """
         columns = [
             self._cast(batch.column(position), field, arrow, default)
@@ -166,7 +167,9 @@ def _is_list(type_: pa.DataType) -> bool:
 
 
 def _cast_inner(column: pa.Array, target: CastTarget) -> pa.Array:
-    """The members, elements, keys or values in the Arrow type of the target; NULLs are checked."""
+    """The members, elements, keys or values in the Arrow type of the target. NULLs in them are
+    checked.
+    """
     cast = _cast_nested(column, target)
     check_nulls(cast, target.type, target.place)
     return cast
@@ -196,7 +199,7 @@ def _without_null_rows(
     """Lists or maps in which NULL rows have no elements.
 
     Args:
-        column: the lists or maps. The array may be a slice.
+        column: the lists or maps. The array of them may be a slice.
         children: the elements, or the keys and the values, of the whole array.
 
     Returns:
@@ -245,8 +248,8 @@ def _cast_row(column: pa.Array, target: CastTarget) -> pa.Array:
 
 def _spread(member: pa.Array, field: pa.Field, is_valid: npt.NDArray[np.bool_]) -> pa.Array:
     """The members of the rows that are not NULL, moved to their places among all rows. The places
-    of NULL rows hold NULL. If the member is NOT NULL, they hold an arbitrary value instead, because
-    writers insist on one.
+    of NULL rows hold NULL. If the member is NOT NULL, these places hold an arbitrary value instead,
+    because writers need a value.
     """
     if not field.nullable and not len(member):
         return pa.repeat(pa.scalar(_zero(field.type), field.type), len(is_valid))
@@ -258,7 +261,7 @@ def _spread(member: pa.Array, field: pa.Field, is_valid: npt.NDArray[np.bool_]) 
 
 
 def _zero(type_: pa.DataType) -> Any:
-    """A value of the type without content."""
+    """An empty or zero value of the type."""
     if pa.types.is_struct(type_):
         return {member.name: _zero(member.type) for member in type_}
     if pa.types.is_map(type_) or pa.types.is_list(type_):
@@ -269,8 +272,8 @@ def _zero(type_: pa.DataType) -> Any:
 
 
 def default_of(field: DataField, table: str = "") -> pa.Scalar | None:
-    """The value that replaces NULLs of a column. The default is a text. It is parsed without its
-    quotes, as Java casts a string to the type.
+    """The value that replaces NULLs of a column. The schema stores the default as a text. The text
+    is parsed without its quotes, as Java casts a string to the type.
 
     Args:
         field: the column.
@@ -324,6 +327,6 @@ def _parsed(literal: str, root: TypeRoot, arrow: pa.DataType) -> pa.Array:
         case TypeRoot.TIME:
             return pa.array([f"1970-01-01 {literal.strip()}"]).cast(pa.timestamp("ms")).cast(arrow)
         case TypeRoot.TIMESTAMP_LTZ:
-            # Java reads such a literal in the JVM's time zone. Here, every zone is UTC.
+            # Java reads such a literal in the JVM's time zone. In this package, every zone is UTC.
             return pa.array([literal.strip()]).cast(pa.timestamp(arrow.unit)).cast(arrow)
     return pa.array([literal.strip()]).cast(arrow)

@@ -1,8 +1,9 @@
-"""Writes the files of one (partition, bucket): row groups, rolling files.
+"""Writes the data files of one (partition, bucket). It writes row groups, and begins a new file
+when a file is full.
 
-Rows wait until a row group is worth writing. That is 256k rows, or fewer if the rows are wide or if
-the open file reaches `target-file-size` earlier. The number of rows is computed from the size of
-the row groups already written, so files with a small target also end near it.
+Rows wait until there are enough of them for a row group. That is 256k rows. It is fewer if the rows
+are wide, or if the open file reaches `target-file-size` earlier. The number of rows is computed
+from the size of the row groups already written. So files with a small target size also end near it.
 """
 
 import math
@@ -54,13 +55,13 @@ class DataFileSettings:
     """What all data files of a table have in common.
 
     Attributes:
-        format: how the files of its format are written.
+        format: how files of the table's format are written.
         arrow: the schema of the rows.
-        stats: which statistics the entry of a file carries.
+        stats: which statistics the manifest entry of a file carries.
         schema_id: the id of the table's schema.
-        prefix: what the names of files begin with.
-        target_bytes: the size at which a file is closed.
-        row_group_bytes: the size in memory at which waiting rows are written.
+        prefix: the beginning of the names of files.
+        target_bytes: the size in bytes at which a file is closed.
+        row_group_bytes: the size in memory, in bytes, at which waiting rows are written.
         external: the paths outside of the table that files may be written to.
     """
 
@@ -95,7 +96,9 @@ class DataFileSettings:
 
 
 def target_bytes(options: Options, *, keyed: bool) -> int:
-    """The bytes at which a data file is closed. `keyed` says whether the table has a primary key."""
+    """The size in bytes at which a data file is closed. `keyed` says whether the table has a
+    primary key.
+    """
     if options.is_set(TARGET_FILE_SIZE):
         target: int = options.value(TARGET_FILE_SIZE)
         return target
@@ -103,8 +106,8 @@ def target_bytes(options: Options, *, keyed: bool) -> int:
 
 
 def small_below(target: int, options: Options) -> int:
-    """The bytes below which a file is small for compactions (compaction.md). `target` is the size
-    at which such files are closed, in bytes.
+    """The size in bytes below which compactions treat a file as small (compaction.md). `target` is
+    the size in bytes at which such files are closed.
     """
     if options.is_set(COMPACTION_SMALL_RATIO):
         return int(target * options.value(COMPACTION_SMALL_RATIO))
@@ -123,8 +126,8 @@ def file_settings(
         table: the table, for messages.
 
     Raises:
-        InvalidOption: for options that the format does not have.
-        UnsupportedFeature: for what the format cannot do.
+        InvalidOption: for option values that the format does not have.
+        UnsupportedFeature: if the format cannot do what the options or columns require.
     """
     format_ = file_format(options)
     check_columns(format_, schema.fields, options, table)
@@ -145,8 +148,8 @@ class _WaitingRows:
     """The rows of a bucket that wait in memory for a row group.
 
     Attributes:
-        rows: their number.
-        bytes: their size in memory.
+        rows: the number of these rows.
+        bytes: the size of these rows in memory.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -156,13 +159,13 @@ class _WaitingRows:
         self._batches: list[pa.RecordBatch] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Adds rows, uncopied."""
+        """Adds rows without a copy."""
         self._batches.append(batch)
         self.rows += batch.num_rows
         self.bytes += batch.nbytes
 
     def take(self, rows: int) -> pa.Table:
-        """Takes out this number of rows, the oldest ones."""
+        """Removes and returns this number of rows, the oldest first."""
         table = pa.Table.from_batches(self._batches, self._schema)
         rest = table.slice(rows)
         self._batches = rest.to_batches()
@@ -181,8 +184,9 @@ class _RowSizes:
     """How many bytes a row takes in a bucket's files.
 
     Attributes:
-        row_bytes: the mean size in the row group or file written last; None before the first.
-        of_files: the mean size in the file closed last; None before the first.
+        row_bytes: the mean size of a row in the row group or file written last; None before the
+            first one.
+        of_files: the mean size of a row in the file closed last; None before the first one.
     """
 
     def __init__(self) -> None:
@@ -204,9 +208,9 @@ class _RowSizes:
 
 
 class BucketWriter:
-    """Writes the rows of one (partition, bucket) to files in `folder`, in their order. `add` writes
-    only when enough rows wait for a row group; `write_all` writes all of them. Sequence numbers
-    count from 0. The last call is `close` or `abort`.
+    """Writes the rows of one (partition, bucket) to files in `folder`. The rows keep their order.
+    `add` writes only when enough rows wait for a row group; `write_all` writes all waiting rows.
+    Sequence numbers begin with 0. The last call is `close` or `abort`.
 
     Attributes:
         paths: the complete files.
@@ -244,7 +248,9 @@ class BucketWriter:
         return self._file is not None
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keeps the rows, uncopied, and writes row groups as long as enough rows wait for one."""
+        """Keeps the rows without a copy. As long as enough rows wait for a row group, writes row
+        groups.
+        """
         self._waiting.add(batch)
         while self._waiting.rows and self._is_due():
             self._write_row_group()
@@ -255,7 +261,7 @@ class BucketWriter:
             self._write_row_group()
 
     def end_file(self) -> None:
-        """Closes the open file, if any, and adds it to the result."""
+        """Closes the open file, if there is one, and adds it to the result."""
         if self._file is None:
             return
         file = self._file
@@ -283,7 +289,7 @@ class BucketWriter:
         return tuple(self.paths)
 
     def _is_due(self) -> bool:
-        """Whether the waiting rows are worth a row group."""
+        """Whether enough rows wait for a row group."""
         waiting = self._waiting
         if waiting.rows >= _ROW_GROUP_ROWS or waiting.bytes >= self._settings.row_group_bytes:
             return True
@@ -293,8 +299,8 @@ class BucketWriter:
         return waiting.rows >= rows_to_target
 
     def _rows_to_target(self) -> int | None:
-        """About how many more rows fill the open file, or a new one if no file is open. None before
-        anything was written.
+        """About how many more rows fit into the open file, or into a new file if no file is open.
+        None if nothing has been written yet.
         """
         row_bytes = self._sizes.row_bytes
         if row_bytes is None:
@@ -303,7 +309,7 @@ class BucketWriter:
         return max(1, math.ceil((self._settings.target_bytes - written) / row_bytes))
 
     def _row_group_rows(self) -> int:
-        """How many of the waiting rows the next row group gets."""
+        """How many of the waiting rows go into the next row group."""
         settings = self._settings
         rows = self._waiting.rows
         waiting_bytes = max(1, self._waiting.bytes)
@@ -311,8 +317,8 @@ class BucketWriter:
             rows = rows * settings.row_group_bytes // waiting_bytes
         rows_to_target = self._rows_to_target()
         if rows_to_target is None:
-            # The first row group shows how small rows become. It must not make a file much larger
-            # than a small target.
+            # The first row group shows how small rows become in a file. If the target size is
+            # small, this row group must not make the file much larger than the target.
             probed_rows = self._waiting.rows * _PROBE_SHARE
             rows_to_target = int(probed_rows * settings.target_bytes / waiting_bytes)
         return max(1, min(rows, rows_to_target))
@@ -331,20 +337,22 @@ class BucketWriter:
             self.end_file()
 
     def _choose_path(self) -> str:
-        """Chooses where the next file is written. Each call gives another path."""
+        """Chooses where the next file is written. Each call returns another path."""
         settings = self._settings
         name = f"{settings.prefix}{self._uuid}-{self._named_files}.{settings.format.suffix}"
-        # External paths take turns, from a start that differs between writers.
+        # External paths are used in turn. Different writers begin with different paths.
         turn = crc32(self._uuid.encode()) + self._named_files
         self._named_files += 1
         return settings.external.place(self._folder, name, turn)
 
     def _note(self, rows: pa.Table) -> None:
-        """Notes rows that were written to the open file. Subclasses may need them."""
+        """Is called with the rows that were written to the open file. Subclasses may override this
+        method.
+        """
 
     def _describe(self, file: FileWriter, columns: Sequence[ColumnStats]) -> DataFileMeta:
-        """Describes a complete file for its manifest entry. `columns` are its statistics. The rows
-        of the file get the next sequence numbers.
+        """Describes a complete file for its manifest entry. `columns` are the statistics of the
+        file. The rows of the file get the next sequence numbers.
         """
         first_sequence = self._next_sequence
         self._next_sequence += file.rows

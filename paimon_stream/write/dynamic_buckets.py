@@ -53,10 +53,11 @@ def _pairs(hashes: Hashes, buckets: Numbers | int) -> Pairs:
 
 
 def _find(pairs: Pairs, hashes: Hashes) -> Numbers:
-    """The bucket of each hash, -1 for a hash that is not known."""
+    """The bucket of each hash; -1 for an unknown hash."""
     if not len(pairs):
         return np.full(len(hashes), -1, np.int32)
-    # A hash above all pairs would be beyond the last pair. It is compared with the last pair.
+    # A hash that is larger than all hashes in the pairs would be beyond the last pair. Such a hash
+    # is compared with the last pair instead.
     positions = np.minimum(np.searchsorted(pairs, _pairs(hashes, 0)), len(pairs) - 1)
     nearest = pairs[positions]
     nearest_hashes = nearest >> _BITS
@@ -65,9 +66,9 @@ def _find(pairs: Pairs, hashes: Hashes) -> Numbers:
 
 
 def _first_twice(pairs: Pairs) -> Pairs:
-    """Two pairs with the same hash; none if all hashes differ."""
+    """Two pairs with the same hash. The result is empty if all hashes differ."""
     for start in range(0, len(pairs), _LITTLE):
-        # The piece overlaps the next one by a pair, so that all neighbours are compared.
+        # The piece overlaps the next piece by one pair, so that all neighbours are compared.
         piece = pairs[start : start + _LITTLE + 1]
         hashes = piece >> _BITS
         repeats = np.flatnonzero(hashes[1:] == hashes[:-1])
@@ -83,7 +84,7 @@ class _Partition:
 
     Attributes:
         large: the sorted hashes of each large bucket.
-        old: the pairs of all other buckets, without those in `recent`.
+        old: the pairs of all other buckets, except the pairs in `recent`.
         recent: the pairs that were added last.
         fill: the number of hashes in each bucket.
         files: the index file of each bucket.
@@ -98,12 +99,13 @@ class _Partition:
     new: dict[int, list[Hashes]] = field(default_factory=dict)
 
     def find(self, hashes: Hashes) -> Iterator[Numbers]:
-        """For each part of the index, the bucket of each hash in it; -1 for a hash that is not
-        there.
+        """The bucket of each hash, once for each part of the index. It is -1 for a hash that this
+        part does not have.
         """
         yield np.maximum(_find(self.old, hashes), _find(self.recent, hashes))
         for bucket, known in self.large.items():
-            # As in `_find`: a hash above all known ones is compared with the last.
+            # As in `_find`, a hash that is larger than all known hashes is compared with the last
+            # one.
             positions = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
             is_known = known[positions] == hashes
             yield np.where(is_known, np.int32(bucket), np.int32(-1))
@@ -122,9 +124,9 @@ class _Partition:
 
 
 class Assigner:
-    """Gives each key its bucket, by the hash index of the table. It holds the keys of the
-    partitions that get rows: four bytes for a key in a large bucket, eight for any other key, and
-    four more for a new key.
+    """Gives each key its bucket, by the hash index of the table. The assigner holds the keys of
+    those partitions that get rows in memory: four bytes for a key in a large bucket, eight for any
+    other key, and four more for a new key.
     """
 
     def __init__(
@@ -137,16 +139,16 @@ class Assigner:
         tasks: int,
         uuid: str,
     ) -> None:
-        """Reads nothing yet.
+        """Does not read any file yet.
 
         Args:
             storage: the storage of the table.
-            layout: where its files are.
-            options: its options.
+            layout: where the table's files are.
+            options: the table's options.
             index: the index manifest; None if there is none, or if the rows replace everything in
                 their partitions.
             tasks: how many tasks assign keys at once, each with an assigner of its own.
-            uuid: the part that the names of new index files share.
+            uuid: the part that all names of new index files contain.
         """
         self._storage = storage
         self._layout = layout
@@ -164,20 +166,20 @@ class Assigner:
         self._partitions: dict[bytes, _Partition] = {}
 
     def assign(self, partition: bytes, hashes: Hashes) -> Numbers:
-        """Finds the bucket of each key, or gives it one.
+        """Finds the bucket of each key. A new key is given a bucket.
 
         Args:
-            partition: the partition of all these keys.
+            partition: the partition to which all of these keys belong.
             hashes: the hashes of the keys.
 
         Returns:
             The bucket of each key.
 
         Raises:
-            UnsupportedFeature: for too many buckets.
-            CorruptMetadata: for an index that is broken.
-            IndexConflict: if the index has changed meanwhile.
-            StorageError: of the storage.
+            UnsupportedFeature: if the partition would get too many buckets.
+            CorruptMetadata: if the index is broken.
+            IndexConflict: if the index has changed in the meantime.
+            StorageError: if the storage fails.
         """
         keys = self._partition(partition)
         distinct, position_of_key = np.unique(hashes, return_inverse=True)
@@ -214,7 +216,7 @@ class Assigner:
         return (meta,)
 
     def _partition(self, partition: bytes) -> _Partition:
-        """The keys of a partition, which are read at the first call."""
+        """The keys of a partition. They are read at the first call."""
         keys = self._partitions.get(partition)
         if keys is None:
             keys = self._read_current(partial(self._load, partition))
@@ -222,8 +224,8 @@ class Assigner:
         return keys
 
     def _read_current(self, read: Callable[[], _T]) -> _T:
-        """The result of `read`. Raises `IndexConflict` if the index has changed meanwhile and its
-        old files have expired.
+        """The result of `read`. Raises `IndexConflict` if the index has changed in the meantime and
+        its old files have expired.
         """
         try:
             return read()
@@ -259,8 +261,8 @@ class Assigner:
         return keys
 
     def _twice(self, partition: bytes, bucket: int, other_bucket: int) -> CorruptMetadata:
-        """The error for a hash that is in two buckets: its key could get two rows (table-kinds.md
-        D1). In large buckets, only the hashes of keys that get rows are compared.
+        """The error for a hash that is in two buckets. The key of such a hash could get two rows
+        (table-kinds.md D1). In large buckets, only the hashes of keys that get rows are compared.
         """
         lower = min(bucket, other_bucket)
         higher = max(bucket, other_bucket)
@@ -277,7 +279,7 @@ class Assigner:
         """The index file of each bucket in each partition. Raises `CorruptMetadata`,
         `StorageError`.
         """
-        # Imported here, because most tasks need no Avro.
+        # The import is here because most tasks do not need Avro.
         from paimon_stream.table.manifests import ManifestStore
 
         files: dict[bytes, dict[int, IndexFileMeta]] = {}
@@ -297,13 +299,16 @@ class Assigner:
         return files
 
     def _place(self, keys: _Partition, hashes: Hashes) -> Numbers:
-        """Puts new hashes, which are distinct, into buckets. Returns the bucket of each."""
+        """Puts new hashes, which are all different, into buckets. Returns the bucket of each
+        hash.
+        """
         buckets = np.zeros(len(hashes), np.int32)
         # As in Java, the remainder has the sign of the hash, and its absolute value is the task.
         task_of_hash = np.abs(np.fmod(hashes, np.int32(self._tasks)))
         for task in np.unique(task_of_hash).tolist():
             left = np.flatnonzero(task_of_hash == task)
-            # Each bucket is filled before the next one is asked for, which depends on the filling.
+            # Each bucket is filled before the next bucket is requested, because the choice of the
+            # next bucket depends on how full the buckets are.
             for bucket, room in self._rooms(keys, task, len(left)):
                 placed = left[:room]
                 left = left[room:]
@@ -314,9 +319,10 @@ class Assigner:
         return buckets
 
     def _rooms(self, keys: _Partition, task: int, count: int) -> Iterator[tuple[int, int]]:
-        """Buckets of a task, each with the number of hashes that it gets, until `count` hashes have
-        a bucket. First come the task's buckets that are not full, then those that it may open. If
-        all are full, its buckets share the remaining hashes.
+        """Yields buckets of a task until `count` hashes have a bucket. Each bucket comes with the
+        number of hashes that it gets. The first ones are the task's buckets that are not full. Then
+        come the buckets that the task may open. If all of these are full, the task's buckets share
+        the remaining hashes.
         """
         opened = sorted(bucket for bucket in keys.fill if self._is_of_task(bucket, task))
         unopened = (
@@ -336,7 +342,7 @@ class Assigner:
                 f"Raise {DYNAMIC_TARGET_ROWS.key!r}, the keys of a bucket ({self._target:,} now).",
                 option=DYNAMIC_TARGET_ROWS.key,
             ).of_table(self._storage.location)
-        # Buckets that the caller has opened in the loop above are among them.
+        # Buckets that the caller has opened in the loop above are included.
         least_filled_first = sorted(
             (bucket for bucket in keys.fill if self._is_of_task(bucket, task)),
             key=lambda bucket: keys.fill[bucket],

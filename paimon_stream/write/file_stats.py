@@ -1,8 +1,8 @@
-"""The statistics of a data file: which of them its manifest entry carries, and how they are
-computed from its rows, by column. Bounds are in the internal form of `format/binary_row.py`. They
-follow Java's order (format.md §4.5): text is ordered by its bytes, -0.0 is below 0.0, and NaN is
-above all numbers. The Arrow schema of data files, with Parquet's field ids, is also made here
-(§7.1).
+"""The statistics of a data file: which statistics its manifest entry carries, and how they are
+computed from the rows, column by column. Bounds are in the internal form of `format/binary_row.py`.
+The bounds follow Java's order (format.md §4.5): text is ordered by its bytes, -0.0 is below 0.0,
+and NaN is above all numbers. The Arrow schema of data files, with Parquet's field ids, is also made
+in this module (§7.1).
 """
 
 import math
@@ -38,7 +38,7 @@ class StatsPlan:
 
     Attributes:
         fields: the columns.
-        modes: the statistics mode of each.
+        modes: the statistics mode of each column.
         dense: whether columns without statistics are left out (`metadata.stats-dense-store`).
     """
 
@@ -48,7 +48,7 @@ class StatsPlan:
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options) -> "StatsPlan":
-        """The plan that follows from the options (format.md §4.5). Raises `InvalidOption`."""
+        """The plan that the options ask for (format.md §4.5). Raises `InvalidOption`."""
         general = parse_mode(options.value(STATS_MODE))
         first_n = options.value(STATS_FIRST_N)
         none = parse_mode("none")
@@ -71,14 +71,15 @@ class StatsPlan:
     def describe(
         self, columns: Sequence[ColumnStats]
     ) -> tuple[SimpleStats, tuple[str, ...] | None]:
-        """What the entry of a file says.
+        """The statistics that the manifest entry of a file carries.
 
         Args:
-            columns: the statistics of all its columns.
+            columns: the statistics of all columns of the file.
 
         Returns:
-            The statistics of the entry, and the names of the columns that they cover; None if they
-            cover all.
+            The statistics of the entry, and the names of the columns that they cover. The names are
+            None
+            if the statistics cover all columns.
         """
         reduced = [mode.apply(stats) for mode, stats in zip(self.modes, columns, strict=True)]
         return encode_stats(self.fields, reduced, dense=self.dense)
@@ -94,12 +95,13 @@ class RowStats:
     def __init__(
         self, types: Sequence[DataType], wanted: Sequence[bool], longest_text: int | None = None
     ) -> None:
-        """Begins without rows.
+        """Begins with the statistics of no rows.
 
         Args:
             types: the types of the columns.
             wanted: for each column, whether it gets statistics.
-            longest_text: the most bytes of a text that may be a bound; None for no limit.
+            longest_text: the largest size in bytes of a text that may be a bound; None for no
+                limit.
         """
         self._longest_text = longest_text
         self._types = types
@@ -133,8 +135,8 @@ class RowStats:
 
 
 def column_bounds(column: pa.ChunkedArray, type_: DataType) -> Bounds | None:
-    """The least and greatest value, text as bytes. None if there are no values or the type has no
-    order.
+    """The smallest and the largest value, with text as bytes. None if there are no values, or if
+    the type has no order.
     """
     if type_.is_nested or type_.is_binary:
         return None
@@ -154,7 +156,9 @@ def _min_max(column: pa.ChunkedArray) -> Bounds:
 
 
 def _float_bounds(column: pa.ChunkedArray) -> Bounds:
-    """The bounds in Java's order, in which -0.0 is below 0.0 and NaN above all numbers."""
+    """The bounds in Java's order. In this order, -0.0 is below 0.0, and NaN is above all
+    numbers.
+    """
     low, high = _min_max(column)
     if low == 0:
         low = -0.0 if _has_negative_zero(column) else 0.0
@@ -170,25 +174,25 @@ def _has_positive_zero(column: pa.ChunkedArray) -> bool:
 
 
 def _has_negative_zero(column: pa.ChunkedArray) -> bool:
-    """Whether a value is -0.0: in its bits, only the sign is set."""
+    """Whether a value is -0.0. In the bits of -0.0, only the sign is set."""
     return _has_bits(column, -(2 ** (column.type.bit_width - 1)))
 
 
 def _has_bits(column: pa.ChunkedArray, bits: int) -> bool:
-    """Whether a float has these bits, read as an integer."""
+    """Whether one of the floats has these bits, which are given as an integer."""
     integer = pa.int64() if column.type.bit_width == 64 else pa.int32()
     wanted = pa.scalar(bits, integer)
     return any(pc.any(pc.equal(chunk.view(integer), wanted)).as_py() for chunk in column.chunks)
 
 
 def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None = None) -> Bounds:
-    """The bounds over all of `bounds`, with text decoded. Both are None if `bounds` is empty, or if
-    a text is not UTF-8.
+    """The smallest and the largest value among all of `bounds`, with text decoded. Both are None if
+    `bounds` is empty, or if a text is not UTF-8.
 
     Args:
-        bounds: bounds of parts of a column, text as bytes.
+        bounds: the bounds of parts of a column, with text as bytes.
         type_: the type of the column.
-        longest_text: the most bytes of a text that may be a bound; None for no limit.
+        longest_text: the largest size in bytes of a text that may be a bound; None for no limit.
     """
     if not bounds:
         return None, None
@@ -204,7 +208,7 @@ def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None =
 
 
 def _decoded(encoded: bytes, longest: int | None) -> str | None:
-    """The text; None if it has more than `longest` bytes. Raises `UnicodeDecodeError`."""
+    """The decoded text; None if it has more than `longest` bytes. Raises `UnicodeDecodeError`."""
     decoded = encoded.decode()
     if longest is not None and len(encoded) > longest:
         return None
@@ -218,14 +222,14 @@ _IDS_PER_FIELD: Final = 1024
 
 def file_schema(schema: TableSchema) -> pa.Schema:
     """The columns in table order, each with its field id and the nullability of its type. Members
-    of ROWs have field ids of their own. The ids of elements, keys and values are derived from the
+    of ROWs have their own field ids. The ids of elements, keys and values are derived from the
     field around them.
     """
     return pa.schema([_root_field(field) for field in schema.fields])
 
 
 def _root_field(field: DataField) -> pa.Field:
-    """A column, or a member of a ROW."""
+    """The Arrow field of a column, or of a member of a ROW."""
     return _field_with_id(field.name, field.type, field.id, field.id, 1)
 
 
@@ -233,11 +237,13 @@ def _field_with_id(name: str, type_: DataType, id_: int, root_id: int, depth: in
     """An Arrow field.
 
     Args:
-        name: its name.
-        type_: its type.
-        id_: its id.
-        root_id: the id of the column, or member of a ROW, that the field is or belongs to.
-        depth: how many collections are around the elements of this field, itself included.
+        name: the name of the field.
+        type_: the type of the field.
+        id_: the id of the field.
+        root_id: the id of the column or ROW member that the field belongs to, or that the field
+            itself is.
+        depth: how many collections are around the elements of this field, including the field
+            itself.
     """
 
     def inner(part: str, part_type: DataType) -> pa.Field:
@@ -254,7 +260,7 @@ def _field_with_id(name: str, type_: DataType, id_: int, root_id: int, depth: in
 
 
 def with_leaves(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -> pa.Field:
-    """The field with the type of each leaf changed, at any depth."""
+    """A copy of the field in which the type of each leaf is changed, at any depth."""
     type_ = field.type
     if pa.types.is_map(type_):
         key = with_leaves(type_.key_field, change)
@@ -269,13 +275,13 @@ def with_leaves(field: pa.Field, change: Callable[[pa.DataType], pa.DataType]) -
 
 
 def leaf_types(field: pa.Field) -> list[tuple[str, pa.DataType]]:
-    """The leaves of such a column, with their paths in Parquet files, in file order."""
+    """The leaves of a column, with their paths in Parquet files, in the order of the file."""
     return [(path, leaf.type) for path, leaf in leaf_columns(field.name, pa.nulls(0, field.type))]
 
 
 def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
-    """Each leaf of the column for these rows, in file order, with its path. Members of NULL rows
-    may hold anything.
+    """Each leaf of the column, with its path, in the order of the file. Members of NULL rows may
+    hold any value.
     """
     type_ = column.type
     if pa.types.is_map(type_):
@@ -292,7 +298,7 @@ def leaf_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
 
 def used_elements(column: pa.Array, children: pa.Array) -> pa.Array:
     """The elements that belong to these lists or maps. The column may be a slice, and `children`
-    are the elements of the array that it was cut from.
+    are the elements of the array that the slice was cut from.
     """
     if not len(column):
         return children.slice(0, 0)

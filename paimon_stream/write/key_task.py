@@ -1,14 +1,14 @@
-"""What one Spark task does for a table with primary keys: it takes rows and writes sorted, merged
-files (semantics.md §6.4).
+"""What one Spark task does for a table with primary keys. The task takes rows and writes sorted,
+merged files (semantics.md §6.4).
 
 Rows get sequence numbers in the order in which they come, from `first_sequence` on. The table's
 merge engine merges them before they are written, so a key occurs once in a file. All rows of a
-bucket come to one task, or each task has numbers of its own (`spark/tasks.py`): then files of a
-bucket may overlap in keys, but never in numbers.
+bucket come to one task, or each task has its own range of sequence numbers (`spark/tasks.py`). In
+the second case, files of a bucket may have the same keys, but never the same numbers.
 
-Rows that come sorted by partition, bucket and key are flushed piece by piece into one sorted run,
-so the memory in use is bounded, however large the bucket is. Rows in any other order are held until
-they exceed `buffer_bytes`; each flush is then a sorted run of its own.
+Rows that come sorted by partition, bucket and key are written piece by piece into one sorted run.
+So the memory in use is limited, however large the bucket is. Rows in any other order are held until
+they exceed `buffer_bytes`. They are then written as a separate sorted run.
 
 Rows of a postponed table are written to bucket -2 as they come, neither sorted nor merged, with -1
 as their sequence number (table-kinds.md §4.1).
@@ -43,13 +43,13 @@ def write_keyed_task(
     is_sorted: bool = False,
     operations: Operations | None = None,
 ) -> TaskResult:
-    """Writes all rows of a table with primary keys. Files are durable when this returns. Before any
-    error, the task's files are removed (best effort).
+    """Writes all rows of a table with primary keys. The files are durable when this function
+    returns. Before any error, the task's files are removed (best effort).
 
     Args:
         spec: what to write, and where.
-        batches: The rows, in the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I,
-            1 -U, 2 +U, 3 -D) or the column that `operations` names.
+        batches: The rows, in the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I, 1
+            -U, 2 +U, 3 -D) or the column that `operations` names.
         first_sequence: a number above every sequence number in the table.
         is_sorted: whether the rows are sorted by partition and bucket, then by primary key in
             Paimon's order, then in the order in which they apply.
@@ -79,7 +79,7 @@ class _Bucket:
         changelog: the writer of changelog files, if the table has them.
         next_sequence: the sequence number of the next row.
         waiting: the rows that wait, with sequence numbers and kinds.
-        waiting_bytes: their size.
+        waiting_bytes: the size of the waiting rows.
     """
 
     data: KeyValueWriter
@@ -94,13 +94,13 @@ class _KeyedTask(Task):
 
     Attributes:
         first_sequence: the sequence number of the first row of each bucket.
-        is_sorted: Whether rows come sorted.
+        is_sorted: whether rows come sorted.
         operations: the column that says what each row does, if there is one.
-        is_postponed: Whether rows are written to bucket -2 as they come.
+        is_postponed: whether rows are written to bucket -2 in the order in which they come.
         merge: how rows are merged.
         kinds: how row kinds are treated.
-        settings: what the data files have in common.
-        changelog: what the changelog files have in common, if the table has them.
+        settings: the settings of the data files.
+        changelog: the settings of the changelog files, if the table has such files.
         buckets: the buckets by group number.
         waiting_bytes: the size of the rows that wait in all buckets.
         current: the group number of the rows that came last.
@@ -162,7 +162,7 @@ class _KeyedTask(Task):
 
     def _without_kinds(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
         """The table's columns, and the kind of each row. The kinds are None if the batch has no
-        column that says them.
+        column with kinds.
         """
         if self.operations is not None:
             name = self.operations.column
@@ -175,7 +175,7 @@ class _KeyedTask(Task):
         return batch, None
 
     def _hold(self, number: int, rows: pa.RecordBatch) -> None:
-        """Holds rows of the group with this number. Writes waiting rows if there are too many, or
+        """Holds rows of the group with this number. Writes waiting rows if too many rows wait, or
         if sorted rows begin another bucket.
         """
         while len(self.buckets) <= number:
@@ -202,7 +202,7 @@ class _KeyedTask(Task):
         return pa.array(np.arange(first, bucket.next_sequence, dtype=np.int64))
 
     def _new_bucket(self, number: int) -> _Bucket:
-        """The bucket of a group, whose writers are among those of the task."""
+        """The bucket of a group. Its writers are among the writers of the task."""
         changelog = None if self.changelog is None else self._writer(self.changelog, number)
         data = self._writer(self.settings, number)
         self.writers.append(data)
@@ -215,12 +215,16 @@ class _KeyedTask(Task):
         return KeyValueWriter(settings, self.spec.storage, self.spec.runtime, folder)
 
     def _count(self, bucket: _Bucket, change: int) -> None:
-        """Counts the bytes by which a bucket has grown; they are negative if it has shrunk."""
+        """Counts the bytes by which a bucket has grown. The number is negative if the bucket has
+        shrunk.
+        """
         bucket.waiting_bytes += change
         self.waiting_bytes += change
 
     def _flush_piece(self, bucket: _Bucket) -> None:
-        """Writes the rows of all keys but the last, because more rows of that key may follow."""
+        """Writes the rows of all keys except the last key, because more rows of that key may
+        follow.
+        """
         rows = pa.Table.from_batches(bucket.waiting).combine_chunks()
         last_key_start = self._last_key_start(rows)
         if not last_key_start:
@@ -241,7 +245,7 @@ class _KeyedTask(Task):
         return max(0, int(pc.index(pc.fill_null(is_last_key, False), True).as_py()))
 
     def _end_bucket(self, bucket: _Bucket) -> None:
-        """Writes everything and ends the sorted run."""
+        """Writes all rows of the bucket and ends the sorted run."""
         if bucket.waiting:
             rows = pa.Table.from_batches(bucket.waiting)
             bucket.waiting = []
@@ -253,7 +257,7 @@ class _KeyedTask(Task):
                 writer.end_file()
 
     def _write(self, bucket: _Bucket, rows: pa.Table) -> None:
-        # Only rows that take something back can leave NULL in a column.
+        # Only rows that retract a value can leave NULL in a column.
         must_check = bool(self.kinds.not_null) and not adding(rows).all()
         merged = rows
         if must_check or not self.is_postponed:
@@ -262,7 +266,8 @@ class _KeyedTask(Task):
             self.kinds.check_merged(merged)
         if bucket.changelog is not None:
             bucket.changelog.add_rows(sort_rows(self.merge, rows))
-        # Postponed rows are merged only to check them. They are written as they came.
+        # Postponed rows are merged only for a check. They are written in the order in which they
+        # came.
         if self.is_postponed:
             bucket.data.add_rows(rows)
         else:
@@ -270,7 +275,7 @@ class _KeyedTask(Task):
 
     def _in_order(self, rows: pa.Table) -> pa.Table:
         """The rows with sequence numbers that say in which order they apply. Postponed rows come
-        without such numbers, so they get some here.
+        without such numbers, so this method gives them some.
         """
         if not self.is_postponed:
             return rows

@@ -1,7 +1,7 @@
-"""Data files of tables with primary keys: rows sorted by key, each key once, at level 0 (format.md
-§7.3). A file has the key columns under names of their own, then a sequence number and a row kind,
-then the table's columns. Changelog files have the same columns, but all rows of a key and another
-prefix in their names.
+"""Data files of tables with primary keys. Their rows are sorted by key, and each key occurs once.
+New files are at level 0 (format.md §7.3). A file has the key columns under separate names, then a
+sequence number and a row kind, and then the table's columns. Changelog files have the same columns,
+but they have all rows of a key, and their names have another prefix.
 """
 
 import re
@@ -64,11 +64,11 @@ def _key_column(field: DataField) -> DataField:
 
 
 class _Choice(NamedTuple):
-    """The value that files of one kind have in place of an option of the table.
+    """A value that replaces an option of the table for files of one kind.
 
     Attributes:
         key: the option that errors name.
-        value: its value.
+        value: the value that is used.
     """
 
     key: str
@@ -81,10 +81,10 @@ _Choices = dict[str, _Choice]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyValueSettings:
-    """What all key-value files of a table have in common.
+    """The settings that all key-value files of a table have in common.
 
     Attributes:
-        file: what they have in common with other data files.
+        file: the settings that other data files also have.
         keys: the key columns in key order.
         key_mode: the statistics mode of the key columns.
         keys_at: the positions, in a file, of the columns that give the statistics of the keys.
@@ -107,17 +107,17 @@ class KeyValueSettings:
         level: int = 0,
         changelog: bool = False,
     ) -> "KeyValueSettings":
-        """The settings for data files of a level, or for its changelog files.
+        """The settings for data files of a level, or for changelog files.
 
         Args:
             schema: the columns and keys of the table.
-            options: its options.
+            options: the options of the table.
             table: the table, for messages.
-            level: the level.
-            changelog: Whether the files are changelog files.
+            level: the level of the files.
+            changelog: whether the files are changelog files.
 
         Raises:
-            ConfigError: for options that contradict each other or the columns.
+            ConfigError: if options contradict each other or the columns.
         """
         choices = _choices_of_level(options, level)
         prefix = opt.DATA_FILE_PREFIX
@@ -131,8 +131,8 @@ class KeyValueSettings:
         cls, schema: TableSchema, options: opt.Options, user: str, table: str = ""
     ) -> "KeyValueSettings":
         """The settings for the files of bucket -2 that this commit user writes (table-kinds.md
-        §4.1). By their names, Java's compactions know which files they must read in the order of time.
-        Raises `ConfigError`s.
+        §4.1). The names of these files tell Java's compactions which files they must read in the
+        order of time. Raises `ConfigError`s.
         """
         if waiting_format(schema.fields, options) is not FileFormat.AVRO:
             choices = _choices_of_level(options, 0)
@@ -141,8 +141,8 @@ class KeyValueSettings:
                 opt.FILE_FORMAT.key: _Choice(opt.FILE_FORMAT.key, "avro"),
                 opt.STATS_MODE.key: _Choice(opt.STATS_MODE.key, "none"),
             }
-        # Java finds the user in the name by the first "-s-". It parses the number as an INT, which
-        # has no more than 31 bits besides its sign.
+        # In the name, Java takes the text before the first "-s-" as the user. It parses the number
+        # after it as an INT, which has no more than 31 bits besides its sign.
         user_name = _NOT_IN_NAMES.sub("_", user).replace("-s-", "-S-")[:_LONGEST_USER]
         user_number = crc32(user.encode()) >> 1
         prefix = f"{options.value(opt.DATA_FILE_PREFIX)}-u-{user_name}-s-{user_number}-w-"
@@ -173,7 +173,7 @@ class KeyValueSettings:
     def _of(
         cls, schema: TableSchema, options: opt.Options, prefix: str, table: str
     ) -> "KeyValueSettings":
-        """The settings that follow from these options alone. `prefix` begins the names of files.
+        """The settings that these options alone ask for. `prefix` is the beginning of file names.
         Raises `ConfigError`s.
         """
         thin = options.value(opt.THIN_MODE)
@@ -182,7 +182,7 @@ class KeyValueSettings:
         stats, key_mode = _modes(schema, options, thin=thin)
         values_at = len(stored.fields) - len(schema.fields)
         if thin:
-            # The file has no separate columns for keys. They are among the values.
+            # The file has no separate columns for keys. The keys are among the value columns.
             keys_at = tuple(values_at + schema.field_names.index(key.name) for key in keys)
         else:
             keys_at = tuple(range(len(keys)))
@@ -198,8 +198,8 @@ class KeyValueSettings:
         return cls(file=file, keys=keys, key_mode=key_mode, keys_at=keys_at, values_at=values_at)
 
     def stored(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Rows of the table, each with its sequence number and kind, with the columns of the
-        file.
+        """Adds the other columns of a file to rows of the table. Each row already has its sequence
+        number and kind.
         """
         schema = self.file.arrow
         key_columns = self.values_at - _SYSTEM_COLUMNS
@@ -209,7 +209,7 @@ class KeyValueSettings:
 
 
 def _choices_of_level(options: opt.Options, level: int) -> _Choices:
-    """What the options say for files of this level."""
+    """The options that have another value for files of this level."""
     choices = {}
     for option, per_level in (
         (opt.FILE_FORMAT, opt.FILE_FORMAT_PER_LEVEL),
@@ -223,7 +223,7 @@ def _choices_of_level(options: opt.Options, level: int) -> _Choices:
 
 
 def _choices_of_changelogs(options: opt.Options) -> _Choices:
-    """What the options say for changelog files."""
+    """The options that have another value for changelog files."""
     choices = {}
     for option, of_changelogs in (
         (opt.FILE_FORMAT, opt.CHANGELOG_FILE_FORMAT),
@@ -237,8 +237,8 @@ def _choices_of_changelogs(options: opt.Options) -> _Choices:
 
 def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[StatsPlan, StatsMode]:
     """The modes of the table's columns, and the mode of its keys. Keys have longer bounds, except
-    in Avro (format.md §4.5). In `thin` files, which have no separate columns for keys, the table's
-    columns that are keys get the mode of keys.
+    in Avro (format.md §4.5). `thin` files have no separate columns for keys. In these files, the
+    table's key columns get the mode of keys.
     """
     plan = StatsPlan.of(schema, options)
     key_mode = parse_mode(_KEY_MODE)
@@ -256,13 +256,13 @@ def _modes(schema: TableSchema, options: opt.Options, *, thin: bool) -> tuple[St
 
 @dataclass(slots=True)
 class _Content:
-    """What the entry of a key-value file says about its rows.
+    """The facts about the rows of a key-value file that its manifest entry states.
 
     Attributes:
-        first_key: the key of the first row, None without rows.
+        first_key: the key of the first row; None if there are no rows.
         last_key: the key of the last row.
-        least_sequence: the least sequence number.
-        greatest_sequence: the greatest sequence number.
+        least_sequence: the smallest sequence number.
+        greatest_sequence: the largest sequence number.
         deletes: the number of -U and -D rows.
     """
 
@@ -276,7 +276,7 @@ class _Content:
 class KeyValueWriter(BucketWriter):
     """Writes the rows of one (partition, bucket); see `BucketWriter`. The rows have the columns of
     `key_value_schema`. They come in key order, and this order continues from file to file. Only
-    rows of bucket -2 come in any order.
+    rows of bucket -2 may come in any order.
     """
 
     def __init__(
@@ -303,7 +303,7 @@ class KeyValueWriter(BucketWriter):
         content.last_key = self._key(rows.slice(rows.num_rows - 1))
 
     def _key(self, row: pa.Table) -> bytes:
-        """The serialized key of the only row."""
+        """The serialized key of a row. `row` has only this one row."""
         keys = self._keyed.keys
         columns = [flat(row.column(key.name)) for key in keys]
         encoded = encode_columns(columns, [key.type for key in keys])

@@ -1,6 +1,6 @@
-"""Writes ORC files to the storage (format.md §7.5). TIME is stored as an int. Every other type has
-a type of its own in ORC; CHAR and VARCHAR are strings of the length that they have. Arrow's writer
-holds rows back until a stripe is full, so the size of an open file is an estimate.
+"""Writes ORC files to the storage (format.md §7.5). TIME is stored as an int. Every other type is
+stored as its own ORC type. CHAR and VARCHAR are stored as strings of their actual length. Arrow's
+writer keeps rows in memory until a stripe is full, so the size of an open file is an estimate.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ class OrcSettings(FileSettings):
         wanted: for each column, whether it gets statistics.
         dictionary: the share of distinct values up to which a column gets a dictionary; None if the
             rows decide.
-        arguments: what else Arrow's writer gets, by the names of its parameters.
+        arguments: the other arguments of Arrow's writer, by the names of its parameters.
     """
 
     most_open = 16  # each of them holds up to one stripe in memory
@@ -62,7 +62,7 @@ class OrcSettings(FileSettings):
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options, wanted: tuple[bool, ...]) -> "OrcSettings":
-        """The settings that follow from the options. Raises `InvalidOption` and
+        """The settings that the options ask for. Raises `InvalidOption` and
         `UnsupportedFeature`.
         """
         codec = compression(options, FileFormat.ORC)
@@ -85,7 +85,7 @@ class OrcSettings(FileSettings):
         return OrcFile(self, storage, path, first, row_bytes)
 
     def in_file(self, rows: pa.Table) -> pa.Table:
-        """The rows in the file's types; only parts of structs are copied. Raises what
+        """The rows with the types of the file. Only parts of structs are copied. Raises what
         `_check_fractions` raises.
         """
         for name, column in zip(self.arrow.names, rows.columns, strict=True):
@@ -127,8 +127,8 @@ def _viewed(column: pa.ChunkedArray, type_: pa.DataType) -> pa.ChunkedArray:
 
 
 def _check_fractions(name: str, column: pa.Array) -> None:
-    """Raises `InvalidData` for fractions of seconds before 1970, which Arrow's writer stores
-    wrongly for Java.
+    """Raises `InvalidData` if a time before 1970 has a fraction of a second. Arrow's writer stores
+    such a time in a way that Java reads wrongly.
     """
     for path, leaf in leaf_columns(name, column):
         if not pa.types.is_timestamp(leaf.type):
@@ -160,7 +160,7 @@ def _without_cut_structs(rows: pa.Table) -> pa.Table:
 
 
 def _has_cut_struct(array: pa.Array) -> bool:
-    """Whether the array is a slice of structs, or has one inside."""
+    """Whether the array is a slice of structs, or has such a slice inside."""
     type_ = array.type
     if pa.types.is_struct(type_):
         members = (array.field(position) for position in range(type_.num_fields))
@@ -181,8 +181,8 @@ class _Argument(NamedTuple):
     Attributes:
         key: the option.
         parameter: the parameter.
-        parse: reads the value of the option.
-        default: the value if the option is not set; None leaves it to Arrow.
+        parse: a function that parses the value of the option.
+        default: the value if the option is not set; None leaves the choice to Arrow.
     """
 
     key: str
@@ -192,7 +192,7 @@ class _Argument(NamedTuple):
 
 
 def _compression_block(value: str) -> int:
-    """The size of compression blocks, rounded up to what Arrow accepts."""
+    """The size of compression blocks, rounded up to a size that Arrow accepts."""
     blocks = -(-size(value) // _BLOCK_STEP)
     return max(1, blocks) * _BLOCK_STEP
 
@@ -235,8 +235,8 @@ class OrcFile(FileWriter):
 
     @property
     def size(self) -> int:
-        """Bytes written so far, with an estimate for rows that are held back. Exact after
-        `close`.
+        """The number of bytes written so far, including an estimate for rows that are still in
+        memory. After `close`, it is exact.
         """
         written = self.stream.size
         if not self.writer.is_open:
@@ -249,8 +249,8 @@ class OrcFile(FileWriter):
 
 
 def _sampled(settings: "OrcSettings", first: pa.Table) -> float:
-    """About how many bytes a row needs. Some of these rows are written to a file in memory, and its
-    size is compared with that of a file without rows.
+    """About how many bytes a row needs. Some of these rows are written to a file in memory. The
+    size of this file is compared with the size of a file without rows.
     """
     sample = first.slice(0, _SAMPLE_ROWS)
     sizes = []

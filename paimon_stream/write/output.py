@@ -1,5 +1,5 @@
-"""What the writers of all formats share. Files are created, finished and given up in the storage.
-The first rows show for which columns a dictionary pays: dictionaries for all columns would make
+"""What the writers of all formats share. They create, finish and give up files in the storage. The
+first rows of a file show which columns need a dictionary. Dictionaries for all columns would make
 files larger and writing slower.
 """
 
@@ -48,12 +48,12 @@ _NEARLY_ALL_SHARE: Final = 0.96
 
 
 class CountingStream:
-    """Passes bytes on to a storage's stream and counts them. The storage closes its stream. After
-    an error of the storage, nothing is passed on: an error in Arrow's ORC writer would end the
-    process.
+    """Passes bytes on to a storage's stream and counts them. The storage closes that stream. After
+    an error of the storage, no more bytes are passed on, because an error in Arrow's ORC writer
+    would end the process.
 
     Attributes:
-        inner: the storage's stream; None if nothing is passed on any more.
+        inner: the storage's stream; None if no more bytes are passed on.
         size: the number of bytes.
         failure: the error of the storage, if there was one.
     """
@@ -68,7 +68,7 @@ class CountingStream:
 
     @contextmanager
     def held(self) -> Iterator[bytearray]:
-        """Within this context, keeps what is written instead of passing it on and counting it."""
+        """A context in which written bytes are kept. They are neither passed on nor counted."""
         held = bytearray()
         self._held = held
         try:
@@ -77,7 +77,7 @@ class CountingStream:
             self._held = None
 
     def write(self, data: Any) -> int:
-        """Passes the bytes on. Returns their number."""
+        """Passes the bytes on. Returns the number of bytes."""
         if self._held is not None:
             self._held += data
             return len(data)
@@ -95,10 +95,10 @@ class CountingStream:
         return self.size + len(self._held or b"")
 
     def flush(self) -> None:
-        """Does nothing: the end of the storage's context makes all bytes durable."""
+        """Does nothing, because all bytes become durable at the end of the storage's context."""
 
     def close(self) -> None:
-        """Does nothing: the storage closes its stream."""
+        """Does nothing, because the storage closes its stream."""
 
 
 class StatsCollector(Protocol):
@@ -118,7 +118,7 @@ class FileWriter(ABC):
     Attributes:
         path: where the file is.
         rows: the number of rows.
-        stream: what the writer of the format writes into.
+        stream: the stream that the writer of the format writes to.
     """
 
     stats: StatsCollector
@@ -136,8 +136,8 @@ class FileWriter(ABC):
 
     @property
     def size(self) -> int:
-        """The bytes written so far: an estimate if the format holds rows back, exact after
-        `close`.
+        """The number of bytes written so far. It is an estimate if the format keeps rows in memory.
+        After `close`, it is exact.
         """
         return self.stream.size
 
@@ -149,8 +149,8 @@ class FileWriter(ABC):
         self.rows += rows.num_rows
 
     def close(self) -> Sequence[ColumnStats]:
-        """Ends the file, which is durable then. Returns its exact statistics. If that fails, the
-        file is removed.
+        """Ends the file. The file is then durable. Returns the exact statistics of the file. If the
+        end fails, the file is removed.
         """
         try:
             with self._context, self.checked():
@@ -161,7 +161,9 @@ class FileWriter(ABC):
         return self.stats.columns()
 
     def abort(self, error: BaseException) -> None:
-        """Gives the file up: the storage removes it (best effort). Never raises `error` itself."""
+        """Gives the file up, so that the storage removes it (best effort). Never raises `error`
+        itself.
+        """
         self._drop()
         try:
             self._context.__exit__(type(error), error, error.__traceback__)
@@ -187,8 +189,8 @@ class FileWriter(ABC):
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """A context for writing. At its end, it raises the storage's error that the stream has
-        noted, if there is one.
+        """A context for writing. If the stream has noted an error of the storage, the context
+        raises this error at its end.
         """
         try:
             yield
@@ -202,7 +204,7 @@ class FileWriter(ABC):
             self.writer.close()
 
     def _drop(self) -> None:
-        """Keeps Arrow from ending the file itself when the writer is garbage collected."""
+        """Prevents that Arrow ends the file itself when the writer is garbage collected."""
         self.stream.inner = None
         if self.writer is not None:
             self.writer.is_open = False
@@ -213,8 +215,8 @@ class FileSettings(ABC):
     """How the data files of a table are written.
 
     Attributes:
-        codec: their compression.
-        suffix: what their names end with, after a dot.
+        codec: the compression of the files.
+        suffix: the end of file names, after a dot.
     """
 
     most_open: ClassVar[int]
@@ -227,19 +229,19 @@ class FileSettings(ABC):
     def open(
         self, storage: Storage, path: str, first: pa.Table, row_bytes: float | None
     ) -> FileWriter:
-        """Opens a new file, which exists under its name from then on.
+        """Opens a new file. From then on, the file exists under its name.
 
         Args:
-            storage: where it is written.
-            path: its path.
-            first: rows to choose encodings by. They are not written.
-            row_bytes: the mean size of a row in an earlier file, None if there was none.
+            storage: where the file is written.
+            path: the path of the file.
+            first: rows that show which encodings are best. They are not written.
+            row_bytes: the mean size of a row in an earlier file; None if there was no such file.
         """
 
 
 def file_suffix(options: Options, format_: FileFormat, codec: str) -> str:
-    """The end of file names: the format, and before it the compression if the options ask for
-    it.
+    """The end of file names. It is the name of the format. If the options ask for it, the name of
+    the compression stands before the format.
     """
     if options.value(FILE_SUFFIX_COMPRESSION):
         return f"{codec}.{format_.value}"
@@ -254,8 +256,9 @@ def format_option(
     Args:
         options: the options of the table.
         key: the option, such as `parquet.page.size`.
-        parse: reads the option's value. It raises `ValueError` or `KeyError` for a wrong value.
-        author: who documents the option, for messages.
+        parse: a function that parses the option's value. It raises `ValueError` or `KeyError` for a
+            wrong value.
+        author: the project that documents the option, for messages.
         default: the value if the option is not set.
 
     Raises:
@@ -275,8 +278,8 @@ def format_option(
 
 
 class Dictionaries:
-    """The choices for the files of one task. A choice that the rows of one file led to also holds
-    for the next few files.
+    """The choices of dictionaries for the files of one task. A choice that is based on the rows of
+    one file is also used for the next few files.
     """
 
     def __init__(self) -> None:
@@ -296,9 +299,9 @@ class Dictionaries:
 
 
 def worth_a_dictionary(rows: pa.Table) -> list[str]:
-    """The columns for which a dictionary pays, because a sample from both ends of the rows has few
-    different values. A few rows are looked at whole. A column inside a nested column has its path
-    in Parquet files as its name.
+    """The columns that become smaller with a dictionary, because a sample from both ends of the
+    rows has few different values. If there are only a few rows, all of them are the sample. A
+    column inside a nested column has its path in Parquet files as its name.
     """
     size = min(_MOST_SAMPLE_ROWS, max(_LEAST_SAMPLE_ROWS, rows.num_rows // 16))
     sample = rows
@@ -317,8 +320,8 @@ def worth_a_dictionary(rows: pa.Table) -> list[str]:
 
 
 def _repeats(leaf: pa.Array, few_share: float) -> bool:
-    """Whether the share of different values is at most `few_share`. A part of the values decides if
-    it shows a clear result.
+    """Whether the share of different values is at most `few_share`. If a part of the values already
+    shows a clear result, the others are not examined.
     """
     values = leaf.slice(0, 2 * _MOST_SAMPLE_ROWS)
     if len(values) >= 2 * _GLANCE_ROWS:

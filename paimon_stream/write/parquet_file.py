@@ -1,16 +1,16 @@
 """Writes Parquet files to the storage (format.md §7.4).
 
-A file is what Java Paimon writes: decimals are integers where they fit, timestamps are milliseconds
-or microseconds by their precision, TIME is adjusted to UTC (if Arrow is new enough; readers accept
-both), NOT NULL columns are required, and the schema has field ids. Columns get dictionaries where
-that makes the file smaller. The first rows show that: those of this file, or of a file that was
-written shortly before.
+A file is like the files that Java Paimon writes. Decimals are integers if they fit. Timestamps are
+milliseconds or microseconds, depending on their precision. TIME is adjusted to UTC (if Arrow is new
+enough; readers accept both forms). NOT NULL columns are required. The schema has field ids. Columns
+get dictionaries if that makes the file smaller. The first rows of this file, or of a file that was
+written shortly before, show that.
 
-Timestamps of more than 6 digits are INT96, the only form in which Java reads them. Those of 6
-digits or fewer must stay numbers, because Java can filter by those. Arrow writes either all
+Timestamps of more than 6 digits are INT96, the only form in which Java reads them. Timestamps of 6
+digits or fewer must stay numbers, because Java can filter by numbers. Arrow writes either all
 timestamps of a file as INT96 or none. So Arrow gets the longer timestamps as columns of twelve
-bytes: eight for the nanoseconds and four for the Julian day. The footer that it writes is
-corrected.
+bytes: eight for the nanoseconds and four for the Julian day. Afterwards, this module corrects the
+footer that Arrow has written.
 
 Statistics have the bounds that Java Paimon keeps for a file that it writes (format.md §4.5). A
 bound that could be wrong is left out, because readers skip files by their bounds.
@@ -85,8 +85,8 @@ class ParquetSettings(FileSettings):
         types: the types of the columns.
         level: the level of compression, if the codec is zstd.
         dictionary: whether columns get dictionaries; None if the rows decide.
-        arguments: what else Arrow's writer gets, by the names of its parameters.
-        choices: what the rows of earlier files have decided about dictionaries.
+        arguments: the other arguments of Arrow's writer, by the names of its parameters.
+        choices: the choices of dictionaries, which earlier files may have made.
     """
 
     most_open = 64  # they hold little memory: written row groups have been passed on to the storage
@@ -104,14 +104,15 @@ class ParquetSettings(FileSettings):
 
     @classmethod
     def of(cls, schema: TableSchema, options: Options) -> "ParquetSettings":
-        """The settings that follow from the options. Raises `InvalidOption` and
+        """The settings that the options ask for. Raises `InvalidOption` and
         `UnsupportedFeature`.
         """
         codec = compression(options, FileFormat.PARQUET)
         arrow_codec = "none" if codec == "uncompressed" else codec
         arrow = file_schema(schema)
         stored = pa.schema([with_leaves(field, _stored_type) for field in arrow])
-        # The option of the table comes first, then that of Parquet's writer, then the default.
+        # The table's own option comes first, then the option of Parquet's writer, and then the
+        # default.
         level: int | None = options.value(ZSTD_LEVEL)
         if not options.is_set(ZSTD_LEVEL):
             level = format_option(options, _LEVEL, int, "parquet-hadoop", level)
@@ -145,13 +146,14 @@ class ParquetSettings(FileSettings):
 
 
 def _leaves(schema: pa.Schema) -> list[tuple[str, pa.DataType]]:
-    """All leaves with their paths, in file order."""
+    """All leaves with their paths, in the order of the file."""
     return [leaf for field in schema for leaf in leaf_types(field)]
 
 
 def _bounded(leaves: Sequence[tuple[str, pa.DataType]]) -> bool | tuple[str, ...]:
-    """The leaves that get bounds in the footer; True for all. Some get none: the order of twelve
-    bytes is not the order in time, and the bounds of floating-point numbers would leave NaN out.
+    """The leaves that get bounds in the footer; True for all. Values of twelve bytes get none,
+    because their order is not the order in time. Floating-point numbers get none, because their
+    bounds would leave NaN out.
     """
     bounded = [
         leaf
@@ -166,8 +168,8 @@ def _page_version(value: str) -> str:
 
 
 def _arguments(options: Options) -> Iterator[tuple[str, Any]]:
-    """Yields arguments for Arrow's writer: `_UTC_TIME`, and those that follow from the `parquet.*`
-    options that are set. Arguments that the installed Arrow does not know are left out.
+    """Yields arguments for Arrow's writer: `_UTC_TIME`, and the arguments that the set `parquet.*`
+    options ask for. Arguments that the installed Arrow does not know are left out.
     """
     if _UTC_TIME in _KNOWN_TO_ARROW:
         yield _UTC_TIME, True
@@ -183,21 +185,21 @@ def _arguments(options: Options) -> Iterator[tuple[str, Any]]:
 
 
 class _ParquetStats:
-    """The statistics of one file. They come from its footer. Where Java has other statistics than
-    the footer, they come from the rows:
+    """The statistics of one file. They come from the file's footer. If Java would write other
+    statistics than the footer has, they come from the rows:
 
     - FLOAT and DOUBLE: the footer has no bounds. Arrow's bounds leave NaN out. For Spark, NaN is
       the greatest number, so Spark would skip rows with NaN.
-    - Text: Arrow keeps no bounds in a row group with a bound above 4 KiB.
+    - Text: Arrow writes no bounds for a row group if a bound is larger than 4 KiB.
     - Timestamps of more than 6 digits have no bounds.
     """
 
     def __init__(self, settings: ParquetSettings, footers: Sequence[pq.FileMetaData]) -> None:
-        """Begins without rows.
+        """Begins with the statistics of no rows.
 
         Args:
             settings: how the file is written.
-            footers: a list that gets the footer when the file is complete.
+            footers: a list to which the footer is added when the file is complete.
         """
         self._footers = footers
         self._types = types = settings.types
@@ -241,8 +243,9 @@ class _ParquetStats:
 def _column_stats(
     chunks: Sequence[pq.ColumnChunkMetaData], type_: DataType, row_bounds: list[Bounds]
 ) -> ColumnStats:
-    """The statistics of a column over all row groups. There are bounds only if every row group with
-    a value has them. `row_bounds` are the bounds of the row groups for which the footer has none.
+    """The statistics of a column over all row groups. The column has bounds only if every row group
+    with a value has bounds. `row_bounds` are the bounds of those row groups for which the footer
+    has none.
     """
     statistics = [chunk.statistics for chunk in chunks]
     if any(stats is None or not stats.has_null_count for stats in statistics):
@@ -329,8 +332,8 @@ class ParquetFile(FileWriter):
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:
-    """The type in which Arrow gets a leaf of this type: twelve bytes for timestamps in nanoseconds,
-    and the type itself for others.
+    """The type in which a leaf is given to Arrow. It is twelve bytes for timestamps in nanoseconds,
+    and the same type for all others.
     """
     if pa.types.is_timestamp(type_) and type_.unit == "ns":
         return TWELVE_BYTES
@@ -338,7 +341,7 @@ def _stored_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _as_stored(array: pa.Array, stored: pa.DataType) -> pa.Array:
-    """The array in its stored type. An array that already has it is returned unchanged."""
+    """The array in its stored type. An array that already has this type is returned unchanged."""
     if array.type.equals(stored):
         return array
     if pa.types.is_map(stored):

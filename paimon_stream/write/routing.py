@@ -1,7 +1,7 @@
-"""Finds the (partition, bucket) of every row of a batch and splits the batch by it. All work is
-done on whole columns: partition values become codes, and Paimon's hash turns keys into buckets.
-Python code handles each distinct partition once, and never a single row. The bucket of a key is the
-same in every engine (format.md §6.3 has the rules).
+"""Finds the (partition, bucket) of every row of a batch, and splits the batch into one part for
+each (partition, bucket). All work is done on whole columns: partition values become codes, and
+Paimon's hash turns keys into buckets. Python code handles each distinct partition once, and never a
+single row. The bucket of a key is the same in every engine (format.md §6.3 has the rules).
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +39,7 @@ _BYTES_PER_CHARACTER: Final = 4
 
 
 class Group(NamedTuple):
-    """Where rows go.
+    """A partition and a bucket to which rows belong.
 
     Attributes:
         partition: the serialized partition row.
@@ -51,7 +51,8 @@ class Group(NamedTuple):
 
 
 class Router:
-    """Numbers a table's groups in the order of their first rows. Holds no single rows.
+    """Gives numbers to a table's groups, in the order in which their first rows come. Does not keep
+    rows.
 
     Attributes:
         groups: the groups by number.
@@ -67,13 +68,13 @@ class Router:
         *,
         checks_folder_names: bool = True,
     ) -> None:
-        """Reads from schema and options how rows are grouped.
+        """Decides by the schema and the options how rows are grouped.
 
         Args:
             schema: the columns and keys of the table.
-            options: its options.
+            options: the options of the table.
             table: the table, for messages.
-            assigner: finds dynamic buckets; None if buckets are not dynamic.
+            assigner: the assigner that finds dynamic buckets; None if buckets are not dynamic.
             checks_folder_names: whether values that cannot name a folder are refused.
 
         Raises:
@@ -142,8 +143,8 @@ class Router:
     def _dynamic(
         self, assigner: Assigner, codes: GroupIds, partitions: Sequence[bytes], hashes: Numbers
     ) -> Numbers:
-        """The bucket of each row. `codes` are the rows' places in `partitions`, and `hashes` those
-        of their keys.
+        """The bucket of each row. `codes` are the positions of the rows' partitions in
+        `partitions`. `hashes` are the hashes of the rows' keys.
         """
         if len(partitions) == 1:
             return assigner.assign(partitions[0], hashes)
@@ -185,7 +186,7 @@ class Router:
         if len(distinct) < below:
             codes = _replaced(codes, distinct, np.arange(len(distinct)), below)
         # Rows are assigned from the last to the first, so the first row of each code is assigned
-        # last and stays.
+        # last and is kept.
         first_rows = np.empty(len(distinct), dtype=np.int64)
         first_rows[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
         values_of_codes = [column.take(pa.array(first_rows)) for column in columns]
@@ -203,8 +204,8 @@ class Router:
         return [serialize(types, row) for row in zip(*values_of_columns, strict=True)]
 
     def _check_folder_names(self, field: DataField, values: Sequence[Any], codes: GroupIds) -> None:
-        """Refuses values that cannot name a folder (format.md §1.4). `values[code]` is a code's
-        value.
+        """Refuses values that cannot name a folder (format.md §1.4). `values[code]` is the value of
+        a code.
         """
         bytes_of_code = {code: self._name_bytes(field, value) for code, value in enumerate(values)}
         too_long = [code for code, size in bytes_of_code.items() if size > LONGEST_NAME]
@@ -220,8 +221,8 @@ class Router:
             )
 
     def _name_bytes(self, field: DataField, value: Any) -> int:
-        """The number of bytes in the name of a value's folder. It is 0 if the name is certainly
-        short enough, so that the name need not be made.
+        """The number of bytes in the name of the folder for a value. It is 0 if the name is
+        certainly short enough. In that case, the name is not computed.
         """
         most_bytes = _LONGEST_NUMBER + len(field.name) * _BYTES_PER_CHARACTER
         if isinstance(value, str):
@@ -233,8 +234,8 @@ class Router:
 
 
 def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each group, in their order, by group number. Each part is a copy, so that it does
-    not hold other rows in memory.
+    """The number and the rows of each group. The rows keep their order. Each part is a copy, so
+    that it does not hold other rows in memory.
     """
     if int(numbers.max(initial=0)) < _FEW_CODES:
         order = np.argsort(numbers.astype(np.uint16), kind="stable")
@@ -251,7 +252,7 @@ def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.Re
 
 
 def _distinct(codes: GroupIds, below: int) -> GroupIds:
-    """The distinct codes, ascending. All codes are below `below`."""
+    """The distinct codes in ascending order. All codes are below `below`."""
     if below <= _FEW_CODES:
         return np.flatnonzero(np.bincount(codes, minlength=1))
     return np.unique(codes)
@@ -263,8 +264,8 @@ def _replaced(codes: GroupIds, distinct: GroupIds, numbers: GroupIds, below: int
     Args:
         codes: the codes, all below `below`.
         distinct: the distinct codes, ascending.
-        numbers: the number of each of these.
-        below: a bound of the codes.
+        numbers: the number of each distinct code.
+        below: a number that is above all codes.
     """
     if below > _FEW_CODES:
         return numbers[np.searchsorted(distinct, codes)]
@@ -274,8 +275,8 @@ def _replaced(codes: GroupIds, distinct: GroupIds, numbers: GroupIds, below: int
 
 
 def _bits(column: pa.Array) -> pa.Array:
-    """Floats as their bits. Partition rows are compared by bytes, so 0.0 is not -0.0 (format.md
-    §11, 16).
+    """The bits of floats. Partition rows are compared byte by byte, so 0.0 and -0.0 differ
+    (format.md §11, 16).
     """
     if pa.types.is_floating(column.type):
         integer = pa.int64() if column.type.bit_width == 64 else pa.int32()
@@ -301,14 +302,14 @@ def assign_buckets(
     """The bucket of every row, 0 to `count` - 1.
 
     Args:
-        batch: the columns of `bucket-key`, in its order.
-        types: their types.
+        batch: the columns of `bucket-key`, in the order of that option.
+        types: the types of the columns.
         count: how many buckets there are.
         function: the option `bucket-function.type`.
 
     Raises:
         UnsupportedFeature: for nested types.
-        InvalidOption: if the key does not suit the function.
+        InvalidOption: if the function cannot be used with the key.
         InvalidData: for columns that do not fit their type.
     """
     if function == "mod":
@@ -325,7 +326,7 @@ def key_hashes(keys: pa.RecordBatch, types: Sequence[DataType]) -> Numbers:
 
     Args:
         keys: the columns of the key.
-        types: their types.
+        types: the types of the columns.
 
     Raises:
         UnsupportedFeature: for nested types.
@@ -337,7 +338,7 @@ def key_hashes(keys: pa.RecordBatch, types: Sequence[DataType]) -> Numbers:
 
 
 def _mod(batch: pa.RecordBatch, types: Sequence[DataType], count: int) -> Numbers:
-    """Floor modulo of the only key column; NULL counts as 0."""
+    """The floor modulo of the only key column. NULL counts as 0."""
     if len(types) != 1 or types[0].root not in (TypeRoot.INT, TypeRoot.BIGINT):
         key_types = ", ".join(map(str, types)) or "none"
         raise InvalidOption(
@@ -405,7 +406,7 @@ def _hive_number_hashes(numbers: npt.NDArray[Any]) -> Hashes:
 
 
 def _hive_byte_hashes(column: pa.Array) -> Hashes:
-    """The hash of each value. It is computed from the signed bytes: hash = 31 * hash + byte. Rows
+    """The hash of each value. It is computed from the signed bytes: hash = 31 * hash + byte. Values
     of the same length are hashed together.
     """
     hashes = np.zeros(len(column), np.uint32)
@@ -414,7 +415,7 @@ def _hive_byte_hashes(column: pa.Array) -> Hashes:
         rows = np.flatnonzero(lengths == length)
         fixed = column.take(pa.array(rows)).cast(pa.binary(length))
         values = np.frombuffer(fixed.buffers()[1], np.int8).reshape(-1, length).astype(np.uint32)
-        # The weights of the bytes: powers of the factor, and 1 for the last byte.
+        # The weights of the bytes are powers of the factor. The last byte has the weight 1.
         factors = np.full(length, _FACTOR, np.uint32)
         factors[0] = 1
         weights = np.cumprod(factors, dtype=np.uint32)[::-1]
@@ -423,7 +424,9 @@ def _hive_byte_hashes(column: pa.Array) -> Hashes:
 
 
 def _hive_decimal_hash(value: Decimal, scale: int) -> int:
-    """Java's `BigDecimal.hashCode` of the value without trailing zeros in its fraction."""
+    """The hash that Java's `BigDecimal.hashCode` returns for the value without trailing zeros in
+    its fraction.
+    """
     unscaled = int(value.scaleb(scale, _WIDE))
     while scale and unscaled % 10 == 0:
         unscaled //= 10

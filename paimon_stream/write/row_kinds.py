@@ -1,4 +1,6 @@
-"""The kind of each row: +I, -U, +U or -D, and which kinds a table accepts (semantics.md §6.2)."""
+"""Finds the kind of each row (+I, -U, +U or -D), and checks which kinds a table accepts
+(semantics.md §6.2).
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -54,10 +56,11 @@ _WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operations:
-    """A column of the rows, not of the table, that says what each row does. Can be pickled.
+    """A column that incoming rows have and the table does not have. It says what each row does.
+    This class can be pickled.
 
     Attributes:
-        column: its name.
+        column: the name of the column.
         kinds: the row kind of each token. A token is a value of the column.
     """
 
@@ -66,8 +69,8 @@ class Operations:
 
     @classmethod
     def of(cls, column: str, mapping: Mapping[str, str] | None = None) -> "Operations":
-        """The column with the meaning of its values. `mapping` has the row kind of each token (`+I`,
-        `-U`, `+U` or `-D`). Without a mapping, common words are known.
+        """The column with the meaning of its values. `mapping` has the row kind of each token
+        (`+I`, `-U`, `+U` or `-D`). Without a mapping, common words are recognized.
         """
         kinds = dict(_WORDS)
         if mapping is not None:
@@ -81,12 +84,12 @@ class Operations:
 
         Args:
             schema: the columns and keys of the table.
-            options: its options.
+            options: the options of the table.
             table: the table, for messages.
-            fold: gives names that count as equal the same text.
+            fold: a function that returns the same text for names that count as equal.
 
         Raises:
-            InvalidOption: if it cannot.
+            InvalidOption: if the table cannot use the column.
         """
         if not schema.primary_keys:
             raise InvalidOption(
@@ -168,12 +171,12 @@ def _listed(tokens: list[str | None]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ColumnRule:
-    """A column from which some values cannot be retracted. A -D that removes the row can be merged
-    nevertheless. As in Java, a sequence group removes the row before the column is merged only if
-    one of its ordering columns comes before the column in the table.
+    """A column from which some values cannot be retracted. A -D that removes the whole row can
+    still be merged. As in Java, a sequence group removes the row before the column is merged only
+    if one of its ordering columns comes before the column in the table.
 
     Attributes:
-        column: its name.
+        column: the name of the column.
         reason: why these values cannot be retracted, for messages.
         only_zero: whether 0 is the only value that cannot be retracted, because it was a factor of
             a product. If False, no value can be retracted, because the column's function has no
@@ -192,7 +195,7 @@ class _ColumnRule:
     removers: tuple[tuple[str, ...], ...]
 
     def refuses(self, kinds: Kinds, rows: pa.RecordBatch | pa.Table) -> Flags:
-        """Says which rows no reader could merge."""
+        """Says which rows no reader would be able to merge."""
         is_removed = np.full(len(kinds), self.deletes_remove)
         for ordering in self.removers:
             is_removed |= _any_valid(rows, ordering)
@@ -276,14 +279,14 @@ class KindRules:
 
     @property
     def late_deletes(self) -> tuple[str, ...]:
-        """The columns that cannot be merged with a late -D. A late -D is one that was accepted, and
-        that turns out to be older than its row only when readers merge it.
+        """The columns that cannot be merged with a late -D. A late -D was accepted. Only when
+        readers merge it, it turns out to be older than the row of its key.
         """
         return tuple(rule.column for rule in self.columns if rule.removers and not rule.only_zero)
 
     def kinds(self, rows: pa.RecordBatch, incoming: pa.Array | None) -> Kinds | None:
-        """The kind of each row: from `rowkind.field` if that is set, otherwise the kind with which
-        the row came. None if all are +I. Raises `BadRowKind`.
+        """The kind of each row: the value of `rowkind.field` if that option is set, otherwise the
+        kind with which the row came. None if all rows are +I. Raises `BadRowKind`.
         """
         if self.field is not None:
             return kinds_of_tokens(
@@ -295,8 +298,8 @@ class KindRules:
         return kinds.astype(np.int8, copy=False)
 
     def kept(self, kinds: Kinds, rows: pa.RecordBatch) -> Flags:
-        """For each row, whether it is written, not ignored. Raises `BadRowKind` for rows that
-        readers could not merge.
+        """Says for each row whether it is written. Other rows are ignored. Raises `BadRowKind` for
+        rows that readers could not merge.
         """
         is_dropped = np.isin(kinds, self.dropped)
         refusal = self.refusal
@@ -307,9 +310,9 @@ class KindRules:
         return ~is_dropped
 
     def check_merged(self, rows: pa.Table) -> None:
-        """Checks the rows of a batch that were merged to one per key. Raises `BadRowKind` if they
-        leave NULL in a column that is NOT NULL, or will do so when readers merge them with older
-        rows. Java Paimon fails on such rows.
+        """Checks the rows of a batch after they were merged to one row per key. Raises `BadRowKind`
+        if these rows leave NULL in a column that is NOT NULL. It is also raised if they will do so
+        when readers merge them with older rows. Java Paimon fails on such rows.
         """
         for name, reason in self.not_null:
             nulls = rows.column(name).is_null().to_numpy()
@@ -355,15 +358,15 @@ def _takes_nothing_back(rule: spec.ColumnRule) -> bool:
 
 
 def _no_value_back(column: str, rule: spec.ColumnRule) -> str:
-    """Why the column refuses rows that retract a value, and the option that helps."""
+    """The reason why the column refuses rows that retract a value, and the option that helps."""
     return f"{rule.function} of column {column!r} takes no value back (fields.{column}.ignore-retract = true would allow it)"
 
 
 def _null_left(column: str, rule: spec.ColumnRule) -> str:
-    """Why a row is refused that leaves NULL in the column, and what helps."""
+    """The reason why a row is refused that leaves NULL in the column, and what helps."""
     option = f"fields.{column}.ignore-retract = true"
     if rule.function == "of_group":
-        # Without a function of its own, Java passes over the option.
+        # If the column has no function of its own, Java ignores the option.
         option = f"fields.{column}.aggregate-function = last_value with {option}"
     return (
         f"column {column!r} is NOT NULL, and taking its value back leaves NULL there (its new value "
@@ -383,7 +386,9 @@ def _not_null(schema: TableSchema, merge: spec.MergeSpec) -> tuple[str, ...]:
 
 
 def _emptied(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule]:
-    """The rules of the NOT NULL columns whose function has no older value to go back to."""
+    """The rules for those NOT NULL columns whose function has no older value that it can
+    return to.
+    """
     ordering = {name for group in merge.groups for name in group.ordering}
     position_of = _positions(schema)
     for name in _not_null(schema, merge):
@@ -393,7 +398,7 @@ def _emptied(schema: TableSchema, merge: spec.MergeSpec) -> Iterator[_ColumnRule
 
 
 def _positions(schema: TableSchema) -> dict[str, int]:
-    """Where in the table each column is."""
+    """The position of each column in the table."""
     return {name: position for position, name in enumerate(schema.field_names)}
 
 
@@ -406,7 +411,7 @@ def _column_rule(
     only_zero: bool = False,
 ) -> _ColumnRule:
     """The rule of a column, with the sequence groups whose deletes remove its row. `position_of`
-    says where in the table each column is. `reason` and `only_zero` are as in `_ColumnRule`.
+    has the position of each column in the table. `reason` and `only_zero` are as in `_ColumnRule`.
     """
     group = merge.rules[name].group
     removers = []

@@ -1,10 +1,11 @@
 """Shuffle packets move the rows of one task to the tasks that write them, with many rows in one
 record.
 
-A packet is a record of five columns. `shuffle_key` decides to which partition Spark moves it.
-Packets are ordered by `task`, then by `number`. `piece` holds bytes of an Arrow stream. The pieces
-of one shuffle key, in order, make one stream after the other, and `ends` is set on the last piece of
-each stream. A piece that is NULL says that a row of the task was too wide (`RowTooWide`).
+A packet is a record of five columns. `shuffle_key` decides to which partition Spark moves the
+packet. `task` and `number` decide the order of packets. `piece` holds bytes of an Arrow stream. The
+pieces of one shuffle key, in this order, contain one stream after the other. `ends` is set on the
+last piece of each stream. A piece that is NULL says that a row of the task was too wide
+(`RowTooWide`).
 
 Invariant: the rows of a shuffle key arrive ordered by task and, within a task, in the task's own
 order, because that order decides which row of a key is the newest.
@@ -53,13 +54,13 @@ def pack(
     spec: WriteSpec, batches: Iterable[pa.RecordBatch], *, shuffle_keys: Sequence[int], task: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of one task as packets. All rows of a (partition, bucket) get the same shuffle key.
-    The buckets of a table without partitions are spread evenly. Holds one batch and at most tens of
-    MB more in memory.
+    The buckets of a table without partitions are spread evenly. Only one batch and at most tens of
+    MB more are in memory.
 
     Args:
         spec: what the tasks that write the rows need to know.
         batches: the rows.
-        shuffle_keys: the keys to choose from.
+        shuffle_keys: the shuffle keys that may be used.
         task: the number of this task.
 
     If `batches` raises `RowTooWide`, the last packet says so instead of the rows that still wait.
@@ -85,7 +86,7 @@ def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
     Raises:
         RowTooWide: a row of a task was too wide.
-        PaimonStreamError: for a stream that is broken or does not end.
+        PaimonStreamError: a stream is broken or does not end.
     """
     begun: list[pa.Buffer] = []
     for batch in packets:
@@ -113,7 +114,7 @@ def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class _Packer:
-    """Rows that wait to be packed. A *place* is a position in the shuffle keys.
+    """Rows that wait to be packed. A *place* is a position in the list of shuffle keys.
 
     Attributes:
         bytes: the size of the waiting rows; at least 1 if any row waits.
@@ -124,13 +125,14 @@ class _Packer:
         table = spec.storage.location
         self.bytes = 0
         self._names = list(dict.fromkeys((*schema.partition_keys, *schema.bucket_keys)))
-        # NULL is left to the task that writes.
+        # The task that writes the rows handles NULL.
         nullable = []
         for name in self._names:
             key = schema.field(name)
             nullable.append(replace(key, type=key.type.with_nullable(True)))
         self._plan = ColumnPlan.of(replace(schema, fields=tuple(nullable)), table)
-        # The task that writes may ignore a row, so only it checks the names of folders.
+        # The task that writes the rows may ignore a row. So only that task checks the names of
+        # folders.
         self._router = Router(schema, spec.options, table, checks_folder_names=False)
         self._keys = np.array(shuffle_keys, np.int32)
         self._task = task
@@ -156,8 +158,8 @@ class _Packer:
         except PaimonStreamError:
             return np.zeros(batch.num_rows, np.int32)
         for group in self._router.groups[len(self._place_of_group) :]:
-            # Consecutive buckets get consecutive places, from a start that the partition's hash
-            # decides.
+            # Consecutive buckets get consecutive places. The hash of the partition decides the
+            # first place.
             place = (hash_bytes(group.partition) + group.bucket) % len(self._keys)
             self._place_of_group.append(place)
         if isinstance(numbers, int):
@@ -165,7 +167,7 @@ class _Packer:
         return np.array(self._place_of_group, np.int32)[numbers]
 
     def pack_waiting(self) -> pa.RecordBatch:
-        """Returns the waiting rows as packets. No rows wait afterwards."""
+        """Returns the waiting rows as packets. Afterwards, no rows wait."""
         rows = pa.Table.from_batches(self._waiting).combine_chunks().to_batches()[0]
         places = np.concatenate(self._places)
         self._waiting = []
@@ -202,13 +204,13 @@ class _Packer:
     def _records(
         self, data: pa.Buffer, bounds: list[int], keys: list[int], ends: list[bool]
     ) -> pa.RecordBatch:
-        """Makes a record of each piece, with the next numbers.
+        """Makes a record of each piece. The records get the next packet numbers.
 
         Args:
             data: the bytes of all pieces.
-            bounds: where each piece begins in `data`, and the end of the last.
+            bounds: where each piece begins in `data`, and where the last piece ends.
             keys: the shuffle key of each piece.
-            ends: for each piece, whether it is the last of its stream.
+            ends: for each piece, whether it is the last piece of its stream.
         """
         first = self._number
         self._number += len(keys)

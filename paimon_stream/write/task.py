@@ -1,17 +1,17 @@
-"""What one Spark task does: it takes rows, writes data files, and returns their commit messages.
+"""What one Spark task does. The task takes rows, writes data files, and returns the commit messages
+of these files.
 
-Invariants: a task never lists the table or commits. It deletes only its own files, when it fails,
-because then nothing refers to them yet. The names of its files are new, so a task that runs twice
-leaves at most orphans.
+Invariants: a task never lists the table or commits. It deletes only its own files, and only when it
+fails. At that time, nothing refers to these files yet. The names of its files are new, so a task
+that runs twice leaves at most orphans.
 
-Its result goes to the driver as versioned, typed bytes, never pickled, so both may run different
-releases. All numbers are big endian:
+Its result goes to the driver as bytes with a version and a type. The result is never pickled, so
+the task and the driver may run different releases. All numbers are big endian:
 
-    "PSTR" | u8 version | u8 kind | i32 partition id | i64 unused | body
-    kind 0, a result:   i64 widest row | i64, i32 unused | i32 message version | i64 row bytes
-                        | i32 count, messages; version 1 has neither widest row nor row bytes
-    kind 1, a failure:  JSON of {"error": class name, "message": text, "context": {name: value}}
-    kind 2, too wide:   nothing
+    "PSTR" | u8 version | u8 kind | i32 partition id | i64 unused | body kind 0, a result:   i64
+    widest row | i64, i32 unused | i32 message version | i64 row bytes | i32 count, messages;
+    version 1 has neither widest row nor row bytes kind 1, a failure:  JSON of {"error": class name,
+    "message": text, "context": {name: value}} kind 2, too wide:   nothing
 """
 
 import json
@@ -63,8 +63,9 @@ class TaskResult:
 
     Attributes:
         messages: a commit message per (partition, bucket).
-        row_bytes: the mean Arrow size of a row in the batch where it is largest; 0 if unknown.
-        widest_row: the Arrow size of the widest row; 0 if unknown.
+        row_bytes: the mean Arrow size of a row, in the batch where this mean is largest; 0 if it is
+            unknown.
+        widest_row: the Arrow size of the widest row; 0 if it is unknown.
         partition_id: the number of the task.
     """
 
@@ -76,10 +77,10 @@ class TaskResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailure:
-    """How a task failed. The task has removed its files itself.
+    """How a task failed. The task has already removed its files.
 
     Attributes:
-        error: the error, for the driver to raise.
+        error: the error that the driver raises.
         partition_id: the number of the task.
     """
 
@@ -89,7 +90,7 @@ class TaskFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTooWide:
-    """A row of the task was too wide (`RowTooWide`). The task has removed its files itself.
+    """A row of the task was too wide (`RowTooWide`). The task has already removed its files.
 
     Attributes:
         partition_id: the number of the task.
@@ -126,12 +127,12 @@ def encode_result(result: Answer) -> bytes:
 
 
 def decode_result(data: bytes) -> Answer:
-    """The answer that `encode_result` encoded. An unknown class of error becomes
-    `PaimonStreamError`.
+    """The answer that `encode_result` encoded. If the class of an error is unknown, the error
+    becomes a `PaimonStreamError`.
 
     Raises:
-        UnknownVersion: for bytes of a newer release.
-        FormatError: for bytes that are not a result.
+        UnknownVersion: if the bytes come from a newer release.
+        FormatError: if the bytes are not an answer.
     """
     if len(data) < _HEAD.size or data[: len(_MAGIC)] != _MAGIC:
         raise FormatError(
@@ -185,7 +186,7 @@ class NewFiles(NamedTuple):
 
 _BUFFER_BYTES: Final = 256 * 2**20
 
-# Splitting is faster while the rows fit into the processor's cache.
+# It is faster to split rows while they fit into the processor's cache.
 _LEAST_STAGE_BYTES: Final = 4 * 2**20
 _MOST_STAGE_BYTES: Final = 32 * 2**20
 _STAGE_BYTES_PER_GROUP: Final = 128 * 2**10
@@ -198,16 +199,16 @@ fewer syncs of a disk, or requests to a store, are waited for one after the othe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteSpec:
-    """What a task needs to know. It can be pickled for executors.
+    """Everything that a task needs to know. This class can be pickled for executors.
 
     Attributes:
         storage: the storage of the table.
         schema: the table's columns and keys.
-        options: the table's options with the sink's overrides.
-        runtime: the clock and the dice.
-        buffer_bytes: the most bytes of rows that a task holds in memory. If more rows wait, they
-            are written in smaller row groups.
-        index: with dynamic buckets, the index manifest by which keys get their buckets; None if
+        options: the table's options, including those that the sink overrides.
+        runtime: the clock, the random numbers and the ids that the task uses.
+        buffer_bytes: the largest size in bytes of the rows that a task holds in memory. If more
+            rows wait, they are written in smaller row groups.
+        index: with dynamic buckets, the index manifest that says which bucket each key has; None if
             there is none.
         assigners: with dynamic buckets, the number of tasks that give keys their buckets.
         user: the commit user, for the names of files of bucket -2.
@@ -230,8 +231,9 @@ class WriteSpec:
 
 def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult:
     """Writes all rows of a table without primary keys. The rows of a (partition, bucket) keep their
-    order. Their sequence numbers count from 0; the driver renumbers those of fixed buckets. Files
-    are durable when this returns. Before any error, the task's files are removed (best effort).
+    order. Their sequence numbers count from 0; the driver renumbers those of fixed buckets. The
+    files are durable when this function returns. Before any error, the task's files are removed
+    (best effort).
 
     Args:
         spec: what to write, and where.
@@ -244,19 +246,19 @@ def write_task(spec: WriteSpec, batches: Iterable[pa.RecordBatch]) -> TaskResult
     Raises:
         UnsupportedFeature: for a table that cannot be written.
         IncompatibleSchema: for rows that do not fit the table's columns.
-        InvalidData: for values that do not fit.
-        StorageError: of the storage.
+        InvalidData: for values that do not fit the columns' types.
+        StorageError: if the storage fails.
 
-    What `batches` raises passes through.
+    Errors that `batches` raises are raised unchanged.
     """
     return _AppendTask(spec).run(batches)
 
 
 def with_total(first: InvalidData, others: Iterable[InvalidData]) -> InvalidData:
-    """The first error, which also counts what other batches have of the same kind.
+    """The first error. It also counts the errors of the same kind in other batches.
 
     Args:
-        first: the error to raise.
+        first: the error that is raised.
         others: errors of other batches. Errors of the same class in the same column are counted.
     """
     column = first.context.get("column")
@@ -277,10 +279,10 @@ class Task(ABC):
         spec: the table and the settings of the write.
         columns: the columns that the batches must have.
         layout: where the files of the table are.
-        assigner: gives keys their buckets; None if buckets are not dynamic.
-        router: finds and numbers the groups.
-        writers: all writers.
-        held: holds files that are written together at the end.
+        assigner: the assigner that gives keys their buckets; None if buckets are not dynamic.
+        router: the router that finds the groups and gives them numbers.
+        writers: all writers of the task.
+        held: the storage that holds files which are written together at the end.
         indexes: the paths of the index files that the task has written.
     """
 
@@ -323,20 +325,24 @@ class Task(ABC):
             raise
 
     def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as they are written. Raises `InvalidData`, `IncompatibleSchema`."""
+        """The rows in the form in which they are written. Raises `InvalidData` and
+        `IncompatibleSchema`.
+        """
         return self.columns.conform(batch)
 
     @abstractmethod
     def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
-        """Adds rows. `numbers` has the group number of each row, or one number for all."""
+        """Adds rows. `numbers` is the group number of each row, or one number for all rows."""
 
     @abstractmethod
     def finish(self) -> Iterable[NewFiles]:
-        """Writes the rest and ends all files. Returns the files of each group, by group number."""
+        """Writes the remaining rows and ends all files. Returns the files of each group, by group
+        number.
+        """
 
     def hold_last_files(self) -> None:
-        """From now on, new files of the writers are held, if the writers are many. Subclasses call
-        this when no more rows come.
+        """Makes writers hold new files from now on, if there are many writers. Subclasses call this
+        method when no more rows come.
         """
         is_held_by_driver = isinstance(self.spec.storage, BufferedOutputs)
         if len(self.writers) >= _WORTH_HOLDING and not is_held_by_driver:
@@ -364,7 +370,7 @@ class Task(ABC):
         return TaskResult(messages=messages)
 
     def _write_index(self, group: Group) -> tuple[IndexFileMeta, ...]:
-        """Writes the group's next index file, if it has new keys."""
+        """Writes the group's next index file if the group has new keys."""
         if self.assigner is None:
             return ()
         files = self.assigner.write(group.partition, group.bucket)
@@ -374,7 +380,7 @@ class Task(ABC):
         return files
 
     def _errors_of(self, batches: Iterable[pa.RecordBatch]) -> Iterator[InvalidData]:
-        """The errors in the values of batches that are not written any more."""
+        """The errors in the values of batches that are no longer written."""
         for batch in batches:
             try:
                 rows = self.conform(batch)
@@ -394,14 +400,14 @@ class Task(ABC):
 
 
 class _AppendTask(Task):
-    """A task that writes to a table without primary keys. It has a writer per group.
+    """A task that writes to a table without primary keys. It has one writer for each group.
 
     Attributes:
-        settings: what its files have in common.
+        settings: the settings of the task's files.
         open: the numbers of the writers with an open file, least recently used first.
         waiting_bytes: the size of the rows that wait in the writers.
-        staged: the rows that are not split by group yet, with the group number of each.
-        staged_bytes: their size.
+        staged: the rows that are not yet split by group, with the group number of each row.
+        staged_bytes: the size of the staged rows.
     """
 
     def __init__(self, spec: WriteSpec) -> None:
@@ -413,8 +419,8 @@ class _AppendTask(Task):
         self.staged_bytes = 0
 
     def take(self, rows: pa.RecordBatch, numbers: int | GroupIds) -> None:
-        """Adds rows. A batch of one group is passed on uncopied. Mixed batches are staged, and
-        later split together.
+        """Adds rows. A batch of one group is passed on without a copy. Batches with rows of several
+        groups are staged. They are later split together.
         """
         if isinstance(numbers, int):
             self._split_staged()
@@ -447,7 +453,7 @@ class _AppendTask(Task):
 
     def _write(self, number: int, rows: pa.RecordBatch) -> None:
         """Passes rows of the group with this number on to its writer. While too many rows wait in
-        all writers together, the writer with most waiting rows writes them.
+        all writers together, the writer with the most waiting rows writes its rows.
         """
         while len(self.writers) <= number:
             folder = self.folder(len(self.writers))
@@ -469,7 +475,7 @@ class _AppendTask(Task):
 
     def _note_open(self, number: int) -> None:
         """Notes whether the writer with this number has an open file. While too many files are
-        open, ends the file that was written to longest ago.
+        open, ends the file whose last write is the longest ago.
         """
         self.open.pop(number, None)
         if self.writers[number].is_open:
