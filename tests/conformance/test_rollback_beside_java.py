@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import CommitContended, NotFound
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.pins import read_pins
@@ -108,3 +109,22 @@ def test_an_expiry_notices_that_java_has_rolled_back(place: Place, at: int) -> N
     expire_snapshots(replace(inner, storage=met), 2, 2, timedelta(0))  # type: ignore[arg-type]
     if met.happened:
         place.is_rolled_back()
+
+
+def test_java_reads_the_tag_below_that_of_a_replaced_snapshot_after_our_expiry(
+    place: Place,
+) -> None:
+    """The replaced snapshot had removed all rows. The one in its place removes them later."""
+    replaced = place.ids[-1] + 1
+    rows = place.java.read(place.path)
+    TableCommit(place.table(), "replaced").overwrite({})
+    place.java.create_tag(place.path, "replaced", replaced)
+    (place.path / "snapshot" / f"snapshot-{replaced}").unlink()
+    (place.path / "snapshot" / "LATEST").write_text(str(replaced - 1))
+    place.java.write(place.path, rows[:1], "java", 1)
+    for _ in range(2):
+        TableCommit(place.table(), "clears").overwrite({})
+    assert expire_snapshots(place.table(), 1, 1, timedelta(0)).snapshots
+    assert place.read("replaced") == []
+    assert place.rows
+    assert place.read("aim") == place.rows
