@@ -11,9 +11,10 @@ Invariants: no row changes. Before a unit is published, no snapshot names its ne
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -433,16 +434,20 @@ class _UnitsOfPlan:
         units = self._plan.units
         clock = self._runtime.clock
         running: dict[Future[Rewritten], int] = {}
+        finished: SimpleQueue[Future[Rewritten]] = SimpleQueue()
         with ThreadPoolExecutor(
             min(at_once, len(units)), thread_name_prefix="paimon-stream-compact"
         ) as pool:
             try:
                 for number, unit in enumerate(units):
-                    running[pool.submit(rewriter.rewrite, unit)] = number
+                    future = pool.submit(rewriter.rewrite, unit)
+                    running[future] = number
+                    future.add_done_callback(finished.put)
                 begun = clock.monotonic()
                 while running:
                     seconds_left = max(0.0, _PART_SECONDS - (clock.monotonic() - begun))
-                    for future in wait(running, seconds_left, FIRST_COMPLETED).done:
+                    with suppress(Empty):
+                        future = finished.get(timeout=seconds_left)
                         self._take(future, running[future])
                         del running[future]
                     if clock.monotonic() - begun >= _PART_SECONDS:
