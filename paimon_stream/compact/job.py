@@ -389,6 +389,16 @@ def _counted(
     ]
 
 
+def _all_in(
+    finished: "SimpleQueue[Future[Rewritten]]", seconds: float
+) -> Iterator[Future[Rewritten]]:
+    """What is in the queue. If it is empty, waits for the next one, so many seconds at most."""
+    with suppress(Empty):
+        yield finished.get(timeout=seconds)
+        while True:
+            yield finished.get_nowait()
+
+
 class _LiveFiles(NamedTuple):
     """The live files of a snapshot.
 
@@ -439,15 +449,14 @@ class _UnitsOfPlan:
             min(at_once, len(units)), thread_name_prefix="paimon-stream-compact"
         ) as pool:
             try:
+                begun = clock.monotonic()
                 for number, unit in enumerate(units):
                     future = pool.submit(rewriter.rewrite, unit)
                     running[future] = number
                     future.add_done_callback(finished.put)
-                begun = clock.monotonic()
                 while running:
                     seconds_left = max(0.0, _PART_SECONDS - (clock.monotonic() - begun))
-                    with suppress(Empty):
-                        future = finished.get(timeout=seconds_left)
+                    for future in _all_in(finished, seconds_left):
                         self._take(future, running[future])
                         del running[future]
                     if clock.monotonic() - begun >= _PART_SECONDS:
