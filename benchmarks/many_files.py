@@ -63,7 +63,7 @@ def _message(location: Path, commit: int, place: int, numbers: range) -> CommitM
     for n in numbers:
         name = f"data-{commit * 2654435761 % 2**32:08x}-aaaa-bbbb-cccc-{n:012d}-0.parquet"
         _write(location / f"dt=p{partition}" / f"bucket-{bucket}" / name)
-        made.append(_file(name, n))
+        made.append(file_of(name, n))
     return CommitMessage(
         partition=serialize([TYPES[2]], [f"p{partition}"]),
         bucket=bucket,
@@ -72,7 +72,8 @@ def _message(location: Path, commit: int, place: int, numbers: range) -> CommitM
     )
 
 
-def _file(name: str, n: int) -> DataFileMeta:
+def file_of(name: str, n: int) -> DataFileMeta:
+    """The description of a file with ten rows, whose statistics depend on its number."""
     low, high = ([n, f"name-{n}", "p"], [n + 9, f"name-{n + 9}", "p"])
     return DataFileMeta(
         file_name=name,

@@ -5,10 +5,13 @@
 
 Each size of an axis is measured in a fresh process: CPU seconds and the peak of memory, in MiB, of
 each step. A measurement is a line of JSON in the results. What is there already is not measured
-again, so a run that was stopped goes on where it was. At the end the exponent of growth over the
-last decade of each axis is printed: 1 is linear.
+again, so a run that was stopped goes on where it was. With --rounds, each size is measured that
+often, and the least CPU counts: other work on the machine only adds to it. At the end the exponent of growth over the
+last decade of each axis is printed: 1 is linear. `benchmarks/unit_costs.py` makes the unit costs of
+docs/scale.md from the results.
 
 - Files of the axes `files` and `snapshots` hold no rows, so no step reads them.
+- `expire` comes last: it takes 50 snapshots at most, of a small table most of them.
 - Nothing is synced while a table is made. Steps sync as always.
 - pypaimon reads the same tables before the first step, in a Python of its own (--pypaimon). Where it
   fails, its step is left out, and the reason is in the results.
@@ -23,6 +26,7 @@ import argparse
 import json
 import math
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -30,7 +34,9 @@ import time
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from functools import partial, reduce
+from importlib import metadata
 from itertools import islice
 from operator import or_
 from pathlib import Path
@@ -52,7 +58,7 @@ AXES = {
     "buckets": [1, 10, 100, 1_000],
     "row-kilobytes": [1, 10, 100, 1_000, 10_000],
     "nesting": [1, 5, 10, 25, 50],
-    "streams": [1, 5, 10, 25, 50],
+    "streams": [1, 5, 10, 25, 50, 500],
     "files": [1, 10, 100, 1_000, 10_000, 100_000],
     "snapshots": [1, 10, 100, 1_000, 10_000, 100_000],
 }
@@ -103,6 +109,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=Path("build/shapes.jsonl"))
     parser.add_argument("--axes", default=",".join(AXES), help="separated by commas")
     parser.add_argument("--largest", type=int, default=10**9, help="the largest size")
+    parser.add_argument("--smallest", type=int, default=0, help="the smallest size")
+    parser.add_argument("--rounds", type=int, default=1, help="how often a size is measured")
     parser.add_argument("--pypaimon", type=Path, default=HERE.parent / ".venv-readers/bin/python")
     parser.add_argument("--measure", nargs=2, metavar=("AXIS", "SIZE"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -112,9 +120,10 @@ def main() -> None:
     given.results.parent.mkdir(parents=True, exist_ok=True)
     for axis in given.axes.split(","):
         for size in AXES[axis]:
-            if size <= given.largest and not complete(given.results, axis, size):
+            rounds = given.rounds if given.smallest <= size <= given.largest else 0
+            while ended(given.results, axis, size) < rounds:
                 in_fresh_process(given.results, axis, size, given.pypaimon)
-    print_exponents(read(given.results), given.axes.split(","))
+    print_exponents(least(read(given.results)), given.axes.split(","))
 
 
 def in_fresh_process(results: Path, axis: str, size: int, pypaimon: Path) -> None:
@@ -128,16 +137,33 @@ def in_fresh_process(results: Path, axis: str, size: int, pypaimon: Path) -> Non
     except subprocess.TimeoutExpired:
         lines = []
         end = {"step": "end", "failed": f"took more than {LONGEST_SECONDS} s"}
+    end |= {"date": date.today().isoformat(), "with": versions()}
     with results.open("a") as file:
         for line in [*lines, json.dumps({"axis": axis, "size": size, **end})]:
             file.write(line + "\n")
 
 
-def complete(results: Path, axis: str, size: int) -> bool:
-    """Whether this size has been measured."""
-    return any(
+def versions() -> dict[str, str]:
+    """The versions of Python and of what the steps use."""
+    distributions = {name: metadata.version(name) for name in ("pyarrow", "numpy")}
+    return {"python": platform.python_version(), **distributions}
+
+
+def ended(results: Path, axis: str, size: int) -> int:
+    """How often this size has been measured."""
+    return sum(
         (row["axis"], row["size"], row["step"]) == (axis, size, "end") for row in read(results)
     )
+
+
+def least(rows: list[Row]) -> list[Row]:
+    """Of each step at each size, the measurement with the least CPU; and all that failed."""
+    by_step: dict[tuple[str, int, str], Row] = {}
+    for row in rows:
+        key = (row["axis"], row["size"], row["step"])
+        if "cpu" in row and row["cpu"] < by_step.get(key, {"cpu": math.inf})["cpu"]:
+            by_step[key] = row
+    return [*by_step.values(), *(row for row in rows if row.get("failed"))]
 
 
 def read(results: Path) -> list[Row]:
@@ -333,8 +359,8 @@ def steps_of(shape: Shape, location: str) -> dict[str, Callable[[], object]]:
         "filter": lambda: loaded().to_arrow(columns=["id"], filter=shape.where),
         "verify": lambda: loaded().verify(),
         "compact": lambda: loaded().compact(),
-        "expire": lambda: loaded().expire_snapshots(retain_max=1, retain_min=1),
         "orphans": lambda: loaded().remove_orphan_files(),
+        "expire": lambda: loaded().expire_snapshots(retain_max=1, retain_min=1),
     }
 
 
@@ -352,8 +378,8 @@ def steps_without_rows(location: str) -> dict[str, Callable[[], object]]:
         "plan": lambda: plan_scan(loaded()._table),
         "plan by filter": lambda: plan_scan(loaded()._table, filter=pc.field("id") == 3),
         "verify": lambda: loaded().verify(),
-        "expire": lambda: loaded().expire_snapshots(retain_max=1, retain_min=1),
         "orphans": lambda: loaded().remove_orphan_files(),
+        "expire": lambda: loaded().expire_snapshots(retain_max=1, retain_min=1),
     }
 
 

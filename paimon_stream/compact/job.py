@@ -11,9 +11,10 @@ it ended.
 
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -420,6 +421,16 @@ def _unknown(
     return errors.CommitUnknown(message, **error.context)
 
 
+def _all_in(
+    finished: "SimpleQueue[Future[Rewritten]]", seconds: float
+) -> Iterator[Future[Rewritten]]:
+    """What is in the queue. If the queue is empty, waits for the next result, for at most `seconds`."""
+    with suppress(Empty):
+        yield finished.get(timeout=seconds)
+        while True:
+            yield finished.get_nowait()
+
+
 class _LiveFiles(NamedTuple):
     """The live files of a snapshot.
 
@@ -465,16 +476,19 @@ class _UnitsOfPlan:
         units = self._plan.units
         clock = self._runtime.clock
         running: dict[Future[Rewritten], int] = {}
+        finished: SimpleQueue[Future[Rewritten]] = SimpleQueue()
         with ThreadPoolExecutor(
             min(at_once, len(units)), thread_name_prefix="paimon-stream-compact"
         ) as pool:
             try:
-                for number, unit in enumerate(units):
-                    running[pool.submit(rewriter.rewrite, unit)] = number
                 begun = clock.monotonic()
+                for number, unit in enumerate(units):
+                    future = pool.submit(rewriter.rewrite, unit)
+                    running[future] = number
+                    future.add_done_callback(finished.put)
                 while running:
                     seconds_left = max(0.0, _PART_SECONDS - (clock.monotonic() - begun))
-                    for future in wait(running, seconds_left, FIRST_COMPLETED).done:
+                    for future in _all_in(finished, seconds_left):
                         self._take(future, running[future])
                         del running[future]
                     if clock.monotonic() - begun >= _PART_SECONDS:

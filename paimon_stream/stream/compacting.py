@@ -20,7 +20,7 @@ import threading
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
+from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
@@ -289,14 +289,11 @@ class _PendingTasks:
         """
         deadline = self._clock.monotonic() + seconds
         awaited = [task for task in self._tasks if task.fresh or task.unit.bucket in always]
-        while True:
-            running = [task.future for task in awaited if not task.future.done()]
-            if not running:
-                break
+        for task in awaited:
             seconds_left = deadline - self._clock.monotonic()
             if seconds_left <= 0:
                 break
-            wait(running, seconds_left, FIRST_COMPLETED)
+            wait([task.future], seconds_left)
         for task in awaited:
             task.fresh = False
 

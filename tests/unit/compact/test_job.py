@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from itertools import count, product
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.compact.job import compact
+from paimon_stream.compact.job import _UnitsOfPlan, compact
+from paimon_stream.compact.rewrite import Rewriter
 from paimon_stream.errors import (
     CommitUnknown,
     FormatError,
@@ -94,6 +97,48 @@ def test_each_partition_becomes_one_file_in_one_snapshot(tmp_path: Path) -> None
     ]
     assert table.compact().snapshot_id is None
     assert not problems(table)
+
+
+def calls_to_wait(table: PaimonTable) -> int:
+    """How many functions of `threading` a compaction calls in the thread that waits: one or more
+    for each lock that it takes.
+    """
+    calls = 0
+
+    def called(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename == threading.__file__
+
+    sys.setprofile(called)
+    try:
+        table.compact()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_wait_for_each_partition_does_not_grow_with_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No unit is rewritten before the result of the one before is taken."""
+    turn = threading.Semaphore()
+    rewrite, take = Rewriter.rewrite, _UnitsOfPlan._take
+
+    def rewrite_in_turn(rewriter: Rewriter, unit: Any) -> Any:
+        turn.acquire()
+        return rewrite(rewriter, unit)
+
+    def take_in_turn(units: _UnitsOfPlan, *result: Any) -> None:
+        take(units, *result)
+        turn.release()
+
+    monkeypatch.setattr(Rewriter, "rewrite", rewrite_in_turn)
+    monkeypatch.setattr(_UnitsOfPlan, "_take", take_in_turn)
+    options = {"compaction.min.file-num": "2"}
+    of_few, of_many = (
+        calls_to_wait(made(tmp_path / str(days), 2, days, **options)) for days in (8, 64)
+    )
+    assert 0 < of_many <= 9 * of_few
 
 
 def test_a_dry_run_writes_nothing_and_says_what_a_run_would_do(tmp_path: Path) -> None:
