@@ -15,7 +15,8 @@
 #                     KEPT=build/orders goes on with what an earlier run has left there
 #   make torture-kills real processes die by SIGKILL until KILLS=1000 are together; STREAM=17 repeats one stream, CROWD=disk and CROWD=S3 let many write at once
 #   make test-full    all of these with many random seeds, and every streaming test on each pyspark; more than an hour
-#   make bench        ours beside its peers; ROUNDS=5 for figures to keep, DROPPED=0 for a quick look
+#   make bench        ours beside its peers, and which goals are met; it can be stopped and goes on. ROUNDS=5 for figures to
+#                     keep, DROPPED=0 for a quick look, PAGES=docs writes performance.md and tuning.md
 #   make bench-parts  the benchmarks of single parts
 #   make record-costs write the seconds of the costly test files into tests/costs.txt
 #   make docs         this documentation as a site in build/site; a warning is an error
@@ -46,7 +47,6 @@ RECORDS ?=
 JOBS ?= 2
 ROUNDS ?= 1
 DROPPED ?= 2
-SNAPSHOTS ?= 3000
 MINUTES ?= 3
 KILLS ?= 1000
 STREAM ?=
@@ -58,9 +58,9 @@ SHARE ?= 1/1
 WORLD ?=
 KEPT ?=
 PAGE ?=
-LOADS35 ?= L1,L3,L4
 RESULTS ?= build/bench
-WHOLE := $(addprefix benchmarks/,streams.py commits.py growth.py replay.py threads.py performance.py)
+PAGES ?=
+WHOLE := $(addprefix benchmarks/,goals.py streams.py commits.py growth.py restart.py replay.py threads.py split.py tuning.py performance.py)
 PARTS := $(filter-out $(WHOLE),$(wildcard benchmarks/*.py))
 PYTEST = python -m pytest -n $(JOBS)
 # Which tests run where is said by their marks: pyproject.toml lists these.
@@ -107,9 +107,15 @@ help:
 .venv-docs/.ready: pyproject.toml
 	$(call venv,.venv-docs,$(PYTHON),$$("$(PYTHON)" .ci/extra.py docs),3.10 or later,PYTHON)
 
-# pypaimon and Spark 3.5 together, for the benchmarks.
+# pypaimon beside each Spark of the benchmarks.
 .venv-bench35/.ready: pyproject.toml
 	$(call venv,.venv-bench35,$(PYTHON35),--only-binary pyarrow 'pypaimon==2.1.0' 'pyspark==3.5.*' setuptools,3.10 to 3.12,PYTHON35)
+
+.venv-bench40/.ready: pyproject.toml
+	$(call venv,.venv-bench40,$(PYTHON),--only-binary pyarrow 'pypaimon==2.1.0' 'pyspark==4.0.*',3.10 or later,PYTHON)
+
+.venv-bench/.ready: pyproject.toml .venv/.ready
+	$(call venv,.venv-bench,$(PYTHON),--only-binary pyarrow 'pypaimon==2.1.0' "$$($(VENV)/python -m pip freeze | grep -i '^pyspark==')",3.10 or later,PYTHON)
 
 comma := ,
 
@@ -220,27 +226,16 @@ examples: java .venv/.ready .venv-readers/.ready jar
 	wait $$others || failed="$$failed cdc-or-s3"; cat build/others.log; \
 	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
 
-# A benchmark that fails does not keep the others from running.
-bench: java .venv/.ready .venv-readers/.ready .venv-spark35/.full .venv-bench35/.ready jar
-	@mkdir -p $(RESULTS); failed=; \
-	run() { name=$$1; shift; echo "== $$name"; $(VENV)/python benchmarks/$$name.py "$$@" || failed="$$failed $$name"; }; \
-	run streams --rounds $(ROUNDS) --dropped $(DROPPED) --starts $(ROUNDS) --json $(RESULTS)/1-streams.json; \
-	run streams --rounds $(ROUNDS) --dropped $(DROPPED) --starts $(ROUNDS) --json $(RESULTS)/2-streams-spark35.json \
-	  --systems noop,parquet,ours,iceberg,delta,jar,pypaimon --loads $(LOADS35) \
-	  --spark-python .venv-spark35/bin/python --python pypaimon=.venv-bench35/bin/python; \
-	run commits --rounds $(ROUNDS) --row-rounds 1 --json $(RESULTS)/3-commits.json; \
-	run growth --snapshots $(SNAPSHOTS) --marks 200,1000,3000,10000 --json $(RESULTS)/4-growth.json; \
-	run replay --rounds $(ROUNDS) --json $(RESULTS)/5-replay.json; \
-	run threads --json $(RESULTS)/6-threads.json; \
-	$(VENV)/python benchmarks/performance.py $(RESULTS)/*.json > $(RESULTS)/performance.md; \
-	echo "The figures are in $(RESULTS), as a page in $(RESULTS)/performance.md."; \
-	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
+# A benchmark that fails does not keep the others from running. What is in RESULTS is not measured again.
+bench: java .venv/.ready .venv-readers/.ready .venv-spark35/.full .venv-spark40/.full .venv-bench/.ready .venv-bench35/.ready .venv-bench40/.ready jar
+	$(if $(PAGES),$(VENV)/python -m pip install -q --disable-pip-version-check matplotlib)
+	$(VENV)/python benchmarks/goals.py --results $(RESULTS) --rounds $(ROUNDS) --dropped $(DROPPED) $(if $(PAGES),--pages $(PAGES))
 
 bench-parts: java .venv/.ready jar
 	@for script in $(PARTS); do echo "== $$script"; $(VENV)/python $$script || exit 1; done
 
 clean:
-	rm -rf .venv .venv-docs .venv-spark35 .venv-spark40 .venv-spark41 .venv-bench35 .venv-lowest .venv-readers demo-data build dist *.egg-info
+	rm -rf .venv .venv-docs .venv-spark35 .venv-spark40 .venv-spark41 .venv-bench .venv-bench35 .venv-bench40 .venv-lowest .venv-readers demo-data build dist *.egg-info
 	rm -rf .mypy_cache .ruff_cache .import_linter_cache .hypothesis metastore_db spark-warehouse derby.log
 	find checkpoints -mindepth 1 -maxdepth 1 ! -name README.md -exec rm -rf {} +
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -73,7 +73,9 @@ KINDS = MappingProxyType(
         "keyed": {"bucket": str(BUCKETS), "write-only": "true"},
     }
 )
-GOALS = MappingProxyType({"200": 12.0, "10000": 350.0, "row": 5.0})
+GOALS = MappingProxyType({"200": 12.0, "row": 5.0})
+"""The most milliseconds. Of the commit of 10,000 messages, a warm Java takes the most."""
+
 Timed = tuple[float, float]
 
 CHILD = """
@@ -388,8 +390,18 @@ def median_ms(times: list[Timed], which: int) -> float:
     return 1000 * statistics.median(time[which] for time in times)
 
 
+def goal_of(count: int, measured: dict[str, dict[str, float]]) -> tuple[str, float | None]:
+    """The goal of a commit of so many messages as text, and the most milliseconds by it; None if
+    Java is not in this run.
+    """
+    most = GOALS.get(str(count))
+    if most is not None:
+        return f"≤ {most:.0f} ms", most
+    return "at most the time of a warm Java", measured.get("java", {}).get("wall")
+
+
 def rows_of(
-    what: str, goal: str, met: bool, measured: dict[str, dict[str, float]], note: str
+    what: str, goal: str, met: bool | None, measured: dict[str, dict[str, float]], note: str
 ) -> dict[str, Any]:
     """Makes one row of the result, and prints it."""
     for name, values in measured.items():
@@ -418,9 +430,9 @@ def measure(
             note = (
                 f"{count} messages of kind {bench.kind} onto {SNAPSHOTS} snapshots, {rounds} rounds"
             )
-            most = GOALS[str(count)]
-            met = measured["ours"]["wall"] <= most
-            yield rows_of(f"commit of {count:,} messages", f"≤ {most:.0f} ms", met, measured, note)
+            goal, most = goal_of(count, measured)
+            met = None if most is None else measured["ours"]["wall"] <= most
+            yield rows_of(f"commit of {count:,} messages", goal, met, measured, note)
     if only in (None, "row"):
         runs, most = bench.in_a_row(commits, row_rounds), GOALS["row"]
         measured = {name: ends_of(one) for name, one in runs.items()}

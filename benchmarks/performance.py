@@ -6,7 +6,7 @@ Reads the output of `benchmarks/streams.py --json`, and files of rows that other
 {"kind": "rows", "section", "title", "date", "machine", "note", "rows": [{"name", "unit", "systems":
 {name: number}, "goal", "met", "note"}]}. A file may also have the rows alone; then its name is the
 section. An object of several numbers may stand in place of a number. The output of
-`benchmarks/threads.py --json` becomes a chart. benchmarks/performance.txt, in Markdown, is added at
+`benchmarks/threads.py --json` and of `benchmarks/split.py --json` becomes a chart. benchmarks/performance.txt, in Markdown, is added at
 the end. It has the text that no script can make: the method, and what profiles show.
 """
 
@@ -28,6 +28,7 @@ from threads import picture  # noqa: E402
 SECTIONS = {
     "commits": "Commits",
     "growth": "As a table grows",
+    "restart": "A restart",
     "replay": "A batch that is run again",
     "memory": "Memory",
 }
@@ -45,7 +46,7 @@ NAMES = {
 HEAD = "# Performance\n"
 APPENDIX = """## Appendix: all figures
 
-`make bench` and `benchmarks/performance.py` make this page. The text at its end is
+`make bench PAGES=docs` makes this page. The text at its end is
 `benchmarks/performance.txt`. All figures of a table are from one run on one machine: compare them with one
 another, not with other pages.
 """
@@ -58,7 +59,12 @@ BAR = 30
 
 def main() -> None:
     """Prints the page."""
-    found = [read(Path(name)) for name in sys.argv[1:]]
+    print(page_of([Path(name) for name in sys.argv[1:]]), end="")
+
+
+def page_of(files: list[Path]) -> str:
+    """The page that shows the figures of these files."""
+    found = [read(file) for file in files]
     streams = [one for one in found if one["kind"] == "streams"]
     rows = [one for one in found if one["kind"] == "rows"]
     pictures = [one for one in found if one["kind"] == "parts"]
@@ -78,7 +84,7 @@ def main() -> None:
     if pictures:
         parts += ["## Where the CPU goes\n", *map(bars, pictures)]
     parts.append((HERE / "performance.txt").read_text())
-    print("\n".join(part.rstrip("\n") + "\n" for part in parts if part).rstrip("\n"))
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts if part)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -182,9 +188,7 @@ def conditions(found: list[dict[str, Any]]) -> str:
     lines = []
     for one in found:
         machine = one["machine"]
-        line = (
-            f"{machine['cores']} cores, {machine['memory_gib']} GiB of memory, {machine['system']}"
-        )
+        line = f"{cores_of(machine)}, {machine['memory_gib']} GiB of memory, {machine['system']}"
         lines += [line] if line not in lines else []
     versions: dict[str, set[str]] = {}
     for one in found:
@@ -207,7 +211,7 @@ def goals(streams: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
         for name, load in run["loads"].items():
             for goal in load["goals"]:
                 if goal["system"] == "ours" and goal["value"] is not None:
-                    where = f"{name}, Spark {spark_of(run)}, {size_of(load)}"
+                    where = f"{name}, Spark {spark_of(run)}, {size_of(load)}{on_one_core(run)}"
                     add(where, goal["text"], f"{goal['value']:.2f}", goal["met"])
     for one in rows:
         for row in one["rows"]:
@@ -251,6 +255,16 @@ def spark_of(run: dict[str, Any]) -> str:
     return max(set(versions), key=versions.count) if versions else "?"
 
 
+def cores_of(machine: dict[str, Any]) -> str:
+    """The number of cores, such as 2 cores."""
+    return "1 core" if machine["cores"] == 1 else f"{machine['cores']} cores"
+
+
+def on_one_core(run: dict[str, Any]) -> str:
+    """What distinguishes a run that had one core only."""
+    return ", on one core" if run["machine"]["cores"] == 1 else ""
+
+
 def size_of(load: dict[str, Any]) -> str:
     """The size of a load, such as 10 × 200,000."""
     return f"{load['batches']} × {load['rows_per_batch']:,}"
@@ -269,7 +283,7 @@ def streams_part(runs: list[dict[str, Any]]) -> list[str]:
             if name == "cold":
                 parts.append(cold_part(load))
                 continue
-            heading = f"### {name}: {load['title']}, {size_of(load)} rows"
+            heading = f"### {name}: {load['title']}, {size_of(load)} rows{on_one_core(run)}"
             again = ", another run" if (spark, heading) in named else ""
             named.add((spark, heading))
             parts += [f"{heading}{again}\n", cost_table(load), files_table(load)]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import json
 import re
 import shutil
 import signal
@@ -32,12 +33,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from peers.data import make_data  # noqa: E402
 from peers.loads import COLD, LOADS, Load  # noqa: E402
+from peers.machine import machine, today  # noqa: E402
 from peers.parent import Peer  # noqa: E402
 from peers.processes import members  # noqa: E402
 from threads import PARTS, REST, parts  # noqa: E402
@@ -144,19 +147,45 @@ def main() -> None:
     wanted = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     folder = Path(tempfile.mkdtemp(prefix="bench-split-"))
+    splits: dict[str, Split] = {}
     load = COLD if wanted.first else LOADS[wanted.load]
     dropped, rounds = (0, 1) if wanted.first else (wanted.dropped, wanted.rounds)
     try:
         source = make_data(load, folder / "data")
         for name in wanted.systems.split(","):
             split = measured(name, load, source, folder, dropped, rounds, wanted.spark_python)
+            splits[name] = split
             print("\n".join(table(f"{load.name}, {name}", split)), flush=True)
             for shown, count in wanted.within:
                 print("\n".join(costly(split, shown, int(count))), flush=True)
             if wanted.unknown:
                 print("\n".join(costly(split, OTHER, wanted.unknown)), flush=True)
+        if wanted.json:
+            wanted.json.write_text(
+                json.dumps(result(load, splits, dropped, rounds), indent=1) + "\n"
+            )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def result(load: Load, splits: dict[str, Split], dropped: int, rounds: int) -> dict[str, Any]:
+    """What `benchmarks/performance.py` draws: the parts of each system that have a hundredth of it,
+    the most costly first.
+    """
+    systems = {}
+    for name, split in splits.items():
+        total = sum(split.seconds.values())
+        parts_of = sorted(split.seconds.items(), key=lambda part: -part[1])
+        shown = {part: seconds for part, seconds in parts_of if seconds >= total / 100}
+        systems[name] = {**shown, "all that is less than a hundredth": total - sum(shown.values())}
+    return {
+        "kind": "parts",
+        "date": today(),
+        "machine": machine(),
+        "title": f"{load.name}: {load.title}; {load.all_rows:,} rows in {load.all_batches} batches; CPU "
+        f"seconds of a stream after {dropped} others by samples of stacks, means of {rounds}",
+        "systems": systems,
+    }
 
 
 def arguments() -> argparse.Namespace:
@@ -176,6 +205,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--spark-python", default=sys.executable, help="the interpreter of the systems"
     )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the result goes")
     return parser.parse_args()
 
 

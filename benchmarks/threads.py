@@ -152,7 +152,7 @@ def picture(found: dict[str, Any]) -> Iterator[str]:
     for name, values in found["systems"].items():
         yield f"\n{name}: {sum(values.values()):.1f}"
         for part, seconds in values.items():
-            yield f"  {part:<28}{seconds:6.1f}  {'█' * round(seconds / most * 40)}"
+            yield f"  {part:<34}{seconds:6.1f}  {'█' * round(seconds / most * 40)}"
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ one run.
     python benchmarks/tuning.py --parts trigger,buckets --rounds 5 --out build/tuning.json
     python benchmarks/tuning.py --small --rounds 1                      # a smoke run, whose figures say nothing
     python benchmarks/tuning.py --draw build/tuning.json docs           # docs/tuning-trigger.svg and so on
+    python benchmarks/tuning.py --fill build/tuning.json docs/tuning.md # the tables of that page
 
 trigger: batches of 1,000 to 1,000,000 rows, into an append table, into a table with a primary key
 (4 buckets, half of the rows update earlier keys), and into a sink that does nothing. files:
@@ -21,7 +22,9 @@ work on a machine only lengthens them. A stream's first batches are not measured
 driver, the JVM and the Python workers. A process of its own writes or reads each table of the part
 `files`, and reads those of `buckets`; its memory is the peak of its resident set. After each
 stream, the rows and sums of the table are compared with those of its source. If the file of `--out`
-is there, the rounds are added to those that it has. `--draw` needs matplotlib.
+is there, the rounds are added to those that it has. `--draw` needs matplotlib. `--fill` replaces the
+table below each comment `<!-- figures: trigger -->` and so on, and the line below
+`<!-- figures: conditions -->`; the text around them stays, so read it again.
 """
 
 from __future__ import annotations
@@ -448,6 +451,27 @@ def table_of(part: str, cases: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def fill(source: str, page: str) -> None:
+    """Puts the tables and conditions of the figures into a page."""
+    figures = json.loads(Path(source).read_text())
+    facts = figures["machine"]
+    rounds = [len(case["rounds"]) for cases in figures["parts"].values() for case in cases]
+    conditions = (
+        f"Measured {figures['date']} on {facts['cores']} cores and {facts['memory_gib']} GiB of memory, "
+        f"pyspark {figures['versions']['pyspark']}; {min(rounds)} rounds or more.\n"
+    )
+    blocks = {part: f"{table_of(part, cases)}\n" for part, cases in figures["parts"].items()}
+    text = Path(page).read_text()
+    for name, block in {"conditions": conditions, **blocks}.items():
+        mark = f"<!-- figures: {name} -->\n\n"
+        before, found, after = text.partition(mark)
+        if not found:
+            sys.exit(f"{page} has no line {mark.strip()}.")
+        end = after.index("\n\n")
+        text = f"{before}{mark}{block.rstrip()}{after[end:]}"
+    Path(page).write_text(text)
+
+
 _RED, _BLUE, _GREY = "#d1573f", "#3a87ad", "#767b81"
 
 
@@ -649,9 +673,15 @@ def main() -> None:
     parser.add_argument(
         "--draw", nargs=2, metavar=("FIGURES", "FOLDER"), help="draw figures, and measure nothing"
     )
+    parser.add_argument(
+        "--fill", nargs=2, metavar=("FIGURES", "PAGE"), help="fill a page, and measure nothing"
+    )
     given = parser.parse_args()
     if given.draw:
         draw(*given.draw)
+    if given.fill:
+        fill(*given.fill)
+    if given.draw or given.fill:
         return
     if unknown := set(given.parts.split(",")) - set(PARTS):
         parser.error(

@@ -48,7 +48,7 @@ def _percentile(values: list[float], percent: float) -> float:
 
 def goals_of(load: Load, figures: Systems, others: dict[str, Systems]) -> list[dict[str, Any]]:
     """Each goal of a load for each variant of ours: the value, the limit, and whether the goal is
-    met. The value is None if the peer was not in this run.
+    met. The value is None if the peer was not in this run, or is not above the floor of the goal.
     """
     found = []
     for name in figures:
@@ -73,7 +73,14 @@ def _value(goal: Goal, name: str, figures: Systems, others: dict[str, Systems]) 
     if peer is None or not peer[goal.figure]:
         return None
     mine, theirs = figures[name][goal.figure], peer[goal.figure]
-    return float(mine - theirs if goal.minus else mine / theirs)
+    if goal.above is not None:
+        if goal.above not in figures:
+            return None
+        floor = figures[goal.above][goal.figure]
+        mine, theirs = mine - floor, max(theirs - floor, 0.0)
+    if goal.minus:
+        return float(mine - theirs)
+    return float(mine / theirs) if theirs else None
 
 
 def table_of(load: Load, result: dict[str, Any]) -> str:
@@ -127,4 +134,5 @@ def cold_table_of(load: Load, result: dict[str, Any]) -> str:
             f"{name:<12}{one['session_s']:>14.1f}{one['first_s']:>25.2f}{one['cpu']:>11.1f}"
         )
     lines += [f"{name:<12}not measured: {why}" for name, why in result["missing"].items()]
+    lines += [_goal_line(goal) for goal in result["goals"]]
     return "\n".join(lines)

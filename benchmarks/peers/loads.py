@@ -38,7 +38,8 @@ class Goal:
     """A goal: our `figure` divided by the peer's (with `minus`: the difference of the two) is at
     most `limit`.
 
-    With `peer_load`, the peer's figure comes from another load of the same run.
+    With `peer_load`, the peer's figure comes from another load of the same run. With `above`, that
+    system's figure is first taken from both, as the part that no sink can save.
     """
 
     text: str
@@ -47,6 +48,7 @@ class Goal:
     limit: float
     minus: bool = False
     peer_load: str | None = None
+    above: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +136,8 @@ LOADS: dict[str, Load] = {
             buckets=8,
             without=("parquet", "delta"),
             goals=(
+                Goal(text="CPU ≤ 0.62 × Iceberg", figure=_CPU, peer="iceberg", limit=0.62),
+                Goal(text="CPU ≤ 0.35 × pypaimon", figure=_CPU, peer="pypaimon", limit=0.35),
                 Goal(text="CPU ≤ 0.55 × the jar", figure=_CPU, peer="jar", limit=0.55),
                 Goal(
                     text="CPU ≤ 1.1 × our own L1",
@@ -153,7 +157,8 @@ LOADS: dict[str, Load] = {
             keyed=True,
             without=("parquet",),
             goals=(
-                Goal(text="CPU ≤ 0.8 × the jar", figure=_CPU, peer="jar", limit=0.8),
+                Goal(text="CPU ≤ 0.45 × the jar", figure=_CPU, peer="jar", limit=0.45),
+                Goal(text="CPU ≤ 0.22 × pypaimon", figure=_CPU, peer="pypaimon", limit=0.22),
                 Goal(text="no more files than the jar", figure="files", peer="jar", limit=1.0),
             ),
         ),
@@ -164,6 +169,20 @@ LOADS: dict[str, Load] = {
             rows_per_batch=1_000,
             files_per_batch=1,
             goals=(
+                Goal(
+                    text="CPU over noop ≤ 0.6 × pypaimon's",
+                    figure=_CPU,
+                    peer="pypaimon",
+                    above="noop",
+                    limit=0.6,
+                ),
+                Goal(
+                    text="p50 over noop ≤ 0.6 × pypaimon's",
+                    figure="p50",
+                    peer="pypaimon",
+                    above="noop",
+                    limit=0.6,
+                ),
                 Goal(text="p50 ≤ noop + 30 ms", figure="p50", peer="noop", limit=30, minus=True),
                 Goal(
                     text="early: p50 ≤ noop + 30 ms",
@@ -205,4 +224,20 @@ COLD = Load(
     title="the first batch of a new process, append, unpartitioned",
     batches=1,
     warm_up=0,
+    goals=(
+        Goal(
+            text="first commit ≤ Spark parquet's + 0.7 s",
+            figure="first_s",
+            peer="parquet",
+            limit=0.7,
+            minus=True,
+        ),
+        Goal(
+            text="CPU ≤ Spark parquet's + 0.7 s",
+            figure=_CPU,
+            peer="parquet",
+            limit=0.7,
+            minus=True,
+        ),
+    ),
 )

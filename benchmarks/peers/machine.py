@@ -11,10 +11,12 @@ __all__ = ["machine", "today"]
 
 
 def machine() -> dict[str, Any]:
-    """The cores, the memory in GiB, the kind of system, and the version of Python."""
+    """The cores that this process may use, the memory in GiB, the kind of system, and the version of
+    Python.
+    """
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),

@@ -97,14 +97,15 @@ class Run:
                         answer["session_s"] = self.peers[name].ready["session_s"]
                         found.setdefault(name, []).append(answer)
                 self.close()
+        figures = {name: cold_figures_of(rounds) for name, rounds in found.items()}
         self.results[load.name] = {
             "title": load.title,
             "batches": load.batches,
             "rows_per_batch": load.rows_per_batch,
             "rounds": self.given.starts,
-            "systems": {name: cold_figures_of(rounds) for name, rounds in found.items()},
+            "systems": figures,
             "missing": dict(self.missing),
-            "goals": [],
+            "goals": goals_of(load, figures, {}),
             "checked": {},
         }
         print(f"\n{cold_table_of(load, self.results[load.name])}\n", flush=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from paimon_stream.errors import PaimonStreamError, Unavailable, UnsupportedFeature
+from paimon_stream.format.arrow_types import from_bytes
 from paimon_stream.spark.reused_worker import prepare_worker
 from paimon_stream.write.arrow_batches import (
     JOINED_BYTES,
@@ -143,9 +144,7 @@ class WriteTask:
         """Runs the task. Returns its answer in the form that Spark expects."""
         context = begin_task()
         answer = self.answer(batches, context.partitionId(), context.attemptNumber())
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([encode_result(answer)], pa.binary())], names=[ANSWER]
-        )
+        yield pa.RecordBatch.from_arrays([from_bytes(encode_result(answer))], names=[ANSWER])
 
     def answer(self, batches: Iterable[pa.RecordBatch], partition: int, attempt: int) -> Answer:
         """The answer of one attempt of the task. It says what was written for this partition, that

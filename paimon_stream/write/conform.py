@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paimon_stream.errors import IncompatibleSchema, InvalidData, UnsupportedFeature
+from paimon_stream.format.arrow_types import from_numbers, to_numbers
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, TypeRoot, arrow_type
 from paimon_stream.options import MISSING_COLUMNS
@@ -208,17 +209,18 @@ def _without_null_rows(
     """
     if not len(column):
         return pa.array([0], pa.int32()), [child.slice(0, 0) for child in children]
-    bounds = np.asarray(column.offsets)
+    bounds = to_numbers(column.offsets)
+    elements = [child.slice(bounds[0], bounds[-1] - bounds[0]) for child in children]
+    if not column.null_count:
+        return from_numbers(bounds - bounds[0]), elements
     lengths = np.diff(bounds)
     is_null = np.asarray(column.is_null())
-    elements = [child.slice(bounds[0], bounds[-1] - bounds[0]) for child in children]
     if lengths[is_null].any():
         is_kept = pa.array(np.repeat(~is_null, lengths))
         elements = [child.filter(is_kept) for child in elements]
         lengths[is_null] = 0
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
-    mask = np.append(is_null, False) if is_null.any() else None
-    return pa.array(offsets, mask=mask), elements
+    return pa.array(offsets, mask=np.append(is_null, False)), elements
 
 
 def _cast_row(column: pa.Array, target: CastTarget) -> pa.Array:

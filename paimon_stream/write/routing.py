@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import ROWS, InvalidData, InvalidOption, UnsupportedFeature, ValueTooLong
+from paimon_stream.format.arrow_types import from_numbers, to_numbers
 from paimon_stream.format.binary_columns import column_values, encode_columns
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.entries import EMPTY_ROW
@@ -180,7 +181,7 @@ class Router:
             if below * values > _MOST_CODES:
                 distinct, codes = np.unique(codes, return_inverse=True)
                 below = len(distinct)
-            codes = codes * values + encoded.indices.to_numpy(zero_copy_only=False)
+            codes = codes * values + to_numbers(encoded.indices)
             below *= values
         distinct = _distinct(codes, below)
         if len(distinct) < below:
@@ -189,7 +190,7 @@ class Router:
         # last and is kept.
         first_rows = np.empty(len(distinct), dtype=np.int64)
         first_rows[codes[::-1]] = np.arange(batch.num_rows - 1, -1, -1)
-        values_of_codes = [column.take(pa.array(first_rows)) for column in columns]
+        values_of_codes = [column.take(from_numbers(first_rows)) for column in columns]
         return codes, self._partition_rows(values_of_codes, codes)
 
     def _partition_rows(self, columns: Sequence[pa.Array], codes: GroupIds) -> list[bytes]:
@@ -247,7 +248,7 @@ def split(batch: pa.RecordBatch, numbers: GroupIds) -> Iterator[tuple[int, pa.Re
         distinct, counts = np.unique(numbers[order], return_counts=True)
     start = 0
     for number, count in zip(distinct.tolist(), counts.tolist(), strict=True):
-        yield number, batch.take(pa.array(order[start : start + count]))
+        yield number, batch.take(from_numbers(order[start : start + count]))
         start += count
 
 
@@ -413,7 +414,7 @@ def _hive_byte_hashes(column: pa.Array) -> Hashes:
     lengths = pc.binary_length(column).to_numpy()
     for length in np.unique(lengths[lengths > 0]).tolist():
         rows = np.flatnonzero(lengths == length)
-        fixed = column.take(pa.array(rows)).cast(pa.binary(length))
+        fixed = column.take(from_numbers(rows)).cast(pa.binary(length))
         values = np.frombuffer(fixed.buffers()[1], np.int8).reshape(-1, length).astype(np.uint32)
         # The weights of the bytes are powers of the factor. The last byte has the weight 1.
         factors = np.full(length, _FACTOR, np.uint32)

@@ -1,5 +1,6 @@
 """A Python worker of Spark that runs many tasks sets its modules aside from the search for garbage,
-once, and does not read the lists of Spark's own archives before each task.
+once, and does not read the lists of Spark's own archives before each task. It imports only what it
+needs.
 """
 
 from __future__ import annotations
@@ -126,3 +127,63 @@ def test_a_worker_that_appends_imports_nothing_for_keys_other_formats_and_reques
         "pyarrow.orc",
         "urllib.request",
     } & set(imported)
+
+
+_APPEND = """
+import sys
+import pyarrow as pa
+from pyspark import TaskContext
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataField, parse_type
+from paimon_stream.options import Options
+from paimon_stream.spark.tasks import ANSWER, WriteTask
+from paimon_stream.storage.memory import MemoryStorage
+from paimon_stream.write.task import WriteSpec, decode_result
+
+file, partition_keys, *options = sys.argv[1:]
+with pa.OSFile(file) as source:
+    batches = list(pa.ipc.open_stream(source))
+types = {"id": "BIGINT", "part": "INT", "text": "STRING", "total": "DECIMAL(9, 2)", "at": "TIMESTAMP(6)"}
+types |= {"tags": "ARRAY<STRING>", "labels": "MAP<STRING, INT>", "place": "ROW<zip INT>"}
+schema = TableSchema(
+    id=0,
+    fields=tuple(
+        DataField(id=number, name=name, type=parse_type(text))
+        for number, (name, text) in enumerate(types.items())
+    ),
+    highest_field_id=len(types) - 1,
+    partition_keys=tuple(partition_keys.split()),
+    options=dict(option.split("=") for option in options),
+)
+spec = WriteSpec(storage=MemoryStorage(), schema=schema, options=Options(schema.options))
+context = TaskContext._getOrCreate()
+context._partitionId = context._attemptNumber = 0
+[result] = WriteTask(spec=spec, attempts=1)(batches)
+answer = decode_result(result.column(ANSWER).to_pylist()[0])
+print(sum(one.row_count for message in answer.messages for one in message.new_files))
+print("pandas" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("table", [("",), ("part",), ("", "bucket=2", "bucket-key=id")])
+def test_a_worker_that_appends_does_not_import_pandas(
+    tmp_path: Path, table: tuple[str, ...]
+) -> None:
+    rows = pa.table(
+        {
+            "id": pa.array([1, 2, 3, 4], pa.int64()),
+            "part": pa.array([1, 2, 1, None], pa.int32()),
+            "text": ["a", "b", None, "d"],
+            "total": pa.array([1, 2, 3, None], pa.decimal128(9, 2)),
+            "at": pa.array([1, 2, 3, None], pa.timestamp("us")),
+            "tags": pa.array([["a", "b"], [], ["c"], ["d"]], pa.list_(pa.string())),
+            "labels": pa.array([[("a", 1)], [], [], []], pa.map_(pa.string(), pa.int32())),
+            "place": pa.array([{"zip": 1}] * 4, pa.struct([("zip", pa.int32())])),
+        }
+    )
+    file = tmp_path / "rows"
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    command = [sys.executable, "-c", _APPEND, str(file), *table]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["4", "False"]
