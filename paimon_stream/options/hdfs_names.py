@@ -26,10 +26,15 @@ _JAVAS: Final = "hadoop."
 
 
 def hadoop_name(name: str) -> str | None:
-    """Hadoop's name of an option, which may have Java Paimon's prefix; None for a name without an
-    effect here.
+    """Hadoop's name of an option, which may have Java Paimon's prefix, and be in lower case, as Spark
+    writes the options of a data source; None for a name without an effect here.
     """
-    for candidate in (name, name.removeprefix(_JAVAS)):
-        if candidate in HADOOP_NAMES or candidate.startswith(HADOOP_PREFIXES):
-            return candidate
+    for candidate in (name, name[len(_JAVAS) :] if name.lower().startswith(_JAVAS) else name):
+        lowered = candidate.lower()
+        for known in HADOOP_NAMES:
+            if lowered == known.lower():
+                return known
+        for prefix in HADOOP_PREFIXES:
+            if lowered.startswith(prefix.lower()):
+                return prefix + candidate[len(prefix) :]
     return None

@@ -215,6 +215,19 @@ class HdfsStorage(Storage):
         failures = at_once([partial(delete_each, self.delete, (path,)) for path in paths])
         return {path: error for failed in failures for path, error in failed.items()}
 
+    def rename(self, source: str, target: str) -> None:
+        """Renames a folder in one step. Raises `StorageError` if it is missing, or the target
+        exists.
+        """
+        old, new = self._full(source), self._full(target)
+        try:
+            self.ask("write", target, lambda hdfs: hdfs.rename(old, new, False))
+        except errors.StorageError:
+            names = self.list_folders(source.rpartition("/")[0])
+            if source.rpartition("/")[2] in names or not self._entries(target):
+                raise
+            # The folder was renamed by an earlier try, whose answer was lost.
+
     def is_link(self, path: str) -> bool:
         """False, because name nodes allow no links. Raises `InvalidOption` for a wrong path."""
         self._full(path)
