@@ -9,7 +9,7 @@ Invariant: only the writer of a temporary file knows its name, which no other fi
     file is gone if and only if a rename of its writer took effect. This decides after every error,
     because hdfs-native repeats calls (hdfs_client.py): an earlier try may have taken effect.
 
-Temporary files are named `.<name>.<uuid>.tmp`. Listings leave out names that begin with a dot unless
+Temporary files are named `.<name>.<uuid>.tmp`, or without a name that is too long for that. Listings leave out names that begin with a dot unless
 they are asked for, so a file left by a killed process does no harm.
 """
 
@@ -48,8 +48,7 @@ _PIECE: Final = 4 << 20
 _HELD: Final = 8 << 20
 """A file of at most this size is written in one call when its stream ends."""
 _MOST_NAME_BYTES: Final = 255
-_ADDED_BYTES: Final = len(".") + len(".12345678-1234-1234-1234-123456789012.tmp")
-"""What the name of a temporary file adds."""
+"""The longest name that a name node allows, unless it was set up otherwise."""
 _KINDS: Final = {"read": "GET", "head": "HEAD", "list": "LIST", "delete": "DELETE"}
 _FORBIDDEN: Final = re.compile("[:\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_EMPTY: Final = "PathIsNotEmptyDirectoryException"
@@ -288,7 +287,9 @@ class HdfsStorage(Storage):
     def temporary_of(self, path: str) -> str:
         """A path beside the file that no other file has."""
         above, slash, name = path.rpartition("/")
-        return f"{above}{slash}.{name}.{self.runtime.ids.uuid()}.tmp"
+        end = f".{self.runtime.ids.uuid()}.tmp"
+        is_short = len(name.encode()) + len(end) < _MOST_NAME_BYTES
+        return f"{above}{slash}.{name}{end}" if is_short else f"{above}{slash}{end}"
 
     def open_temporary(self, path: str, temporary: str) -> Any:
         """hdfs-native's writer of a new temporary file for the file at `path`."""

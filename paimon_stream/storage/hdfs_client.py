@@ -51,12 +51,10 @@ class HdfsClient(Client):
 
     def _seconds(self, handle: Handle) -> float:
         """How long a call may take."""
-        is_large = handle in (Handle.LARGE, Handle.PARTS)
-        if is_large:
-            return self.settings.timeout_millis * _LARGE / 1000
         if not self.answered:
             return self.settings.connect_timeout_millis / 1000
-        return self.settings.timeout_millis / 1000
+        is_large = handle in (Handle.LARGE, Handle.PARTS)
+        return self.settings.timeout_millis * (_LARGE if is_large else 1) / 1000
 
     def _prepare_repetition(
         self, asking: Asking, failure: store_errors.Failure, *, is_first: bool

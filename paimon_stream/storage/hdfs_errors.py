@@ -82,7 +82,10 @@ _UNSUPPORTED: Final = Rule(
 _BROKEN: Final = _down("the connection broke", "Check the network and the name node, and try again")
 _FAILED: Final = _down("HDFS failed", "See the name node's log, and try again")
 _NO_HOST: Final = _down("the host of the name node is unknown", "Check the location")
-_NOBODY: Final = _down("no name node answers there", "Check the host and the port of the location")
+_NOBODY: Final = _down(
+    "a node refuses connections",
+    "Check the host and the port of the name node, and that data nodes run (hdfs dfsadmin -report)",
+)
 _TICKET: Final = _down("the Kerberos login failed", "Renew the ticket (kinit)")
 
 _BY_CLASS: Final[dict[str, Rule]] = {

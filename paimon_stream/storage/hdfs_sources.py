@@ -16,7 +16,7 @@ from paimon_stream import options as opt
 from paimon_stream.errors import InvalidOption
 from paimon_stream.options.hdfs_names import HADOOP_NAMES, hadoop_name
 from paimon_stream.storage.client_settings import ClientSettings
-from paimon_stream.storage.location import HdfsLocation
+from paimon_stream.storage.location import HdfsLocation, hdfs_location, scheme_of, shown_location
 from paimon_stream.storage.store_sources import SparkOptions
 
 _FILES: Final = ("core-site.xml", "hdfs-site.xml")
@@ -99,11 +99,12 @@ def hdfs_settings_of(
         if known is None:
             raise _unknown(place, name)
         config[known] = str(value).lower() if isinstance(value, bool) else str(value)
+    url, path = _file_system(place, config)
     return HdfsSettings(
         kind="hdfs",
         location=place.shown,
-        url=_url(place, config),
-        prefix=place.path,
+        url=url,
+        prefix=path,
         config=config,
         login=login,
         timeout_millis=ours.value(opt.STORE_TIMEOUT),
@@ -114,12 +115,8 @@ def hdfs_settings_of(
 
 def moved_settings(settings: HdfsSettings, place: HdfsLocation) -> HdfsSettings:
     """The settings of another folder that are otherwise those of a table. Raises `InvalidOption`."""
-    return replace(
-        settings,
-        location=place.shown,
-        prefix=place.path,
-        url=_url(place, settings.config),
-    )
+    url, path = _file_system(place, settings.config)
+    return replace(settings, location=place.shown, url=url, prefix=path)
 
 
 def hdfs_options_for(options: Mapping[str, str]) -> dict[str, str]:
@@ -140,19 +137,56 @@ def _unknown(place: HdfsLocation, name: str) -> InvalidOption:
     )
 
 
-def _url(place: HdfsLocation, config: Mapping[str, str]) -> str:
-    """The file system of a location."""
-    if place.authority:
-        return f"{place.scheme}://{place.authority}"
-    default = config.get(_DEFAULT_FS, "").rstrip("/")
-    if not re.fullmatch(rf"{place.scheme}://[^/@]+", default):
+def _file_system(place: HdfsLocation, config: Mapping[str, str]) -> tuple[str, str]:
+    """The file system of a location, such as `hdfs://nameservice1`, and the folder's path in it. A
+    mount table is looked up here, because hdfs-native needs one with a fallback. Raises
+    `InvalidOption`.
+    """
+    authority = place.authority
+    if not authority:
+        default = re.fullmatch(rf"{place.scheme}://([^/@]+)/?", config.get(_DEFAULT_FS, ""))
+        if default is None:
+            raise InvalidOption(
+                f"{place.shown} names no name service, and {_DEFAULT_FS} of Hadoop's configuration "
+                f"names none of {place.scheme}. Give {place.scheme}://nameservice/path, or set "
+                "HADOOP_CONF_DIR.",
+                location=place.shown,
+            )
+        authority = default[1]
+    if place.scheme == "hdfs":
+        return f"hdfs://{authority}", place.path
+    return _mounted(place, authority, config)
+
+
+def _mounted(place: HdfsLocation, table: str, config: Mapping[str, str]) -> tuple[str, str]:
+    """The file system and the path behind a path of a mount table. Raises `InvalidOption`."""
+    start = f"fs.viewfs.mounttable.{table}.link"
+    links = {f"{start}.{path}": path for path in _parents(place.path)}
+    mounts = [(links[name], config[name]) for name in links if name in config]
+    fallback = config.get(f"{start}Fallback")
+    if not mounts and fallback:
+        mounts = [("", fallback)]
+    if not mounts:
         raise InvalidOption(
-            f"{place.shown} names no name service, and {_DEFAULT_FS} of Hadoop's configuration "
-            f"names none of {place.scheme}. Give {place.scheme}://nameservice/path, or set "
-            "HADOOP_CONF_DIR.",
+            f"{place.shown} is in no mount of {table!r}: Hadoop's configuration has no "
+            f"{start}.<path> for it. Set HADOOP_CONF_DIR, or give hdfs://nameservice/path.",
             location=place.shown,
         )
-    return default
+    mount, target = mounts[0]
+    if scheme_of(target) != "hdfs":
+        raise InvalidOption(
+            f"{place.shown} is mounted from {shown_location(target)}, which is not in HDFS. "
+            "Give that location.",
+            location=place.shown,
+        )
+    behind = hdfs_location(f"{target.rstrip('/')}{place.path[len(mount) :]}")
+    return f"hdfs://{behind.authority}", behind.path
+
+
+def _parents(path: str) -> list[str]:
+    """The path and the folders above it, nearest first, without the root."""
+    parts = path.strip("/").split("/")
+    return ["/" + "/".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
 def _of_files(place: HdfsLocation, environment: Mapping[str, str]) -> dict[str, str]:
