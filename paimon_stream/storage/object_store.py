@@ -284,7 +284,7 @@ class ObjectStorage(Storage):
         """The connections of this process. Raises `ConfigError` after a fork, and
         `MissingExtra`.
         """
-        return client_of(self.settings)
+        return client_of(self.settings, Client)
 
     def key(self, path: str) -> str:
         """The key of a file in the bucket. Raises `InvalidOption` for a path outside the root, and
@@ -330,9 +330,7 @@ class ObjectStorage(Storage):
         self.tally.add(_KINDS.get(verb, "PUT"))
         verb_shown = "read" if verb == "head" else verb
         request = Asked(verb=verb_shown, location=self.settings.location, path=path)
-        return client.ask(
-            request, self.runtime, lambda store: effect(client.obstore, store), handle
-        )
+        return client.ask(request, self.runtime, lambda store: effect(client.module, store), handle)
 
     def call(
         self,

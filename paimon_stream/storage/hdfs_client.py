@@ -1,0 +1,190 @@
+"""The connections of this process to HDFS, by hdfs-native (stores.md §11).
+
+Outages are waited for, forks refused and logins trusted as for object stores (store_client.py). Calls
+differ in two ways:
+
+- hdfs-native has no deadline for a name node or a data node that is silent. So each call runs in a
+  daemon thread, and its caller stops waiting when the time is over: the call then counts as failed
+  with unknown effect. The thread does not keep the process from ending. The next call gets a new
+  connection, because the old one may wait for ever.
+- hdfs-native repeats a call whose connection broke, and says nothing of it. So "it exists" and
+  "there is no such file" may be answers to a repetition of a call that took effect. Callers look at
+  what only they can have made (hdfs.py).
+"""
+
+import atexit
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Generic, TypeVar
+
+from paimon_stream.runtime import system
+from paimon_stream.storage import hdfs_errors, store_errors
+from paimon_stream.storage.hdfs_sources import HdfsSettings
+from paimon_stream.storage.store_client import Asking, Client, Handle
+from paimon_stream.storage.together import AT_ONCE
+
+T = TypeVar("T")
+
+_LARGE: Final = 6
+"""How many times longer a call with much content may take."""
+_TRIES: Final = {
+    "dfs.client.failover.sleep.base.millis": "100",
+    "dfs.client.failover.sleep.max.millis": "500",
+}
+"""The waits of hdfs-native between two name nodes. The waits of an outage are our own."""
+
+
+_LEAST_CLOSING_SECONDS: Final = 0.1
+_MOST_CLOSING_SECONDS: Final = 0.4
+"""How long closing a file may take before its lease is recovered. hdfs-native asks again after 0.5."""
+_SYNCS: Final = 4
+"""Closing a file may take as long as so many syncs of it in addition."""
+_MOST_AT_EXIT_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """How files are closed (`finish`).
+
+    Attributes:
+        may_recover: whether leases are recovered. That ends for the whole process once it did not close
+            a file: then the data nodes are slower than expected.
+    """
+
+    may_recover: bool = True
+
+
+@dataclass(slots=True)
+class HdfsClient(Client):
+    """One file system, as this process uses it."""
+
+    needs: ClassVar[tuple[str, str]] = ("hdfs_native", "hdfs")
+
+    settings: HdfsSettings
+    pace: Pace = field(default_factory=Pace)
+
+    def _run(self, effect: Callable[[Any], T], handle: Handle) -> T:
+        # All handles share one connection: what each of them asks for is done here, not by hdfs-native.
+        store = self._handle(Handle.CALM)
+        try:
+            return Call(lambda: effect(store)).result(self._seconds(handle))
+        except hdfs_errors.Late:
+            self._handles.clear()
+            raise
+
+    def _seconds(self, handle: Handle) -> float:
+        """How long a call may take."""
+        if not self.answered:
+            return self.settings.connect_timeout_millis / 1000
+        is_large = handle in (Handle.LARGE, Handle.PARTS)
+        return self.settings.timeout_millis * (_LARGE if is_large else 1) / 1000
+
+    def _prepare_repetition(
+        self, asking: Asking, failure: store_errors.Failure, *, is_first: bool
+    ) -> None:
+        if is_first and failure.rule is hdfs_errors.LATE:
+            raise failure.error(asking.request)  # nobody would wait for it three times
+        Client._prepare_repetition(self, asking, failure, is_first=is_first)
+
+    def _failure(self, failed: BaseException) -> store_errors.Failure | None:
+        is_of_hdfs = isinstance(failed, (OSError, RuntimeError, ValueError, NotImplementedError))
+        if not (is_of_hdfs or store_errors.is_panic(failed)):
+            return None
+        return hdfs_errors.failure_of(failed, right=self.right)
+
+    def _open(self, handle: Handle) -> Any:
+        config = dict(self.settings.config)
+        nodes = [name for name in config if name.startswith("dfs.namenode.rpc-address.")]
+        attempts = {"dfs.client.failover.max.attempts": str(max(1, len(nodes)))}
+        return self.module.Client(
+            self.settings.url, {**config, **_TRIES, **attempts}, **self.settings.login
+        )
+
+
+class Call(Generic[T]):
+    """A call that runs in a daemon thread."""
+
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._results: list[T] = []
+        self._failures: list[BaseException] = []
+        self.thread = threading.Thread(target=self._run, name="paimon-stream-hdfs", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._results.append(self._call())
+        except BaseException as failed:  # noqa: BLE001  it is raised in the thread that waits
+            self._failures.append(failed)
+
+    def result(self, seconds: float | None) -> T:
+        """What the call returns, or raises. Raises `Late` if it has not ended in time: then it may
+        still take effect. None waits for as long as it takes.
+        """
+        self.thread.join(seconds)
+        if self._failures:
+            raise self._failures[0]
+        if not self._results:
+            raise hdfs_errors.Late("the call has not ended in time")
+        return self._results[0]
+
+
+def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:
+    """Makes a new file durable and closes it. The data nodes bring the content to their disks before.
+    They cannot do that for erasure-coded files, whose content is on several of them.
+
+    A name node closes a file only when a data node has told it of the last block. Often that comes a
+    few milliseconds after hdfs-native has asked, which asks again after half a second. Recovering the
+    lease closes the file at once if its last block is known by then, and changes nothing if the name
+    node has been asked and the block is not known yet. So it saves most of that time, for a file that
+    nobody else knows. If the content is still under way, it makes the writer fail, and the caller
+    writes another file. So it comes later where the data nodes took long to sync, or not at all.
+
+    Args:
+        hdfs: hdfs-native's client.
+        writer: its writer, which has got all of the content.
+        full: the path of the file, which only this writer knows.
+        size: the bytes of the content.
+        pace: whether the lease is recovered.
+    """
+    if size == 0:
+        writer.close()
+        return
+    clock = system().clock
+    began = clock.monotonic()
+    with suppress(NotImplementedError):
+        writer.hsync()
+    patience = _LEAST_CLOSING_SECONDS + _SYNCS * (clock.monotonic() - began)
+    closing = Call(writer.close)
+    while pace.may_recover and patience < _MOST_CLOSING_SECONDS:
+        try:
+            closing.result(patience)
+            return
+        except hdfs_errors.Late:
+            pass
+        try:
+            if hdfs.recover_lease(full) and hdfs.get_file_info(full).length == size:
+                _STILL_CLOSING.append(closing.thread)
+                return
+            pace.may_recover = False
+        except FileExistsError:
+            pass  # the name node does not know the last block yet
+        except (OSError, RuntimeError):
+            pace.may_recover = False
+    closing.result(None)
+
+
+_STILL_CLOSING: Final[deque[threading.Thread]] = deque(maxlen=AT_ONCE)
+"""The last threads whose files are closed, which hdfs-native does not know yet."""
+
+
+@atexit.register
+def _await_closing() -> None:
+    """Waits for these threads. A call of hdfs-native that ended while the interpreter ends would
+    abort the process.
+    """
+    for thread in _STILL_CLOSING:
+        thread.join(_MOST_AT_EXIT_SECONDS)
