@@ -29,7 +29,7 @@ SHELL := /bin/sh
 unexport PYTHONDONTWRITEBYTECODE
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-costs record-costs test-stores test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
+.PHONY: help demo test test-costs record-costs test-stores test-hdfs test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -130,7 +130,7 @@ demo: java .venv/.ready .venv-readers/.ready jar
 test record-costs: JOBS := $(if $(filter file,$(origin JOBS)),3,$(JOBS))
 
 test: java .venv/.ready .venv-readers/.ready jar
-	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster and not full")
+	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster and not hdfs and not full")
 
 # The tables are printed of tests that failed, too.
 test-costs:
@@ -144,7 +144,7 @@ endif
 
 # What the costly files cost, for the next runs: tests/kits/sharing.py says how processes share them.
 record-costs: java .venv/.ready .venv-readers/.ready jar
-	RECORD_COSTS=1 $(VENV)/$(PYTEST) -m "not long and not cluster and not full"
+	RECORD_COSTS=1 $(VENV)/$(PYTEST) -m "not long and not cluster and not hdfs and not full"
 
 test-long: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) -m "long and not full"
@@ -167,6 +167,10 @@ test-stores: .venv/.ready
 	TEST_STORE=azure $(VENV)/$(PYTEST) $(or $(TESTS),-m "azure_and_gcs and not full")
 	TEST_STORE=gcs $(VENV)/$(PYTEST) $(or $(TESTS),-m "azure_and_gcs and not full")
 
+# One process: each would have an HDFS of its own.
+test-hdfs: java .venv/.ready jar
+	TEST_STORE=hdfs $(VENV)/python -m pytest $(or $(TESTS),-m "(hdfs or hdfs_too) and not full")
+
 torture: .venv/.ready $(if $(filter-out 0,$(TABLES)),java jar)
 	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --java $(TABLES) $(PAGE)
 
@@ -184,7 +188,7 @@ orders: .venv/.ready
 test-full: java .venv/.ready .venv-readers/.ready .venv-spark35/.full .venv-spark40/.full .venv-spark41/.full .venv-lowest/.ready jar
 	@failed=; export TEST_SEEDS=many; \
 	$(VENV)/$(PYTEST) || failed="$$failed tests"; \
-	for store in s3 azure gcs; do TEST_STORE=$$store $(VENV)/$(PYTEST) -m store || failed="$$failed $$store"; done; \
+	for store in s3 azure gcs hdfs; do TEST_STORE=$$store $(VENV)/$(PYTEST) -m store || failed="$$failed $$store"; done; \
 	.venv-spark35/bin/$(PYTEST) -m spark || failed="$$failed spark35"; \
 	for minor in 0 1; do .venv-spark4$$minor/bin/$(PYTEST) -m "spark or spark35 or spark4" || failed="$$failed spark4$$minor"; done; \
 	TEST_SEEDS= PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) -m "bare or lowest" || failed="$$failed lowest"; \

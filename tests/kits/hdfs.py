@@ -10,6 +10,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 import subprocess
 import sys
@@ -20,12 +22,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.uri import open_folder
 from tests.servers._process import die_with_parent
 from tests.servers.maven import JarsUnavailable, fetched, of_spark
 
 HADOOP: Final = "3.4.2"
 NAME_SERVICE: Final = "minidfs-ns"
 """The name of a pair of name nodes. The mini cluster of Hadoop calls it so."""
+_ROOTS: Final = itertools.count(1)
 _JAVA: Final = Path(__file__).parents[1] / "servers" / "MiniHdfs.java"
 _NEEDED: Final = tuple(
     f"org.apache.hadoop:hadoop-client-{part}:{HADOOP}" for part in ("api", "runtime", "minicluster")
@@ -45,6 +50,11 @@ def jars() -> list[str]:
         return [*fetched(_NEEDED), *of_spark(*_OF_SPARK)]
     except JarsUnavailable as why:
         raise HdfsUnavailable(str(why)) from None
+
+
+def start(_folder: Path) -> MiniHdfs:
+    """An HDFS of one name node and one data node."""
+    return MiniHdfs()
 
 
 class MiniHdfs:
@@ -156,6 +166,19 @@ class MiniHdfs:
         self.conf.mkdir(exist_ok=True)
         for file in ("core-site.xml", "hdfs-site.xml"):
             (self.conf / file).write_text(_xml(site))
+
+    def place(self) -> tuple[str, dict[str, str]]:
+        """A new location as a user writes it, and its storage options, as for other stores."""
+        return f"{self.url}/wh/db.db/t{os.getpid()}_{next(_ROOTS)}", self.options()
+
+    def options(self) -> dict[str, str]:
+        """Storage options."""
+        return {}
+
+    def storage(self) -> Storage:
+        """A storage on a folder that is not there yet."""
+        location, options = self.place()
+        return open_folder(location, options)
 
     def __enter__(self) -> MiniHdfs:
         return self
