@@ -20,6 +20,7 @@ import org.apache.hadoop.metrics2.lib.MutableRatesWithAggregation;
  *   safe-mode on|off
  *   quota PATH NAMES BYTES                   "-" for no limit
  *   mkdirs PATH, chmod PATH OCTAL, chown PATH USER GROUP
+ *   count PATH                               how many files are below the path
  *   active N                                 the other name nodes are standby
  *   token FILE RENEWER                       a delegation token of the server's own user, as a token file
  *   calls                                    how many calls of each kind the active name node has had, as NAME=COUNT ...
@@ -91,6 +92,9 @@ public class MiniHdfs {
             case "mkdirs" -> files().mkdirs(new Path(words[1]));
             case "chmod" -> files().setPermission(new Path(words[1]), new FsPermission(words[2]));
             case "chown" -> files().setOwner(new Path(words[1]), words[2], words[3]);
+            case "count" -> {
+                return String.valueOf(files().getContentSummary(new Path(words[1])).getFileCount());
+            }
             case "active" -> {
                 int next = Integer.parseInt(words[1]);
                 if (cluster.getNameNode(active) != null && next != active) cluster.transitionToStandby(active);
