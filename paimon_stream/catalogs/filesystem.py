@@ -21,10 +21,10 @@ from paimon_stream.options.store_names import (
 )
 from paimon_stream.options.store_options import PREFIXES
 from paimon_stream.storage.base import Storage, delete_below, files_of
+from paimon_stream.storage.hdfs import HdfsStorage
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
-from paimon_stream.storage.store_sources import options_for
-from paimon_stream.storage.uri import open_folder, shown_root
+from paimon_stream.storage.location import shown_location
+from paimon_stream.storage.uri import open_folder, shown_root, storage_options_for
 from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, schema_path
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table, load_table
@@ -287,7 +287,7 @@ class FilesystemCatalog:
         storage = self._storage
         old_folder = self._table_folder(source)
         new_folder = self._table_folder(target)
-        if not isinstance(storage, LocalStorage):
+        if not isinstance(storage, (LocalStorage, HdfsStorage)):
             raise errors.UnsupportedFeature(
                 f"Tables in {self.warehouse} cannot be renamed in one step. "
                 f"Write the rows of {source} into a new one.",
@@ -420,7 +420,6 @@ def unknown_options(warehouse: str, options: Mapping[str, str]) -> list[str]:
     """The keys that no filesystem or JDBC catalog and no store knows, sorted. The keys of `options`
     are in lower case.
     """
-    is_in_store = scheme_of(warehouse) in KIND_OF
     return [
         key
         for key in sorted(options)
@@ -431,7 +430,7 @@ def unknown_options(warehouse: str, options: Mapping[str, str]) -> list[str]:
             or OF_DATABASE.fullmatch(key)
             or key.startswith((_DEFAULTS, "hadoop."))
             or _is_of_store(key)
-            or (is_in_store and options_for(store_location(f"{warehouse}/x"), {key: ""}))
+            or storage_options_for(f"{warehouse}/x", {key: ""})
         )
     ]
 
@@ -479,10 +478,8 @@ def _storage_options(kind: str, warehouse: str, options: Mapping[str, str]) -> d
         _LOG.warning(
             "%s: this catalog takes no lock, and does not use %s.", shown_location(warehouse), key
         )
-    needed = {}
-    if scheme_of(warehouse) in KIND_OF:
-        of_store = {key: value for key, value in options.items() if key not in _OF_OTHERS}
-        needed = options_for(store_location(f"{warehouse}/x"), of_store)
+    of_store = {key: value for key, value in options.items() if key not in _OF_OTHERS}
+    needed = storage_options_for(f"{warehouse}/x", of_store)
     needed |= of_database
     if opt.UNSAFE_SINGLE_WRITER.key in options:
         needed[opt.UNSAFE_SINGLE_WRITER.key] = options[opt.UNSAFE_SINGLE_WRITER.key]

@@ -25,6 +25,7 @@ from paimon_stream.storage.branch import PathPlace, StorageView
 from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
 from paimon_stream.storage.store_sources import options_for
 from paimon_stream.storage.together import AT_ONCE
+from paimon_stream.storage.uri import storage_options_for
 from paimon_stream.table.layout import SNAPSHOT_FOLDER, id_in_name, snapshot_path
 from paimon_stream.table.schema_change import SchemaChange, type_of
 
@@ -527,7 +528,8 @@ def _of_store(
     kind = KIND_OF.get(scheme_of(location))
     if kind is None:
         unsafe = opt.UNSAFE_SINGLE_WRITER.key
-        return {key: value for key, value in of_store.items() if key == unsafe}
+        own = {key: value for key, value in of_store.items() if key == unsafe}
+        return {**own, **storage_options_for(location, of_store)}
     if token is not None:
         if endpoint := options.get("dlf.oss-endpoint"):
             token = {**token, "fs.oss.endpoint": endpoint}

@@ -14,7 +14,7 @@ from paimon_stream import errors
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.location import KIND_OF, scheme_of
+from paimon_stream.storage.location import HDFS_SCHEMES, KIND_OF, scheme_of
 from paimon_stream.table.manifests import ManifestStore
 
 
@@ -64,7 +64,7 @@ class LostFacts:
             files=files,
             rows=rows,
             command=shlex.join(("paimon-stream", "recommit", *named_by, location)),
-            in_store=scheme_of(location) in KIND_OF,
+            in_store=scheme_of(location) in (*KIND_OF, *HDFS_SCHEMES),
         )
 
     @property

@@ -22,9 +22,9 @@ from paimon_stream.errors import (
 from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location, store_location
-from paimon_stream.storage.store_sources import SparkOptions, options_for
-from paimon_stream.storage.uri import open_folder
+from paimon_stream.storage.location import HDFS_SCHEMES, KIND_OF, scheme_of, shown_location
+from paimon_stream.storage.store_sources import SparkOptions
+from paimon_stream.storage.uri import open_folder, storage_options_for
 
 _LOG = logging.getLogger(__name__)
 
@@ -262,12 +262,12 @@ def open_checkpoint(
 
     Args:
         location: in the form that Spark expects. Unlike in URIs, nothing is percent-encoded.
-        storage_options: those of the table's storage. A checkpoint in an object store uses those
-            that its store knows.
+        storage_options: those of the table's storage. A checkpoint in an object store or in HDFS
+            uses those that its store knows.
         spark: returns the session's options of object stores.
     """
     scheme = scheme_of(location)
-    if scheme in KIND_OF:
+    if scheme in (*KIND_OF, *HDFS_SCHEMES):
         return Checkpoint(
             root=location.rstrip("/"), storage=_store(location, storage_options or {}, spark)
         )
@@ -281,11 +281,11 @@ def open_checkpoint(
 
 
 def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None) -> Storage | None:
-    """The object store of a checkpoint; None if it cannot be read, so that later batches do not
+    """The object store or HDFS of a checkpoint; None if it cannot be read, so that later batches do not
     wait for it.
     """
     try:
-        storage = open_folder(location, options_for(store_location(location), options), spark=spark)
+        storage = open_folder(location, storage_options_for(location, options), spark=spark)
         storage.exists("metadata")  # raises if the storage cannot be read
     except PaimonStreamError as unreadable:
         _LOG.info(

@@ -13,8 +13,8 @@ from paimon_stream.options.store_names import recommended_names
 from paimon_stream.options.store_options import PREFIXES
 from paimon_stream.spark.active_session import in_catalog
 from paimon_stream.storage.branch import with_branch
-from paimon_stream.storage.location import KIND_OF, scheme_of, store_location
-from paimon_stream.storage.store_sources import options_for
+from paimon_stream.storage.location import KIND_OF, scheme_of
+from paimon_stream.storage.uri import storage_options_for
 
 _OF_SPARK: Final = frozenset(
     ("checkpointlocation", "queryname", "path", "paths", "owner", "provider", "location")
@@ -74,14 +74,10 @@ def divided(
             catalog |= {key: rest.pop(key) for key in keys}
         path, of_catalog = in_catalog(path, catalog)
         storage |= of_catalog
+    storage |= storage_options_for(path, rest)
     kind = KIND_OF.get(scheme_of(path))
     if kind is not None:
-        store_keys = options_for(store_location(path), rest)
-        storage |= {
-            key: value
-            for key, value in rest.items()
-            if key in store_keys or key.startswith(PREFIXES[kind])
-        }
+        storage |= {key: value for key, value in rest.items() if key.startswith(PREFIXES[kind])}
         known += recommended_names(kind)
     table = {
         key: value

@@ -1,4 +1,4 @@
-"""Reads from Spark's configuration where its object stores are, and which credentials open them. In
+"""Reads from Spark's configuration where its object stores and HDFS are, and which credentials open them. In
 the driver, that is the Hadoop configuration with which Spark itself reads and writes:
 `spark.hadoop.fs.s3a.*`, and what was set for the session, without Hadoop's defaults. On Spark
 Connect, which has no JVM in reach, these are the session's settings.
@@ -14,6 +14,8 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
+from paimon_stream.options.hdfs_names import HADOOP_NAMES, HADOOP_PREFIXES
+
 _LOG = logging.getLogger(__name__)
 
 _STORES: Final = (
@@ -24,6 +26,8 @@ _STORES: Final = (
     "fs.gs.",
     "fs.oss.",
     "google.cloud.auth.",
+    *HADOOP_NAMES,
+    *HADOOP_PREFIXES,
 )
 _SPARK: Final = "spark.hadoop."
 _DEFAULTS: Final = "core-default.xml"

@@ -1,4 +1,6 @@
-"""Locations in object stores as users write them, and the part of a location that may be shown."""
+"""Locations in object stores and in HDFS as users write them, and the part of a location that may be
+shown.
+"""
 
 import re
 from dataclasses import dataclass
@@ -20,8 +22,11 @@ KIND_OF: Final = {
 }
 """The kind of store by scheme."""
 
+HDFS_SCHEMES: Final = ("hdfs", "viewfs")
+"""The schemes of folders in HDFS."""
+
 SUPPORTED: Final = (
-    "a local path, file:///path, s3://bucket/path (s3a, s3n), gs://bucket/path (gcs), "
+    "a local path, file:///path, hdfs://nameservice/path (viewfs), s3://bucket/path (s3a, s3n), gs://bucket/path (gcs), "
     "abfss://container@account.dfs.core.windows.net/path (abfs, wasbs), az://container/path "
     "or oss://bucket/path"
 )
@@ -31,6 +36,7 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9$][A-Za-z0-9._-]{1,254}")
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _PORT: Final = re.compile(r"[^:]*(:[0-9]{1,5})?")
 _AT_ACCOUNT: Final = ("abfss", "abfs", "wasbs")
+_NAME_NODE: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(:[0-9]{1,5})?)?")
 _MOST_KEY: Final = 1024
 """Bytes of a key at S3 and Google, characters at Azure."""
 
@@ -59,6 +65,24 @@ class StoreLocation:
     def account(self) -> str:
         """Azure's storage account, empty if the location does not name it."""
         return self.host.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class HdfsLocation:
+    """A folder in HDFS.
+
+    Attributes:
+        scheme: `hdfs` or `viewfs`.
+        shown: the location without a slash at its end.
+        authority: the name service, the name node with its port, or the mount table; empty for that
+            of Hadoop's `fs.defaultFS`.
+        path: the folder's absolute path.
+    """
+
+    scheme: str
+    shown: str
+    authority: str
+    path: str
 
 
 def scheme_of(location: str) -> str:
@@ -139,6 +163,42 @@ def store_location(location: str) -> StoreLocation:
         prefix=_checked_key(kind, parts, shown),
         host=host,
     )
+
+
+def hdfs_location(location: str) -> HdfsLocation:
+    """The parts of a location in HDFS, whose scheme is one of `HDFS_SCHEMES`. As in Java, nothing is
+    percent-decoded, and empty parts of the path are ignored. Raises `InvalidOption`.
+    """
+    scheme = scheme_of(location)
+    shown = shown_location(location).rstrip("/")
+    address = location.partition(":")[2]
+    example = f"{scheme}://nameservice/path"
+    if not address.startswith("//"):
+        raise _invalid(shown, f"A location of {scheme} has two slashes: {example}.")
+    authority, _, path = address[2:].partition("/")
+    if "@" in authority:
+        raise _invalid(
+            shown,
+            f"A location holds no user. Set HADOOP_USER_NAME, or use Kerberos. Give {example}.",
+        )
+    if re.search("[?#]", address):
+        raise _invalid(shown, "A location holds no query and no '#'. Rename the folder.")
+    if not _NAME_NODE.fullmatch(authority):
+        raise _invalid(shown, f"It names no name service and no name node. Give {example}.")
+    parts = [part for part in path.split("/") if part]
+    if not parts:
+        raise _invalid(shown, f"It has no path, and a table needs a folder. Give {example}.")
+    if any(part in (".", "..") or ":" in part for part in parts):
+        raise _invalid(
+            shown,
+            "A name in HDFS has no colon, and is not '.' or '..'. Give the path in full, or "
+            "rename the folder.",
+        )
+    if not path.isprintable():
+        raise _invalid(
+            repr(shown), "Its path holds characters that cannot be printed. Rename the folder."
+        )
+    return HdfsLocation(scheme, shown, authority, f"/{'/'.join(parts)}")
 
 
 def _checked_key(kind: str, parts: list[str], shown: str) -> str:

@@ -274,7 +274,7 @@ class ObjectStorage(Storage):
         """The connections of this process. Raises `ConfigError` after a fork, and
         `MissingExtra`.
         """
-        return client_of(self.settings)
+        return client_of(self.settings, Client)
 
     def key(self, path: str) -> str:
         """A file's key in the bucket. Raises `InvalidOption` for a path outside the root, or one
@@ -320,9 +320,7 @@ class ObjectStorage(Storage):
         self.tally.add(_KINDS.get(verb, "PUT"))
         verb_shown = "read" if verb == "head" else verb
         request = Asked(verb=verb_shown, location=self.settings.location, path=path)
-        return client.ask(
-            request, self.runtime, lambda store: effect(client.obstore, store), handle
-        )
+        return client.ask(request, self.runtime, lambda store: effect(client.module, store), handle)
 
     def call(
         self,

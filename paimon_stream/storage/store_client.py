@@ -1,4 +1,5 @@
-"""The connections of this process to object stores (stores.md §1, §5).
+"""The connections of this process to object stores (stores.md §1, §5), and what those to HDFS have in
+common with them (hdfs_client.py).
 
 A store is opened when it is first used, once in each process, and is shared by all tables with the
 same bucket and settings. obstore is imported then. A child that is forked later gets an error,
@@ -25,7 +26,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from paimon_stream.errors import (
     ConfigError,
@@ -40,9 +41,12 @@ from paimon_stream.runtime import IdSource, Runtime
 from paimon_stream.storage import store_errors
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.branch import is_served, whole_of
-from paimon_stream.storage.store_open import StoreSettings, open_store
+from paimon_stream.storage.client_settings import ClientSettings
+from paimon_stream.storage.store_open import open_store
 
 T = TypeVar("T")
+Settings = TypeVar("Settings", bound=ClientSettings)
+ClientKind = TypeVar("ClientKind", bound="Client")
 
 _LOG = logging.getLogger(__name__)
 
@@ -96,14 +100,17 @@ class Client:
 
     Attributes:
         settings: what opens the store.
-        obstore: the module.
+        module: obstore.
         answered: whether something has answered at the store's endpoint.
         right: whether the settings are right, because the store has done what it was asked.
         atomic: whether a probe has shown that the store creates files atomically.
     """
 
-    settings: StoreSettings
-    obstore: Any
+    needs: ClassVar[tuple[str, str]] = ("obstore", "store")
+    """The module, and the extra that installs it."""
+
+    settings: Any
+    module: Any
     answered: bool = False
     right: bool = False
     atomic: bool = False
@@ -136,13 +143,13 @@ class Client:
             PaimonStreamError: without obstore's error as its context, because obstore's texts hold
                 URLs and answers.
         """
-        asking = _Asking(request, runtime, handle, began=runtime.clock.monotonic())
+        asking = Asking(request, runtime, handle, began=runtime.clock.monotonic())
         while True:
             is_first = asking.is_small and not self.answered
             handle_used = Handle.ONCE if is_first else handle
             failure = None
             try:
-                result = effect(self._handle(handle_used))
+                result = self._run(effect, handle_used)
             except BaseException as failed:
                 failure = self._failure(failed)
                 if failure is None:
@@ -156,8 +163,12 @@ class Client:
             self.answered = self.answered or failure.answered
             self._prepare_repetition(asking, failure, is_first=is_first)
 
+    def _run(self, effect: Callable[[Any], T], handle: Handle) -> T:
+        """The result of an effect on the open store of a handle."""
+        return effect(self._handle(handle))
+
     def _prepare_repetition(
-        self, asking: "_Asking", failure: store_errors.Failure, *, is_first: bool
+        self, asking: "Asking", failure: store_errors.Failure, *, is_first: bool
     ) -> None:
         """Waits, or forgets credentials, before a request that failed is sent again. `is_first`
         says whether the request is a small one, and no request was answered before. Raises the
@@ -194,7 +205,7 @@ class Client:
     def _failure(self, failed: BaseException) -> store_errors.Failure | None:
         """What the error of a request means; None for an error that is not the store's."""
         # Streams raise `OSError`. Paths that no store can hold raise `ValueError`.
-        errors_of_store = (self.obstore.exceptions.BaseError, OSError, ValueError)
+        errors_of_store = (self.module.exceptions.BaseError, OSError, ValueError)
         is_of_store = isinstance(failed, errors_of_store) or store_errors.is_panic(failed)
         if not is_of_store:
             return None
@@ -254,7 +265,7 @@ class Client:
 
 
 @dataclass(slots=True)
-class _Asking:
+class Asking:
     """One request, and how often it was repeated.
 
     Attributes:
@@ -284,22 +295,26 @@ class _Asking:
         return is_read or self.handle is Handle.CALM
 
 
-_CLIENTS: Final[dict[StoreSettings, Client]] = {}
-_RIGHT: Final[set[StoreSettings]] = set()
+_CLIENTS: Final[dict[ClientSettings, Client]] = {}
+_RIGHT: Final[set[ClientSettings]] = set()
 """The stores that another process says are right."""
 _LOCK: Final = threading.Lock()
-_USED_BY_PARENT: Final[set[StoreSettings]] = set()
+_USED_BY_PARENT: Final[set[ClientSettings]] = set()
 """The stores that the parent of this process had used before it forked. Their clients hang here."""
 os.register_at_fork(after_in_child=lambda: _USED_BY_PARENT.update(_CLIENTS))
 
 
-def client_of(settings: StoreSettings) -> Client:
+def client_of(settings: ClientSettings, kind: type[ClientKind]) -> ClientKind:
     """The client of a store, the same for all tables in it. Raises `ConfigError` in a child that
     was forked after its parent had used a store, and `MissingExtra`.
+
+    Args:
+        settings: what opens the store.
+        kind: the class of the client, the same for all settings of a kind of store.
     """
     if _USED_BY_PARENT:
         raise ConfigError(
-            "This process was forked after object stores were used in its parent, "
+            "This process was forked after object stores or HDFS were used in its parent, "
             f"so {settings.location} cannot be used here. "
             "Start the process by 'spawn', or fork before a table is opened.",
             location=settings.location,
@@ -307,30 +322,30 @@ def client_of(settings: StoreSettings) -> Client:
     shared = shared_settings(settings)
     client = _CLIENTS.get(shared)
     if client is None:
-        obstore = require("obstore", "store", f"The location {settings.location}")
+        module = require(*kind.needs, f"The location {settings.location}")
         with _LOCK:
             right = shared in _RIGHT
             client = _CLIENTS.setdefault(
-                shared, Client(settings, obstore, answered=right, right=right)
+                shared, kind(settings, module, answered=right, right=right)
             )
-    return client
+    return cast("ClientKind", client)
 
 
-def shared_settings(settings: StoreSettings) -> StoreSettings:
+def shared_settings(settings: Settings) -> Settings:
     """The settings without the folder of the table. Tables for which they are equal share a
     client.
     """
     return replace(settings, location="", prefix="")
 
 
-def is_right(settings: StoreSettings) -> bool:
+def is_right(settings: ClientSettings) -> bool:
     """Whether the store has done what this process, or its driver, asked of it."""
     shared = shared_settings(settings)
     client = _CLIENTS.get(shared)
     return shared in _RIGHT if client is None else client.right
 
 
-def trust(settings: StoreSettings) -> None:
+def trust(settings: ClientSettings) -> None:
     """Takes another process's word that the store is right. Opens nothing."""
     _RIGHT.add(shared_settings(settings))
 
@@ -404,5 +419,5 @@ def is_unproven(storage: Storage) -> bool:
 
 
 def _client(storage: Storage) -> Client | None:
-    settings = getattr(whole_of(storage), "settings", None)
-    return client_of(settings) if isinstance(settings, StoreSettings) else None
+    client = getattr(whole_of(storage), "client", None)
+    return client if isinstance(client, Client) else None

@@ -36,7 +36,7 @@ class Request:
         return f"{self.location}/{self.path}" if self.path else self.location
 
 
-class _Rule(NamedTuple):
+class Rule(NamedTuple):
     """What a kind of failure means.
 
     Attributes:
@@ -50,9 +50,9 @@ class _Rule(NamedTuple):
     advice: str
 
 
-_denied = partial(_Rule, errors.PermissionDenied)
-_wrong = partial(_Rule, errors.InvalidOption)
-_down = partial(_Rule, errors.Unavailable)
+_denied = partial(Rule, errors.PermissionDenied)
+_wrong = partial(Rule, errors.InvalidOption)
+_down = partial(Rule, errors.Unavailable)
 _DENIED: Final = _denied(
     "permission denied",
     "Allow these credentials to list, read, write and delete objects below the location",
@@ -69,7 +69,7 @@ _EXPIRED: Final = _denied(
     "Give new ones, or a source of credentials that renews them (a profile or a role)",
 )
 _KEY: Final = _denied("the store does not know these credentials", "Correct the key and its secret")
-_FULL: Final = _Rule(
+_FULL: Final = Rule(
     errors.NoSpace, "the store or the quota is full", "Free space or raise the quota, and try again"
 )
 _CLOCK: Final = _denied(
@@ -83,15 +83,15 @@ _UNSUPPORTED: Final = _wrong("the store does not support the request", "Use a st
 _NO_RANGE: Final = _wrong("the store does not serve a range of bytes", "Use a store that does")
 _NO_PATH: Final = _wrong("no object can have this name", "Use another name")
 _SLOW: Final = _down("the store failed", "Try again")
-_MISSING: Final = _Rule(errors.NotFound, "there is no such file", "Check the table's location")
-_CONFLICT: Final = _Rule(
+_MISSING: Final = Rule(errors.NotFound, "there is no such file", "Check the table's location")
+_CONFLICT: Final = Rule(
     errors.AlreadyExists,
     "it exists already, or is being changed",
     "Remove it, or write under another name",
 )
 TIMED_OUT: Final = _down("the store did not answer in time", "Check the network or allow more time")
 
-_BY_CODE: Final[dict[str, _Rule]] = {
+_BY_CODE: Final[dict[str, Rule]] = {
     **dict.fromkeys(("NoSuchBucket", "ContainerNotFound"), _BUCKET),
     **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"), _EXPIRED),
     **dict.fromkeys(
@@ -108,7 +108,7 @@ _BY_CODE: Final[dict[str, _Rule]] = {
     **dict.fromkeys(("RequestTimeout", "IncompleteBody", "NoSuchUpload"), _SLOW),
     **dict.fromkeys(("AccessDenied", "AllAccessDisabled", "AccountProblem"), _DENIED),
 }
-_BY_STATUS: Final[dict[int, _Rule]] = {
+_BY_STATUS: Final[dict[int, Rule]] = {
     301: _REGION,
     307: _REGION,
     308: _REGION,
@@ -178,7 +178,7 @@ class Failure:
         answered: whether the store itself gave an answer.
     """
 
-    rule: _Rule
+    rule: Rule
     status: int | None
     code: str | None
     answered: bool
@@ -239,7 +239,7 @@ def failure_of(failed: BaseException) -> Failure:
     return Failure(rule=rule, status=status, code=code, answered=status is not None)
 
 
-def _rule(status: int | None, code: str | None, text: str, name: str) -> _Rule:
+def _rule(status: int | None, code: str | None, text: str, name: str) -> Rule:
     """The first rule that fits. `name` is the class of obstore's error, `text` its text."""
     if code in _BY_CODE:
         return _BY_CODE[code]

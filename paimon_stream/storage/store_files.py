@@ -28,13 +28,19 @@ _TOGETHER: Final = 4
 """How many parts of a file are sent at once."""
 _HELD_WITH_PARTS: Final = 1 << 20
 """How many bytes of a file in parts are held before obstore gets them."""
-_LEAST_READ: Final = 1 << 20
+LEAST_READ: Final = 1 << 20
 """The least bytes of a request, unless the file ends."""
 _MOST_AHEAD: Final = 8 << 20
 """The most bytes that are read ahead for a reader that goes on where it stopped."""
 _MOST_READ: Final = 32 << 20
 """The most bytes of a request."""
 T = TypeVar("T")
+
+
+class _RangedStore(Protocol):
+    """What reading asks of a store."""
+
+    def ranged(self, path: str, start: int, end: int) -> bytes: ...
 
 
 class _AskedStore(Protocol):
@@ -177,13 +183,17 @@ def open_source(store: _AskedStore, path: str) -> Any:
     """A source for pyarrow. A file of at most 1 MiB is read in one request. Of a larger file the
     end is read first, because formats have their indexes there. Raises `NotFound`.
     """
-    tail = _read_tail(store, path)
+    return source_of(store, path, _read_tail(store, path))
+
+
+def source_of(store: "_RangedStore", path: str, tail: "Block") -> Any:
+    """A source for pyarrow, given the last bytes of the file."""
     if tail.start == 0:
         return pa.BufferReader(tail.data)
     return pa.PythonFile(_Ranges(store, path, tail), mode="r")
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """Bytes of a file.
 
     Attributes:
@@ -200,27 +210,27 @@ class _Block(NamedTuple):
         return self.start + len(self.data)
 
 
-def _read_tail(store: _AskedStore, path: str) -> _Block:
+def _read_tail(store: _AskedStore, path: str) -> Block:
     """The last bytes of a file, or all of a small file."""
     # Azure has no ranges that count from the end.
     if store.settings.kind != "azure":
         try:
-            return store.get(path, _block_of, options={"range": {"suffix": _LEAST_READ}})
+            return store.get(path, _block_of, options={"range": {"suffix": LEAST_READ}})
         except InvalidOption:
             # An empty file has no last bytes, so stores refuse the request.
             size = int(store.head(path)["size"])
             if size:
                 raise
-            return _Block(0, b"")
+            return Block(0, b"")
     size = int(store.head(path)["size"])
-    start = max(0, size - _LEAST_READ)
-    return _Block(start, store.ranged(path, start, size) if size else b"")
+    start = max(0, size - LEAST_READ)
+    return Block(start, store.ranged(path, start, size) if size else b"")
 
 
-def _block_of(answer: Any) -> _Block:
+def _block_of(answer: Any) -> Block:
     """The bytes of an answer to a request for the last bytes of a file."""
     start, _ = answer.range
-    return _Block(int(start), bytes(answer.bytes()))
+    return Block(int(start), bytes(answer.bytes()))
 
 
 class _Ranges(io.RawIOBase):
@@ -228,7 +238,7 @@ class _Ranges(io.RawIOBase):
     last. A reader that goes on where it stopped gets larger blocks.
     """
 
-    def __init__(self, store: _AskedStore, path: str, tail: _Block) -> None:
+    def __init__(self, store: _RangedStore, path: str, tail: Block) -> None:
         """`tail` has the last bytes of the file."""
         super().__init__()
         self._store = store
@@ -236,7 +246,7 @@ class _Ranges(io.RawIOBase):
         self._size = tail.end
         self._at = 0  # where the next read begins
         self._tail = tail
-        self._block = _Block(0, b"")  # the bytes that were read last
+        self._block = Block(0, b"")  # the bytes that were read last
 
     def readable(self) -> bool:
         return True
@@ -275,10 +285,10 @@ class _Ranges(io.RawIOBase):
         """Sends a request for the next bytes, and returns those up to `end`. The request may ask
         for more, which are held for the next read.
         """
-        ahead = _LEAST_READ
+        ahead = LEAST_READ
         goes_on = self._block.end == self._at
         if goes_on:
-            ahead = min(2 * max(len(self._block.data), _LEAST_READ), _MOST_AHEAD)
+            ahead = min(2 * max(len(self._block.data), LEAST_READ), _MOST_AHEAD)
         stop = min(max(end, self._at + ahead), self._at + _MOST_READ, self._tail.start)
-        self._block = _Block(self._at, self._store.ranged(self._path, self._at, stop))
+        self._block = Block(self._at, self._store.ranged(self._path, self._at, stop))
         return self._cached(end)

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from paimon_stream.errors import InvalidOption, PermissionDenied, UnsupportedFeature
 from paimon_stream.extras import require
+from paimon_stream.storage.client_settings import ClientSettings
 
 _CLASS: Final = {"s3": "S3Store", "gcs": "GCSStore", "azure": "AzureStore"}
 _ENDPOINT: Final = "aws_endpoint_url_s3"
@@ -55,37 +56,24 @@ Credential = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class StoreSettings:
+class StoreSettings(ClientSettings):
     """The settings of one store, with everything that an executor needs to open it.
 
-    Pickles hold secrets, so they go to executors only; `repr` shows none.
-
     Attributes:
-        kind: the class of obstore: `s3`, `gcs` or `azure`.
-        location: the root as a user wrote it, without credentials and without a slash at its end.
         bucket: the bucket or container.
-        prefix: the root's key in it, never empty.
         config: keys of obstore's configuration.
         client: obstore's client options.
         profile: the AWS profile whose credentials boto3 finds and refreshes.
         max_retries: the most repetitions of a request that may be repeated.
-        max_outage_millis: how long requests wait for a store that is down, if it has answered once.
         role: the arguments of the role to assume with those credentials, if any.
     """
 
-    kind: str
-    location: str
     bucket: str
-    prefix: str
     config: Mapping[str, str] = field(hash=False)
     client: Mapping[str, Any] = field(hash=False)
     profile: str | None
     max_retries: int
-    max_outage_millis: int = 0
     role: Mapping[str, str] = field(default_factory=dict, hash=False)
-
-    def __repr__(self) -> str:
-        return f"StoreSettings({self.location!r})"
 
 
 def open_store(

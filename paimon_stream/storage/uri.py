@@ -26,17 +26,21 @@ from paimon_stream.storage.branch import (
     branch_storage,
     whole_of,
 )
+from paimon_stream.storage.hdfs import HdfsStorage
+from paimon_stream.storage.hdfs_sources import hdfs_options_for, hdfs_settings_of, moved_settings
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import (
+    HDFS_SCHEMES,
     KIND_OF,
     SUPPORTED,
+    hdfs_location,
     scheme_of,
     shown_location,
     store_location,
 )
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.object_store import ObjectStorage
-from paimon_stream.storage.store_sources import SparkOptions, settings_of, store_of
+from paimon_stream.storage.store_sources import SparkOptions, options_for, settings_of, store_of
 
 Location: TypeAlias = str | PathLike[str]
 _SHOWN: Final = "_external_path/"
@@ -49,7 +53,7 @@ def open_folder(
     spark: SparkOptions | None = None,
 ) -> Storage:
     """The storage rooted at a location: a plain path, a `file:` URI (percent-decoded),
-    `memory://name`, or a folder in an object store. Nothing is asked of a store yet.
+    `memory://name`, or a folder in an object store or in HDFS. Nothing is asked of a store yet.
 
     Messages never contain the values of storage options, nor a user, password or query of the URI.
 
@@ -63,7 +67,8 @@ def open_folder(
     Raises:
         UnsupportedFeature: the location has another scheme.
         InvalidOption: the location is malformed, or a storage option is unknown.
-        MissingExtra: obstore is not installed, for a location in a store.
+        MissingExtra: obstore is not installed, for a location in a store, or hdfs-native, for one in
+            HDFS.
 
     >>> open_folder("file:///data/db.db/orders").location
     '/data/db.db/orders'
@@ -74,6 +79,10 @@ def open_folder(
         settings = settings_of(store_location(location), options, spark=spark)
         require("obstore", "store", f"The location {settings.location}")
         return ObjectStorage(settings)
+    if scheme in HDFS_SCHEMES:
+        of_hdfs = hdfs_settings_of(hdfs_location(location), options, spark=spark)
+        require("hdfs_native", "hdfs", f"The location {of_hdfs.location}")
+        return HdfsStorage(of_hdfs)
     if scheme in ("", "file"):
         return _local(location, options)
     if scheme == "memory":
@@ -104,10 +113,23 @@ def place_of(location: str, options: Mapping[str, str]) -> tuple[str, ...]:
     if scheme in KIND_OF:
         place = store_location(location)
         return (*store_of(place, options), place.bucket, place.prefix)
+    if scheme in HDFS_SCHEMES:
+        in_hdfs = hdfs_location(location)
+        return in_hdfs.scheme, in_hdfs.authority, in_hdfs.path
     if scheme in ("", "file"):
         path = path_of_file_uri(location) if scheme else location
         return "file", os.path.realpath(path)
     return (shown_location(location).rstrip("/"),)
+
+
+def storage_options_for(location: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Those options that are storage options of the location. Raises `InvalidOption` for a location
+    in a store that cannot be one.
+    """
+    scheme = scheme_of(location)
+    if scheme in KIND_OF:
+        return options_for(store_location(location), options)
+    return hdfs_options_for(options) if scheme in HDFS_SCHEMES else {}
 
 
 def _local(location: str, options: Mapping[str, str]) -> LocalStorage:
@@ -162,6 +184,8 @@ def open_beside(storage: Storage, location: str) -> Storage:
                 storage.settings, location=place.shown, bucket=place.bucket, prefix=place.prefix
             )
             return replace(storage, settings=moved)
+    if isinstance(storage, HdfsStorage) and scheme_of(location) in HDFS_SCHEMES:
+        return HdfsStorage(moved_settings(storage.settings, hdfs_location(location)))
     return open_folder(location)
 
 

@@ -1,0 +1,521 @@
+"""Tables in HDFS, by hdfs-native: no JVM, no files of Hadoop on executors.
+
+The atomic create is a rename: the content goes to a temporary file beside the target, which is then
+renamed without overwriting. The name node does that in one step, and refuses it if the target exists.
+Java Paimon publishes snapshots by the same rename, so both may commit to a table side by side. A
+file that is created under its final name would be seen while it is empty.
+
+Invariant: only the writer of a temporary file knows its name, which no other file ever has. So that
+    file is gone if and only if a rename of its writer took effect. This decides after every error,
+    because hdfs-native repeats calls (hdfs_client.py): an earlier try may have taken effect.
+
+Temporary files are named `.<name>.<uuid>.tmp`, or without a name that is too long for that. Listings leave out names that begin with a dot unless
+they are asked for, so a file left by a killed process does no harm.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
+
+from paimon_stream import errors
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import (
+    MOST_BYTES,
+    FileStat,
+    PutResult,
+    Storage,
+    check_size,
+    checked_path,
+    delete_each,
+)
+from paimon_stream.storage.hdfs_client import HdfsClient
+from paimon_stream.storage.hdfs_sources import HdfsSettings
+from paimon_stream.storage.store_client import Handle, client_of, is_right, trust
+from paimon_stream.storage.store_errors import Request as Asked
+from paimon_stream.storage.store_files import LEAST_READ, Block, source_of
+from paimon_stream.storage.together import AT_ONCE, Request, RequestTally, at_once
+
+T = TypeVar("T")
+
+_LARGE: Final = 1 << 20
+"""A file of more bytes gets more time."""
+_PIECE: Final = 4 << 20
+"""How many bytes hdfs-native gets at once."""
+_HELD: Final = 8 << 20
+"""A file of at most this size is written in one call when its stream ends."""
+_MOST_NAME_BYTES: Final = 255
+"""The longest name that a name node allows, unless it was set up otherwise."""
+_KINDS: Final = {"read": "GET", "head": "HEAD", "list": "LIST", "delete": "DELETE"}
+_FORBIDDEN: Final = re.compile("[:\x00-\x1f\x7f\ud800-\udfff]")
+_NOT_EMPTY: Final = "PathIsNotEmptyDirectoryException"
+
+
+class _Entry(NamedTuple):
+    """What is directly in a folder.
+
+    Attributes:
+        name: its name.
+        is_folder: whether it is a folder.
+        size: the bytes of a file.
+        modified_millis: when it was modified.
+    """
+
+    name: str
+    is_folder: bool
+    size: int
+    modified_millis: int
+
+    @property
+    def is_hidden(self) -> bool:
+        return self.name.startswith(".")
+
+    def stat_in(self, folder: str) -> FileStat:
+        """The file, given its folder below the root."""
+        path = f"{folder}/{self.name}" if folder else self.name
+        return FileStat(path=path, size=self.size, modified_millis=self.modified_millis)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class HdfsStorage(Storage):
+    """A folder in HDFS. The file system is opened when it is first used, in each process. A pickle
+    holds Hadoop's configuration, which executors need; `repr` does not.
+
+    Attributes:
+        settings: the settings with which the file system is opened.
+        runtime: the clock of outages, and the ids of temporary files.
+        tally: counts what this object sends: a call, or several that belong together.
+    """
+
+    has_folders = True
+    settings: HdfsSettings
+    runtime: Runtime = field(default_factory=system, kw_only=True, compare=False)
+    tally: RequestTally = field(default_factory=RequestTally, kw_only=True, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickled, (self.settings, is_right(self.settings))
+
+    def __repr__(self) -> str:
+        return f"HdfsStorage({self.location!r})"
+
+    @property
+    def location(self) -> str:
+        """The folder, as it was given."""
+        return self.settings.location
+
+    @property
+    def client(self) -> HdfsClient:
+        """The connections of this process. Raises `ConfigError` after a fork, and
+        `MissingExtra`.
+        """
+        return client_of(self.settings, HdfsClient)
+
+    def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
+        """See `Storage.read`. A folder is not found."""
+        full = self._full(path)
+
+        def content(hdfs: Any) -> bytes:
+            source = hdfs.read(full)
+            check_size(f"{self.location}/{path}", len(source), limit)
+            return _range(source, 0, len(source))
+
+        return self.ask("read", path, content, Handle.LARGE)
+
+    def write(self, path: str, data: bytes) -> None:
+        """Creates or replaces the file by renaming a synced temporary file over it."""
+        self._rename(self._temporary(path, data), path, overwrite=True)
+
+    def write_all(self, files: Sequence[tuple[str, bytes]]) -> None:
+        """Writes the files in parallel. If a path comes twice, its last content counts. Raises the
+        first error when all have ended.
+        """
+        last = dict(files)
+        for path in last:
+            self._full(path)  # raises for a wrong path, before anything is written
+        at_once([partial(self.write, path, data) for path, data in last.items()])
+
+    def write_hint(self, path: str, data: bytes) -> None:
+        """Creates or replaces the file as `write` does, but nothing is synced."""
+        self._rename(self._temporary(path, data, synced=False), path, overwrite=True)
+
+    def put_if_absent(self, path: str, data: bytes) -> PutResult:
+        """See `Storage.put_if_absent`. Raises `Unavailable` if an outage lasts too long: the file
+        may exist then.
+        """
+        return self._rename(self._temporary(path, data), path, overwrite=False)
+
+    def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
+        """See `Storage.list_files`."""
+        shows_hidden = prefix.startswith(".")
+        return [
+            entry.stat_in(folder)
+            for entry in self._entries(folder)
+            if not entry.is_folder
+            and entry.name.startswith(prefix)
+            and (shows_hidden or not entry.is_hidden)
+        ]
+
+    def list_folders(self, folder: str) -> list[str]:
+        """See `Storage.list_folders`."""
+        return [
+            entry.name for entry in self._entries(folder) if entry.is_folder and not entry.is_hidden
+        ]
+
+    def list_below(self, folder: str) -> Iterator[list[FileStat]]:
+        """See `Storage.list_below`. Several folders are listed at once; the files of a folder are a
+        page.
+        """
+        waiting = [folder]
+        while waiting:
+            folders, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+            listings = at_once([partial(self._entries, inner) for inner in folders])
+            for above, entries in zip(folders, listings, strict=True):
+                yield [entry.stat_in(above) for entry in entries if not entry.is_folder]
+                waiting += [
+                    entry.stat_in(above).path
+                    for entry in entries
+                    if entry.is_folder and not entry.is_hidden
+                ]
+
+    def stat(self, path: str) -> FileStat:
+        """The size and modification time. Raises `NotFound`, also for a folder."""
+        full = self._full(path)
+
+        def facts(hdfs: Any) -> Any:
+            status = hdfs.get_file_info(full)
+            if status.isdir:
+                raise IsADirectoryError
+            return status
+
+        status = self.ask("head", path, facts)
+        return FileStat(
+            path=path, size=status.length, modified_millis=int(status.modification_time)
+        )
+
+    def delete(self, path: str) -> None:
+        """See `Storage.delete`. Nothing goes to the trash."""
+        full = self._full(path)
+
+        def deleted(hdfs: Any) -> None:
+            try:
+                hdfs.delete(full, False)
+            except RuntimeError as refused:
+                if _NOT_EMPTY not in str(refused):
+                    raise
+
+        with suppress(errors.NotFound):
+            self.ask("delete", path, deleted)
+
+    def delete_all(self, paths: Sequence[str]) -> dict[str, errors.PaimonStreamError]:
+        """Deletes files, several at once."""
+        failures = at_once([partial(delete_each, self.delete, (path,)) for path in paths])
+        return {path: error for failed in failures for path, error in failed.items()}
+
+    def rename(self, source: str, target: str) -> None:
+        """Renames a folder in one step. Raises `StorageError` if it is missing, or the target
+        exists.
+        """
+        old, new = self._full(source), self._full(target)
+        try:
+            self.ask("write", target, lambda hdfs: hdfs.rename(old, new, False))
+        except errors.StorageError:
+            names = self.list_folders(source.rpartition("/")[0])
+            if source.rpartition("/")[2] in names or not self._entries(target):
+                raise
+            # The folder was renamed by an earlier try, whose answer was lost.
+
+    def is_link(self, path: str) -> bool:
+        """False, because name nodes allow no links. Raises `InvalidOption` for a wrong path."""
+        self._full(path)
+        return False
+
+    def open_output(self, path: str) -> AbstractContextManager[BinaryIO]:
+        """A stream for a new file, which appears when the context ends without an exception. Raises
+        `AlreadyExists` then.
+        """
+        return cast("AbstractContextManager[BinaryIO]", _Output(self, path))
+
+    def open_input(self, path: str) -> AbstractContextManager[Any]:
+        """An Arrow file for random access. Raises `NotFound`."""
+        full = self._full(path)
+
+        def tail(hdfs: Any) -> Block:
+            source = hdfs.read(full)
+            start = max(0, len(source) - LEAST_READ)
+            return Block(start, _range(source, start, len(source)))
+
+        last = self.ask("read", path, tail, Handle.LARGE)
+        return cast("AbstractContextManager[Any]", source_of(self, path, last))
+
+    def together(self, requests: Sequence[Request]) -> list[Any]:
+        """The results of the requests, which are in flight at once."""
+        return at_once(requests)
+
+    def ranged(self, path: str, start: int, end: int) -> bytes:
+        """The bytes from `start` to before `end`, or fewer at the end of the file."""
+        full = self._full(path)
+        return self.ask(
+            "read", path, lambda hdfs: _range(hdfs.read(full), start, end), Handle.LARGE
+        )
+
+    def ask(
+        self, verb: str, path: str, effect: Callable[[Any], T], handle: Handle = Handle.CALM
+    ) -> T:
+        """The result of calls of hdfs-native, all of which are made again if one of them must be.
+
+        Args:
+            verb: `read`, `head`, `list`, `write`, `create` or `delete`. In messages, `head` is
+                `read`.
+            path: the file or folder, for messages.
+            effect: takes hdfs-native's client, and makes the calls.
+            handle: whether the calls are repeated in an outage, and how long they may take.
+        """
+        self.tally.add(_KINDS.get(verb, "PUT"))
+        verb_shown = "read" if verb == "head" else verb
+        request = Asked(verb=verb_shown, location=self.location, path=path)
+        try:
+            return self.client.ask(request, self.runtime, effect, handle)
+        except errors.AlreadyExists as refused:
+            if verb not in _KINDS:
+                raise
+            missing = refused  # a folder above it is a file, so there is no such file
+        raise errors.NotFound(missing.message, path=request.full)
+
+    def temporary_of(self, path: str) -> str:
+        """A path beside the file that no other file has."""
+        above, slash, name = path.rpartition("/")
+        end = f".{self.runtime.ids.uuid()}.tmp"
+        is_short = len(name.encode()) + len(end) < _MOST_NAME_BYTES
+        return f"{above}{slash}.{name}{end}" if is_short else f"{above}{slash}{end}"
+
+    def open_temporary(self, path: str, temporary: str) -> Any:
+        """hdfs-native's writer of a new temporary file for the file at `path`."""
+        return self.ask("write", path, lambda hdfs: self._created(hdfs, temporary), Handle.PARTS)
+
+    def publish(self, temporary: str, path: str) -> PutResult:
+        """Gives a complete temporary file its name, unless there is such a file."""
+        return self._rename(temporary, path, overwrite=False)
+
+    def drop(self, temporary: str) -> None:
+        """Deletes a temporary file, as far as that is possible now."""
+        with suppress(errors.PaimonStreamError):
+            full = self._full(temporary)
+            self.ask("delete", temporary, lambda hdfs: hdfs.delete(full, False), Handle.ONCE)
+
+    def _temporary(self, path: str, data: bytes, *, synced: bool = True) -> str:
+        """The path of a new temporary file beside the file, with the data. It is synced unless
+        `synced` is False. Each try has a file of its own: a try that is not waited for any more may
+        still change its file.
+        """
+        self._full(path)
+        tried: list[str] = []
+
+        def created(hdfs: Any) -> str:
+            tried.append(self.temporary_of(path))
+            writer = self._created(hdfs, tried[-1])
+            for start in range(0, len(data), _PIECE):
+                writer.write(data[start : start + _PIECE])
+            finish(writer, synced=synced and data != b"")
+            return tried[-1]
+
+        handle = Handle.LARGE if len(data) > _LARGE else Handle.CALM
+        temporary = None
+        try:
+            temporary = self.ask("write", path, created, handle)
+        finally:
+            for other in tried:
+                if other != temporary:
+                    self.drop(other)
+        return temporary
+
+    def _created(self, hdfs: Any, temporary: str) -> Any:
+        """hdfs-native's writer of a new temporary file."""
+        options = self.client.module.WriteOptions(overwrite=False, create_parent=True)
+        try:
+            return hdfs.create(self._full(temporary), options)
+        except FileExistsError:
+            # hdfs-native has repeated the call. Which of its tries comes last is not known.
+            raise ConnectionResetError from None
+
+    def _rename(self, temporary: str, path: str, *, overwrite: bool) -> PutResult:
+        """Gives a temporary file its name. Deletes it if it does not get the name."""
+        source, target = self._full(temporary), self._full(path)
+        verb = "write" if overwrite else "create"
+        try:
+            self.ask(verb, path, lambda hdfs: hdfs.rename(source, target, overwrite))
+        except errors.PaimonStreamError as refused:
+            failure = refused
+        else:
+            return PutResult.CREATED
+        try:
+            if self._is_gone(temporary, failure):
+                return PutResult.CREATED  # an earlier try took effect, and its answer was lost
+        except errors.PaimonStreamError as unreadable:
+            if not isinstance(failure, errors.Unavailable):
+                failure = errors.Unavailable(
+                    f"{failure.message} Whether it was written nevertheless cannot be seen: "
+                    f"{unreadable.message}",
+                    path=target,
+                )
+        self.drop(temporary)
+        if isinstance(failure, errors.AlreadyExists) and not overwrite:
+            return PutResult.EXISTS
+        raise failure from None
+
+    def _is_gone(self, temporary: str, failure: errors.PaimonStreamError) -> bool:
+        """Whether there is no such file. An outage is not waited for again if `failure` is one."""
+        full = self._full(temporary)
+        handle = Handle.ONCE if isinstance(failure, errors.Unavailable) else Handle.CALM
+        try:
+            self.ask("head", temporary, lambda hdfs: hdfs.get_file_info(full), handle)
+        except errors.NotFound:
+            return True
+        return False
+
+    def _entries(self, folder: str) -> list[_Entry]:
+        """What is directly in a folder, sorted by name; [] for a missing one."""
+        full = self._full(folder) if folder else self.settings.prefix
+
+        def listed(hdfs: Any) -> list[_Entry]:
+            statuses = list(hdfs.list_status(full))
+            return [
+                _Entry(
+                    status.path.rpartition("/")[2],
+                    status.isdir,
+                    status.length,
+                    int(status.modification_time),
+                )
+                for status in statuses
+                if status.path.rstrip("/") != full  # a file is listed as itself
+            ]
+
+        try:
+            return sorted(self.ask("list", folder, listed, Handle.LARGE))
+        except errors.NotFound:
+            return []
+
+    def _full(self, path: str) -> str:
+        """The absolute path in HDFS. Raises `InvalidOption` for a path outside the root, or one that
+        HDFS refuses.
+        """
+        checked_path(path)
+        if _FORBIDDEN.search(path):
+            raise self._no_path(
+                path,
+                "has a colon or a control character, or bytes that are not text, which HDFS does not "
+                "allow. Use another name.",
+            )
+        return f"{self.settings.prefix}/{path}"
+
+    def _no_path(self, path: str, problem: str) -> errors.InvalidOption:
+        return errors.InvalidOption(
+            f"The path {path!r} below {self.location} {problem}", path=f"{self.location}/{path}"
+        )
+
+
+class _Output(io.RawIOBase):
+    """The context of `open_output`, and its stream. A file of at most 8 MiB is written when the
+    context ends, and again if HDFS fails meanwhile. A larger one goes to a temporary file while it is
+    written.
+    """
+
+    def __init__(self, storage: HdfsStorage, path: str) -> None:
+        super().__init__()
+        storage.is_link(path)  # raises for a wrong path
+        self._storage = storage
+        self._path = path
+        self._temporary = storage.temporary_of(path)
+        self._writer: Any = None
+        self._held = bytearray()  # what was not sent yet
+        self._size = 0  # the number of bytes written so far
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.close()
+        if self._writer is None:
+            if error is None:
+                self._require_new(self._storage.put_if_absent(self._path, bytes(self._held)))
+            return
+        try:
+            if error is None:
+                self._send()
+                self._ask(lambda: finish(self._writer, synced=True))
+        except BaseException:
+            self._storage.drop(self._temporary)
+            raise
+        if error is None:
+            self._require_new(self._storage.publish(self._temporary, self._path))
+            return
+        with suppress(errors.PaimonStreamError):
+            self._ask(self._writer.close)
+        self._storage.drop(self._temporary)
+
+    def writable(self) -> bool:
+        """Whether it can be written to."""
+        return True
+
+    def tell(self) -> int:
+        """The number of bytes written so far."""
+        return self._size
+
+    def write(self, data: Any, /) -> int:
+        """Accepts all of the data, and sends some if there is enough of it."""
+        if self.closed:
+            raise ValueError("The stream is closed.")
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), _PIECE):
+            self._take(view[start : start + _PIECE])
+        return len(view)
+
+    def _take(self, piece: memoryview) -> None:
+        if self._writer is None and len(self._held) + len(piece) > _HELD:
+            self._writer = self._storage.open_temporary(self._path, self._temporary)
+        self._held += piece
+        self._size += len(piece)
+        if self._writer is not None and len(self._held) >= _PIECE:
+            self._send()
+
+    def _send(self) -> None:
+        for start in range(0, len(self._held), _PIECE):
+            data = bytes(self._held[start : start + _PIECE])
+            self._ask(partial(self._writer.write, data))
+        self._held.clear()
+
+    def _ask(self, call: Callable[[], object]) -> None:
+        self._storage.ask("write", self._path, lambda hdfs: call(), Handle.PARTS)
+
+    def _require_new(self, result: PutResult) -> None:
+        if result is PutResult.EXISTS:
+            full = f"{self._storage.location}/{self._path}"
+            raise errors.AlreadyExists(
+                f"{full} exists already. Remove it, or write under another name.", path=full
+            )
+
+
+def finish(writer: Any, *, synced: bool) -> None:
+    """Closes hdfs-native's writer. Before, the data nodes bring the content to their disks, if
+    `synced`. They cannot do that for erasure-coded files, whose content is on several of them.
+    """
+    if synced:
+        with suppress(NotImplementedError):
+            writer.hsync()
+    writer.close()
+
+
+def _range(source: Any, start: int, end: int) -> bytes:
+    """The bytes of a file that was opened, from `start` to before `end`. hdfs-native panics beyond
+    the end of the file.
+    """
+    end = min(end, len(source))
+    return bytes(source.read_range(start, end - start)) if start < end else b""
+
+
+def _unpickled(settings: HdfsSettings, right: bool) -> HdfsStorage:
+    """A storage that another process pickled. `right` says whether the settings were known to be
+    right there.
+    """
+    if right:
+        trust(settings)
+    return HdfsStorage(settings)
