@@ -34,7 +34,7 @@ STORAGES: dict[str, Callable[[Path], Storage]] = {
 }
 
 
-STORES = ("hdfs", "s3", "azure", "gcs", "s3-behind-the-proxy", "azure-behind-the-proxy")
+STORES = ("s3", "azure", "gcs", "s3-behind-the-proxy", "azure-behind-the-proxy")
 _QUICK: Final = {"local", "memory", "branch-in-memory", "faulty-memory-without-faults"}
 """The storages on which `make test` tries every rule of the contract."""
 _IN_THE_STORE: Final[set[str]] = set()
@@ -81,9 +81,6 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
     if request.param in STORAGES:
         yield STORAGES[request.param](tmp_path)
         return
-    if request.param == "hdfs":
-        yield open_hdfs()
-        return
     kind, _, proxied = request.param.partition("-")
     if kind == "hdfs":
         yield request.getfixturevalue("hdfs_server").storage()
@@ -94,8 +91,3 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
         return
     with server.proxied() as proxy:
         yield server.storage(proxy)
-
-def open_hdfs():
-    import os,uuid
-    from paimon_stream.storage.uri import open_folder
-    return open_folder(open("/tmp/hdfs/url").read()+f"/c/{uuid.uuid4()}/t")
