@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import PermissionDenied, StorageError
+from paimon_stream.errors import StorageError
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.uri import open_folder
 from tests.kits.hdfs import MiniHdfs
@@ -162,8 +162,7 @@ def test_another_user_is_told_what_is_forbidden(hdfs_server: MiniHdfs) -> None:
     )
     assert run.returncode != 0
     assert "Traceback" not in run.stderr
-    assert "eve" in run.stderr and "permission" in run.stderr.lower(), run.stderr
-    assert PermissionDenied.__name__ not in run.stdout
+    assert "PermissionDenied: Cannot list hdfs:" in run.stderr
 
 
 def test_a_name_node_that_is_not_there_is_named_in_seconds(hdfs_server: MiniHdfs) -> None:
