@@ -32,7 +32,7 @@ from paimon_stream.storage.base import (
     checked_path,
     delete_each,
 )
-from paimon_stream.storage.hdfs_client import HdfsClient
+from paimon_stream.storage.hdfs_client import HdfsClient, finish
 from paimon_stream.storage.hdfs_sources import HdfsSettings
 from paimon_stream.storage.store_client import Handle, client_of, is_right, trust
 from paimon_stream.storage.store_errors import Request as Asked
@@ -136,10 +136,6 @@ class HdfsStorage(Storage):
         for path in last:
             self._full(path)  # raises for a wrong path, before anything is written
         at_once([partial(self.write, path, data) for path, data in last.items()])
-
-    def write_hint(self, path: str, data: bytes) -> None:
-        """Creates or replaces the file as `write` does, but nothing is synced."""
-        self._rename(self._temporary(path, data, synced=False), path, overwrite=True)
 
     def put_if_absent(self, path: str, data: bytes) -> PutResult:
         """See `Storage.put_if_absent`. Raises `Unavailable` if an outage lasts too long: the file
@@ -295,6 +291,15 @@ class HdfsStorage(Storage):
         """hdfs-native's writer of a new temporary file for the file at `path`."""
         return self.ask("write", path, lambda hdfs: self._created(hdfs, temporary), Handle.PARTS)
 
+    def complete(self, path: str, temporary: str, writer: Any, size: int) -> None:
+        """Makes the temporary file of a writer durable."""
+        full = self._full(temporary)
+
+        def finished(hdfs: Any) -> None:
+            finish(hdfs, writer, full, size, hurries=True)
+
+        self.ask("write", path, finished, Handle.PARTS)
+
     def publish(self, temporary: str, path: str) -> PutResult:
         """Gives a complete temporary file its name, unless there is such a file."""
         return self._rename(temporary, path, overwrite=False)
@@ -305,10 +310,9 @@ class HdfsStorage(Storage):
             full = self._full(temporary)
             self.ask("delete", temporary, lambda hdfs: hdfs.delete(full, False), Handle.ONCE)
 
-    def _temporary(self, path: str, data: bytes, *, synced: bool = True) -> str:
-        """The path of a new temporary file beside the file, with the data. It is synced unless
-        `synced` is False. Each try has a file of its own: a try that is not waited for any more may
-        still change its file.
+    def _temporary(self, path: str, data: bytes) -> str:
+        """The path of a new temporary file beside the file, with the data. Each try has a file of its
+        own: a try that is not waited for any more may still change its file.
         """
         self._full(path)
         tried: list[str] = []
@@ -318,7 +322,8 @@ class HdfsStorage(Storage):
             writer = self._created(hdfs, tried[-1])
             for start in range(0, len(data), _PIECE):
                 writer.write(data[start : start + _PIECE])
-            finish(writer, synced=synced and data != b"")
+            full = self._full(tried[-1])
+            finish(hdfs, writer, full, len(data), hurries=len(tried) == 1)
             return tried[-1]
 
         handle = Handle.LARGE if len(data) > _LARGE else Handle.CALM
@@ -441,7 +446,7 @@ class _Output(io.RawIOBase):
         try:
             if error is None:
                 self._send()
-                self._ask(lambda: finish(self._writer, synced=True))
+                self._storage.complete(self._path, self._temporary, self._writer, self._size)
         except BaseException:
             self._storage.drop(self._temporary)
             raise
@@ -492,16 +497,6 @@ class _Output(io.RawIOBase):
             raise errors.AlreadyExists(
                 f"{full} exists already. Remove it, or write under another name.", path=full
             )
-
-
-def finish(writer: Any, *, synced: bool) -> None:
-    """Closes hdfs-native's writer. Before, the data nodes bring the content to their disks, if
-    `synced`. They cannot do that for erasure-coded files, whose content is on several of them.
-    """
-    if synced:
-        with suppress(NotImplementedError):
-            writer.hsync()
-    writer.close()
 
 
 def _range(source: Any, start: int, end: int) -> bytes:

@@ -12,14 +12,18 @@ differ in two ways:
   what only they can have made (hdfs.py).
 """
 
+import atexit
 import threading
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from paimon_stream.storage import hdfs_errors, store_errors
 from paimon_stream.storage.hdfs_sources import HdfsSettings
 from paimon_stream.storage.store_client import Asking, Client, Handle
+from paimon_stream.storage.together import AT_ONCE
 
 T = TypeVar("T")
 
@@ -30,6 +34,11 @@ _TRIES: Final = {
     "dfs.client.failover.sleep.max.millis": "500",
 }
 """The waits of hdfs-native between two name nodes. The waits of an outage are our own."""
+
+
+_CLOSING_SECONDS: Final = 0.1
+"""How long closing a file may take before its lease is recovered. hdfs-native asks again after 0.5."""
+_MOST_AT_EXIT_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -44,7 +53,7 @@ class HdfsClient(Client):
         # All handles share one connection: what each of them asks for is done here, not by hdfs-native.
         store = self._handle(Handle.CALM)
         try:
-            return within(self._seconds(handle), lambda: effect(store))
+            return Call(lambda: effect(store)).result(self._seconds(handle))
         except hdfs_errors.Late:
             self._handles.clear()
             raise
@@ -78,24 +87,81 @@ class HdfsClient(Client):
         )
 
 
-def within(seconds: float, call: Callable[[], T]) -> T:
-    """The result of a call that runs in a daemon thread. Raises what it raises, and `Late` if it has
-    not ended in time. Then it may still take effect.
-    """
-    results: list[T] = []
-    failures: list[BaseException] = []
+class Call(Generic[T]):
+    """A call that runs in a daemon thread."""
 
-    def run() -> None:
+    def __init__(self, call: Callable[[], T]) -> None:
+        self._call = call
+        self._results: list[T] = []
+        self._failures: list[BaseException] = []
+        self.thread = threading.Thread(target=self._run, name="paimon-stream-hdfs", daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
         try:
-            results.append(call())
+            self._results.append(self._call())
         except BaseException as failed:  # noqa: BLE001  it is raised in the thread that waits
-            failures.append(failed)
+            self._failures.append(failed)
 
-    thread = threading.Thread(target=run, name="paimon-stream-hdfs", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failures:
-        raise failures[0]
-    if not results:
-        raise hdfs_errors.Late("the call has not ended in time")
-    return results[0]
+    def result(self, seconds: float | None) -> T:
+        """What the call returns, or raises. Raises `Late` if it has not ended in time: then it may
+        still take effect. None waits for as long as it takes.
+        """
+        self.thread.join(seconds)
+        if self._failures:
+            raise self._failures[0]
+        if not self._results:
+            raise hdfs_errors.Late("the call has not ended in time")
+        return self._results[0]
+
+
+def finish(hdfs: Any, writer: Any, full: str, size: int, *, hurries: bool) -> None:
+    """Makes a new file durable and closes it. The data nodes bring the content to their disks before.
+    They cannot do that for erasure-coded files, whose content is on several of them.
+
+    A name node closes a file only when a data node has told it of the last block. Often that comes a
+    few milliseconds after hdfs-native has asked, which asks again after half a second. Recovering the
+    lease closes the file at once if its last block is known by then, and changes nothing while it is
+    not. So it saves most of that time, for a file that nobody else knows.
+
+    Args:
+        hdfs: hdfs-native's client.
+        writer: its writer, which has got all of the content.
+        full: the path of the file, which only this writer knows.
+        size: the bytes of the content.
+        hurries: whether the lease is recovered. On a file whose content is still under way, that
+            makes the writer fail.
+    """
+    if size == 0:
+        writer.close()
+        return
+    with suppress(NotImplementedError):
+        writer.hsync()
+    closing = Call(writer.close)
+    while hurries:
+        try:
+            closing.result(_CLOSING_SECONDS)
+            return
+        except hdfs_errors.Late:
+            pass
+        try:
+            hurries = False
+            if hdfs.recover_lease(full) and hdfs.get_file_info(full).length == size:
+                _STILL_CLOSING.append(closing.thread)
+                return
+        except FileExistsError:
+            hurries = True  # the name node does not know the last block yet
+    closing.result(None)
+
+
+_STILL_CLOSING: Final[deque[threading.Thread]] = deque(maxlen=AT_ONCE)
+"""The last threads whose files are closed, which hdfs-native does not know yet."""
+
+
+@atexit.register
+def _await_closing() -> None:
+    """Waits for these threads. A call of hdfs-native that ended while the interpreter ends would
+    abort the process.
+    """
+    for thread in _STILL_CLOSING:
+        thread.join(_MOST_AT_EXIT_SECONDS)

@@ -426,8 +426,8 @@ def test_wrong_arguments_are_refused_when_the_sink_is_made() -> None:
         PaimonSink("t", options={"paimon-stream.on-checkpoint-rest": "fail"})
     with pytest.raises(errors.InvalidOption, match="commit_user"):
         PaimonSink("t", commit_user=" ")
-    with pytest.raises(errors.UnsupportedFeature, match="hdfs"):
-        PaimonSink("hdfs://name/t")
+    with pytest.raises(errors.UnsupportedFeature, match="cosn"):
+        PaimonSink("cosn://name/t")
     with pytest.raises(errors.InvalidOption, match=r"s3\.secret-key.*storage_options"):
         PaimonSink("t", options={"s3.secret-key": "x"})
 

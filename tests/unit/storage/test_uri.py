@@ -65,11 +65,11 @@ def test_the_unsafe_single_writer_is_a_storage_option_of_local_paths() -> None:
 
 
 @pytest.mark.parametrize(
-    "location", ["hdfs://host:8020/t", "viewfs://c/t", "dbfs:/t", "C:\\t", "jfs:/t"]
+    "location", ["webhdfs://host:9870/t", "dbfs:/t", "C:\\t", "jfs:/t"]
 )
 def test_other_schemes_are_refused_naming_what_is_supported(location: str) -> None:
     with pytest.raises(
-        UnsupportedFeature, match=r"a local path, .*s3://.*gs://.*abfss://.*az://.*oss://"
+        UnsupportedFeature, match=r"a local path, .*hdfs://.*s3://.*gs://.*abfss://.*az://.*oss://"
     ):
         open_storage(location)
 

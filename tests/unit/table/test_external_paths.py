@@ -119,7 +119,7 @@ def test_paths_that_no_engine_could_use_are_refused(options: dict[str, str], sho
 @pytest.mark.parametrize(
     ("options", "kind", "shown"),
     [
-        (outside("hdfs://host/x"), UnsupportedFeature, "'hdfs' are not supported"),
+        (outside("cosn://host/x"), UnsupportedFeature, "'cosn' are not supported"),
         (outside("s3://bucket"), InvalidOption, "a table needs a folder"),
         (
             outside("memory://m/x", **{"index-file-in-data-file-dir": "true"}),

@@ -1,0 +1,239 @@
+"""HDFS where its name node or its client fails: on a double of hdfs-native."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from paimon_stream import errors
+from paimon_stream.runtime import simulated
+from paimon_stream.storage.base import PutResult
+from paimon_stream.storage.hdfs_client import HdfsClient
+from tests.kits.hdfs_double import (
+    HdfsDouble,
+    lost_answer,
+    lost_for_good,
+    lost_request,
+    refused,
+)
+
+QUICK = {"paimon-stream.store.timeout": "200 ms", "paimon-stream.store.max-outage": "3 s"}
+
+
+def names(hdfs: HdfsDouble) -> set[str]:
+    return {path.rpartition("/")[2] for path in hdfs.files}
+
+
+@pytest.mark.parametrize("fault", [lost_answer, lost_for_good, lost_request])
+def test_a_create_whose_answer_is_lost_has_created_the_file(fault: Any) -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(runtime=simulated(1))
+    hdfs.fail("rename", fault)
+    assert storage.put_if_absent("snapshot/snapshot-1", b"ours") is PutResult.CREATED
+    assert storage.read("snapshot/snapshot-1") == b"ours"
+    assert names(hdfs) == {"snapshot-1"}
+
+
+@pytest.mark.parametrize("fault", [lost_answer, lost_for_good, lost_request])
+def test_a_create_after_another_writers_finds_that_the_file_exists(fault: Any) -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(runtime=simulated(1))
+    storage.write("snapshot/snapshot-1", b"theirs")
+
+    def late(call: Callable[[], Any]) -> Any:
+        with pytest.raises(FileExistsError):
+            call()
+        return fault(call)
+
+    hdfs.fail("rename", late)
+    assert storage.put_if_absent("snapshot/snapshot-1", b"ours") is PutResult.EXISTS
+    assert storage.read("snapshot/snapshot-1") == b"theirs"
+    assert names(hdfs) == {"snapshot-1"}
+
+
+def test_a_create_in_an_outage_that_lasts_is_unavailable_and_cannot_come_late() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(QUICK, runtime=simulated(1))
+    hdfs.fail("rename", *[lost_request] * 9)
+    with pytest.raises(errors.Unavailable, match=r"a node refuses connections.*max-outage"):
+        storage.put_if_absent("snapshot/snapshot-1", b"ours")
+    assert names(hdfs) == set()  # without the temporary file, no late rename takes effect
+
+
+def test_a_replaced_file_whose_answer_is_lost_is_replaced() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage()
+    storage.write("snapshot/LATEST", b"1")
+    hdfs.fail("rename", lost_answer)
+    storage.write("snapshot/LATEST", b"2")
+    assert storage.read("snapshot/LATEST") == b"2"
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        (name, fault)
+        for name in ("create", "write", "hsync", "close")
+        for fault in (lost_answer, lost_for_good, lost_request)
+        if (name, fault) != ("write", lost_answer)  # hdfs-native repeats no writing
+    ],
+)
+def test_each_try_to_write_has_a_temporary_file_of_its_own(name: str, fault: Any) -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(runtime=simulated(1))
+    hdfs.fail(name, fault)
+    storage.write("manifest/m", b"content")
+    assert storage.read("manifest/m") == b"content"
+    assert names(hdfs) == {"m"}
+
+
+def test_a_file_that_is_being_written_is_not_listed() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage()
+    with storage.open_output("bucket-0/data-1.parquet") as stream:
+        stream.write(b"x" * (9 << 20))
+        assert storage.list_files("bucket-0") == []
+        assert [file.size for file in storage.list_files("bucket-0", ".")] == [9 << 20]
+    assert [file.size for file in storage.list_files("bucket-0")] == [9 << 20]
+
+
+def test_a_silent_name_node_is_unavailable_in_time_and_gets_a_new_connection() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage({**QUICK, "paimon-stream.store.max-outage": "0 s"})
+    storage.write("a", b"1")
+    answers = threading.Event()
+    hdfs.fail("get_file_info", lambda call: answers.wait(30))
+    with pytest.raises(errors.Unavailable, match="did not answer in time"):
+        storage.exists("a")
+    assert storage.exists("a")
+    assert hdfs.opened == 2
+    answers.set()
+
+
+def test_before_the_first_answer_nothing_is_waited_for() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage({"paimon-stream.store.connect-timeout": "100 ms"})
+    client = storage.client
+    assert isinstance(client, HdfsClient)
+    client.answered = client.right = False
+    answers = threading.Event()
+    hdfs.fail("list_status", lambda call: answers.wait(30))
+    with pytest.raises(errors.Unavailable, match="did not answer in time"):
+        storage.list_files("")
+    assert hdfs.calls == ["list_status"]
+    answers.set()
+
+
+def test_a_file_is_closed_before_hdfs_native_asks_again() -> None:
+    hdfs = HdfsDouble(knows_blocks=False)
+    storage = hdfs.storage()
+    hdfs.fail("recover_lease", lambda call: (_ for _ in ()).throw(FileExistsError("committed")))
+    storage.write("a", b"content")
+    assert storage.read("a") == b"content"
+    assert hdfs.calls.count("recover_lease") == 2
+    assert "close" not in hdfs.calls
+    hdfs.released.set()
+
+
+def test_a_file_that_is_shorter_than_its_content_is_not_taken_for_closed() -> None:
+    hdfs = HdfsDouble(knows_blocks=False)
+    storage = hdfs.storage(runtime=simulated(1))
+
+    def cut(call: Callable[[], Any]) -> Any:
+        (path,) = hdfs.open_files
+        hdfs.files[path] = b"con"
+        hdfs.released.set()
+        hdfs.fail("close", refused("org.apache.hadoop.hdfs.server.namenode.LeaseExpiredException"))
+        return call()
+
+    hdfs.fail("recover_lease", cut)
+    storage.write("a", b"content")
+    assert storage.read("a") == b"content"
+    assert names(hdfs) == {"a"}
+
+
+HDFS = "org.apache.hadoop.hdfs."
+ANSWERS = [
+    ("org.apache.hadoop.security.AccessControlException", errors.PermissionDenied, "permission"),
+    (HDFS + "protocol.NSQuotaExceededException", errors.NoSpace, "setQuota"),
+    (HDFS + "protocol.DSQuotaExceededException", errors.NoSpace, "setSpaceQuota"),
+    (HDFS + "protocol.FSLimitException$MaxDirectoryItemsExceededException", errors.NoSpace, "max-"),
+    (HDFS + "server.namenode.SafeModeException", errors.Unavailable, "safe mode"),
+    ("org.apache.hadoop.ipc.StandbyException", errors.Unavailable, "no name node is active"),
+    (HDFS + "server.namenode.LeaseExpiredException", errors.Unavailable, "closed the file"),
+    (HDFS + "protocol.FSLimitException$PathComponentTooLongException", errors.StorageError, "long"),
+    ("org.apache.hadoop.fs.InvalidPathException", errors.InvalidOption, "colon"),
+    ("org.apache.hadoop.fs.ParentNotDirectoryException", errors.AlreadyExists, "a file is where"),
+    ("java.lang.NullPointerException", errors.Unavailable, "HDFS failed"),
+]
+
+
+@pytest.mark.parametrize(("exception", "kind", "words"), ANSWERS)
+def test_each_answer_of_the_name_node_is_an_error_with_its_cure(
+    exception: str, kind: type[errors.PaimonStreamError], words: str
+) -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage({"paimon-stream.store.max-outage": "0 s"})
+    hdfs.fail("create", refused(exception))
+    with pytest.raises(kind, match=words) as raised:
+        storage.write("a/b", b"x")
+    assert type(raised.value) is kind
+    assert f"{storage.location}/a/b" in str(raised.value)
+    assert "SECRET" not in str(raised.value)
+    assert raised.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "words"),
+    [
+        (RuntimeError('InvalidArgument("No NameNode hosts found")'), errors.InvalidOption, "CONF"),
+        (OSError("Connection refused (os error 111)"), errors.Unavailable, "refuses connections"),
+        (OSError("failed to lookup address information"), errors.Unavailable, "host"),
+        (RuntimeError('BlocksNotFound("/a")'), errors.Unavailable, "data node"),
+        (RuntimeError("NoSASLMechanism"), errors.Unavailable, "kinit"),
+        (RuntimeError('OperationFailed("?")'), errors.Unavailable, "connection broke"),
+        (NotImplementedError("encryption"), errors.UnsupportedFeature, "does not support"),
+    ],
+)
+def test_failures_of_hdfs_native_are_errors_with_their_cures(
+    failure: Exception, kind: type[errors.PaimonStreamError], words: str
+) -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage({"paimon-stream.store.max-outage": "0 s"})
+
+    def fails(call: Callable[[], Any]) -> Any:
+        raise failure
+
+    hdfs.fail("get_file_info", fails)
+    with pytest.raises(kind, match=words):
+        storage.exists("a")
+
+
+def test_a_login_that_never_worked_is_refused_at_once() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage()
+    storage.client.right = False
+    hdfs.fail("get_file_info", refused("javax.security.sasl.SaslException"))
+    with pytest.raises(errors.PermissionDenied, match="kinit"):
+        storage.exists("a")
+
+
+@pytest.mark.parametrize("path", ["a:b", "x/c:d/e", "a\nb"])
+def test_names_that_hdfs_refuses_are_refused_before_it_is_asked(path: str) -> None:
+    hdfs = HdfsDouble()
+    with pytest.raises(errors.InvalidOption, match="colon"):
+        hdfs.storage().write(path, b"")
+    assert hdfs.calls == []
+
+
+@pytest.mark.parametrize("letters", [1, 200, 255])
+def test_a_temporary_name_is_no_longer_than_names_may_be(letters: int) -> None:
+    storage = HdfsDouble().storage()
+    folder, _, name = storage.temporary_of(f"tag/{'n' * letters}").rpartition("/")
+    assert folder == "tag"
+    assert name.startswith(".")
+    assert name.endswith(".tmp")
+    assert len(name) <= 255
