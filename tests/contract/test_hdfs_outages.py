@@ -28,10 +28,19 @@ COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING")]
 IMPATIENT = {"paimon-stream.store.max-outage": "0 s"}
 
 
+NOTICES_SOON = {
+    "dfs.replication": "2",
+    "dfs.namenode.avoid.write.stale.datanode": "true",
+    "dfs.namenode.stale.datanode.interval": "3000",
+    "dfs.namenode.write.stale.datanode.ratio": "1.0",
+}
+"""The name node offers a data node no longer that has been silent for three seconds."""
+
+
 @pytest.fixture(scope="module")
 def fragile() -> Iterator[MiniHdfs]:
-    """An HDFS of two data nodes, whose nodes these tests kill."""
-    with started(lambda _: MiniHdfs(data_nodes=2), "hdfs_native") as server:
+    """An HDFS of three data nodes, whose nodes these tests kill."""
+    with started(lambda _: MiniHdfs(NOTICES_SOON, data_nodes=3), "hdfs_native") as server:
         yield server
 
 

@@ -64,9 +64,7 @@ def test_the_unsafe_single_writer_is_a_storage_option_of_local_paths() -> None:
         open_storage("/t", {"paimon-stream.unsafe-single-writer": "perhaps"})
 
 
-@pytest.mark.parametrize(
-    "location", ["webhdfs://host:9870/t", "dbfs:/t", "C:\\t", "jfs:/t"]
-)
+@pytest.mark.parametrize("location", ["webhdfs://host:9870/t", "dbfs:/t", "C:\\t", "jfs:/t"])
 def test_other_schemes_are_refused_naming_what_is_supported(location: str) -> None:
     with pytest.raises(
         UnsupportedFeature, match=r"a local path, .*hdfs://.*s3://.*gs://.*abfss://.*az://.*oss://"
