@@ -176,10 +176,13 @@ STORE_TIMEOUT = Option(
     "paimon-stream.store.timeout",
     _millis,
     "10 s",
-    "Object stores: how long a request with less than 1 MiB may take. Others may take six times as long.",
+    "Object stores and HDFS: how long a request with less than 1 MiB may take. Others may take six times as long.",
 )
 STORE_CONNECT_TIMEOUT = Option(
-    "paimon-stream.store.connect-timeout", _millis, "5 s", "Object stores: time to connect."
+    "paimon-stream.store.connect-timeout",
+    _millis,
+    "5 s",
+    "Object stores: time to connect. HDFS: how long a request may take before anything has answered.",
 )
 STORE_MAX_RETRIES = Option(
     "paimon-stream.store.max-retries",
@@ -192,7 +195,7 @@ STORE_MAX_OUTAGE = Option(
     "paimon-stream.store.max-outage",
     duration,
     "10 min",
-    "Object stores: how long a job waits for a store that is down, if it has answered the job before.",
+    "Object stores and HDFS: how long a job waits for a store that is down, if it has answered the job before.",
 )
 STORE_ALLOW_HTTP = switch(
     "paimon-stream.store.allow-http",
@@ -204,5 +207,5 @@ STORE_FROM_SPARK = Option(
     boolean,
     "true",
     "Object stores: if storage options do not say it, take endpoint and credentials from Spark's own "
-    "configuration, fs.s3a.*, fs.azure.* and fs.gs.*.",
+    "configuration, fs.s3a.*, fs.azure.* and fs.gs.*. HDFS: take name services and mount tables from there.",
 )

@@ -296,7 +296,7 @@ class HdfsStorage(Storage):
         full = self._full(temporary)
 
         def finished(hdfs: Any) -> None:
-            finish(hdfs, writer, full, size, hurries=True)
+            finish(hdfs, writer, full, size, self.client.pace)
 
         self.ask("write", path, finished, Handle.PARTS)
 
@@ -323,7 +323,7 @@ class HdfsStorage(Storage):
             for start in range(0, len(data), _PIECE):
                 writer.write(data[start : start + _PIECE])
             full = self._full(tried[-1])
-            finish(hdfs, writer, full, len(data), hurries=len(tried) == 1)
+            finish(hdfs, writer, full, len(data), self.client.pace)
             return tried[-1]
 
         handle = Handle.LARGE if len(data) > _LARGE else Handle.CALM

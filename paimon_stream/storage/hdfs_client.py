@@ -17,9 +17,10 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
+from paimon_stream.runtime import system
 from paimon_stream.storage import hdfs_errors, store_errors
 from paimon_stream.storage.hdfs_sources import HdfsSettings
 from paimon_stream.storage.store_client import Asking, Client, Handle
@@ -36,9 +37,24 @@ _TRIES: Final = {
 """The waits of hdfs-native between two name nodes. The waits of an outage are our own."""
 
 
-_CLOSING_SECONDS: Final = 0.1
+_LEAST_CLOSING_SECONDS: Final = 0.1
+_MOST_CLOSING_SECONDS: Final = 0.4
 """How long closing a file may take before its lease is recovered. hdfs-native asks again after 0.5."""
+_SYNCS: Final = 4
+"""Closing a file may take as long as so many syncs of it in addition."""
 _MOST_AT_EXIT_SECONDS: Final = 1.0
+
+
+@dataclass(slots=True)
+class Pace:
+    """How files are closed (`finish`).
+
+    Attributes:
+        may_recover: whether leases are recovered. That ends for the whole process once it did not close
+            a file: then the data nodes are slower than expected.
+    """
+
+    may_recover: bool = True
 
 
 @dataclass(slots=True)
@@ -48,6 +64,7 @@ class HdfsClient(Client):
     needs: ClassVar[tuple[str, str]] = ("hdfs_native", "hdfs")
 
     settings: HdfsSettings
+    pace: Pace = field(default_factory=Pace)
 
     def _run(self, effect: Callable[[Any], T], handle: Handle) -> T:
         # All handles share one connection: what each of them asks for is done here, not by hdfs-native.
@@ -115,42 +132,48 @@ class Call(Generic[T]):
         return self._results[0]
 
 
-def finish(hdfs: Any, writer: Any, full: str, size: int, *, hurries: bool) -> None:
+def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:
     """Makes a new file durable and closes it. The data nodes bring the content to their disks before.
     They cannot do that for erasure-coded files, whose content is on several of them.
 
     A name node closes a file only when a data node has told it of the last block. Often that comes a
     few milliseconds after hdfs-native has asked, which asks again after half a second. Recovering the
-    lease closes the file at once if its last block is known by then, and changes nothing while it is
-    not. So it saves most of that time, for a file that nobody else knows.
+    lease closes the file at once if its last block is known by then, and changes nothing if the name
+    node has been asked and the block is not known yet. So it saves most of that time, for a file that
+    nobody else knows. If the content is still under way, it makes the writer fail, and the caller
+    writes another file. So it comes later where the data nodes took long to sync, or not at all.
 
     Args:
         hdfs: hdfs-native's client.
         writer: its writer, which has got all of the content.
         full: the path of the file, which only this writer knows.
         size: the bytes of the content.
-        hurries: whether the lease is recovered. On a file whose content is still under way, that
-            makes the writer fail.
+        pace: whether the lease is recovered.
     """
     if size == 0:
         writer.close()
         return
+    clock = system().clock
+    began = clock.monotonic()
     with suppress(NotImplementedError):
         writer.hsync()
+    patience = _LEAST_CLOSING_SECONDS + _SYNCS * (clock.monotonic() - began)
     closing = Call(writer.close)
-    while hurries:
+    while pace.may_recover and patience < _MOST_CLOSING_SECONDS:
         try:
-            closing.result(_CLOSING_SECONDS)
+            closing.result(patience)
             return
         except hdfs_errors.Late:
             pass
         try:
-            hurries = False
             if hdfs.recover_lease(full) and hdfs.get_file_info(full).length == size:
                 _STILL_CLOSING.append(closing.thread)
                 return
+            pace.may_recover = False
         except FileExistsError:
-            hurries = True  # the name node does not know the last block yet
+            pass  # the name node does not know the last block yet
+        except (OSError, RuntimeError):
+            pace.may_recover = False
     closing.result(None)
 
 

@@ -153,6 +153,22 @@ def test_a_file_that_is_shorter_than_its_content_is_not_taken_for_closed() -> No
     storage.write("a", b"content")
     assert storage.read("a") == b"content"
     assert names(hdfs) == {"a"}
+    assert hdfs.calls.count("recover_lease") == 1
+
+
+def test_where_data_nodes_are_slow_no_lease_is_recovered_again() -> None:
+    hdfs = HdfsDouble(knows_blocks=False)
+    storage = hdfs.storage(runtime=simulated(1))
+
+    def under_way(call: Callable[[], Any]) -> Any:
+        hdfs.released.set()
+        return False
+
+    hdfs.fail("recover_lease", under_way)
+    storage.write("a", b"content")
+    storage.write("b", b"content")
+    assert hdfs.calls.count("recover_lease") == 1
+    assert names(hdfs) == {"a", "b"}
 
 
 HDFS = "org.apache.hadoop.hdfs."
