@@ -9,6 +9,7 @@
 #   make test-spark35 the streaming tests that depend on Spark's version, on pyspark 3.5
 #   make test-spark4  the tests of the data source, of Connect and of the sink on pyspark 4.0 and 4.1; SPARK4=0 picks one
 #   make test-stores  crash windows, races and verdicts with the tables in S3, Azure and Google Cloud Storage
+#   make test-hdfs    the storage contract, crash windows, races, Java and dying nodes on a real HDFS
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, TABLES=20 of its tables go to Java, PAGE=--page writes its figures down
 #   make orders       every order of two processes, with each single fault; WORLD=expiry, MINUTES=…, SHARE=2/5, PAGE=--page;

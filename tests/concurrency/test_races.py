@@ -18,7 +18,7 @@ from tests.kits.places import STORE, some
 from tests.kits.seeds import examples
 from tests.unit.commit.test_checks import append, keys
 
-pytestmark = [pytest.mark.store, pytest.mark.s3, pytest.mark.hdfs_too]
+pytestmark = [pytest.mark.store, pytest.mark.s3]
 
 MakeRequest = Callable[[Bench], CommitRequest]
 Kinds = dict[str, MakeRequest]

@@ -29,7 +29,7 @@ from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.keyed import Change, write_changes
 from tests.kits.steps import numbered, run_batch
 
-pytestmark = [pytest.mark.store, pytest.mark.s3, pytest.mark.hdfs_too]
+pytestmark = [pytest.mark.store, pytest.mark.s3]
 
 _PLACES: Final = count()
 

@@ -11,6 +11,7 @@ import org.apache.hadoop.hdfs.protocol.HdfsConstants.SafeModeAction;
 import org.apache.hadoop.hdfs.server.namenode.NameNodeRpcServer;
 import org.apache.hadoop.metrics2.impl.MetricsCollectorImpl;
 import org.apache.hadoop.metrics2.lib.MutableRatesWithAggregation;
+import org.apache.hadoop.security.UserGroupInformation;
 
 /**
  * A real HDFS on loopback: MiniHdfs FOLDER NAME_NODES DATA_NODES KEY=VALUE ...
@@ -43,6 +44,7 @@ public class MiniHdfs {
         conf.set("dfs.heartbeat.interval", "1");
         conf.set("ipc.client.connect.retry.interval", "100");
         for (int i = 3; i < args.length; i++) conf.set(args[i].split("=", 2)[0], args[i].split("=", 2)[1]);
+        UserGroupInformation.setConfiguration(conf);
         int nameNodes = Integer.parseInt(args[1]);
         var builder = new MiniDFSCluster.Builder(conf, new java.io.File(args[0])).numDataNodes(Integer.parseInt(args[2]));
         builder.nnTopology(nameNodes > 1 ? MiniDFSNNTopology.simpleHATopology(nameNodes) : MiniDFSNNTopology.simpleSingleNN(0, 0));
