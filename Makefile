@@ -9,6 +9,7 @@
 #   make test-spark35 the streaming tests that depend on Spark's version, on pyspark 3.5
 #   make test-spark4  the tests of the data source, of Connect and of the sink on pyspark 4.0 and 4.1; SPARK4=0 picks one
 #   make test-stores  crash windows, races and verdicts with the tables in S3, Azure and Google Cloud Storage
+#   make test-hdfs    the storage contract, crash windows, races, Java and dying nodes on a real HDFS
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, TABLES=20 of its tables go to Java, PAGE=--page writes its figures down
 #   make orders       every order of two processes, with each single fault; WORLD=expiry, MINUTES=…, SHARE=2/5, PAGE=--page;
@@ -30,7 +31,7 @@ SHELL := /bin/sh
 unexport PYTHONDONTWRITEBYTECODE
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-costs record-costs test-stores test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
+.PHONY: help demo test test-costs record-costs test-stores test-hdfs test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -136,7 +137,7 @@ demo: java .venv/.ready .venv-readers/.ready jar
 test record-costs: JOBS := $(if $(filter file,$(origin JOBS)),3,$(JOBS))
 
 test: java .venv/.ready .venv-readers/.ready jar
-	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster and not full")
+	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster and not hdfs and not full")
 
 # The tables are printed of tests that failed, too.
 test-costs:
@@ -150,7 +151,7 @@ endif
 
 # What the costly files cost, for the next runs: tests/kits/sharing.py says how processes share them.
 record-costs: java .venv/.ready .venv-readers/.ready jar
-	RECORD_COSTS=1 $(VENV)/$(PYTEST) -m "not long and not cluster and not full"
+	RECORD_COSTS=1 $(VENV)/$(PYTEST) -m "not long and not cluster and not hdfs and not full"
 
 test-long: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) -m "long and not full"
@@ -166,12 +167,16 @@ test-spark4: java $(SPARK4:%=.venv-spark4%/.ready) jar
 	set -e; for minor in $(SPARK4); do .venv-spark4$$minor/bin/$(PYTEST) $(or $(TESTS),-m "spark4 and not full"); done
 
 test-lowest: .venv-lowest/.ready
-	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),-m "lowest and not full")
+	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),-m "lowest and not hdfs and not full")
 
 test-stores: .venv/.ready
 	TEST_STORE=s3 $(VENV)/$(PYTEST) $(or $(TESTS),-m "s3 and not full")
 	TEST_STORE=azure $(VENV)/$(PYTEST) $(or $(TESTS),-m "azure_and_gcs and not full")
 	TEST_STORE=gcs $(VENV)/$(PYTEST) $(or $(TESTS),-m "azure_and_gcs and not full")
+
+# One process: each would have an HDFS of its own.
+test-hdfs: java .venv/.ready jar
+	TEST_STORE=hdfs $(VENV)/python -m pytest $(or $(TESTS),-m "(hdfs or hdfs_too) and not full")
 
 torture: .venv/.ready $(if $(filter-out 0,$(TABLES)),java jar)
 	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --java $(TABLES) $(PAGE)
@@ -190,10 +195,10 @@ orders: .venv/.ready
 test-full: java .venv/.ready .venv-readers/.ready .venv-spark35/.full .venv-spark40/.full .venv-spark41/.full .venv-lowest/.ready jar
 	@failed=; export TEST_SEEDS=many; \
 	$(VENV)/$(PYTEST) || failed="$$failed tests"; \
-	for store in s3 azure gcs; do TEST_STORE=$$store $(VENV)/$(PYTEST) -m store || failed="$$failed $$store"; done; \
+	for store in s3 azure gcs hdfs; do TEST_STORE=$$store $(VENV)/$(PYTEST) -m store || failed="$$failed $$store"; done; \
 	.venv-spark35/bin/$(PYTEST) -m spark || failed="$$failed spark35"; \
 	for minor in 0 1; do .venv-spark4$$minor/bin/$(PYTEST) -m "spark or spark35 or spark4" || failed="$$failed spark4$$minor"; done; \
-	TEST_SEEDS= PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) -m "bare or lowest" || failed="$$failed lowest"; \
+	TEST_SEEDS= PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) -m "(bare or lowest) and not hdfs" || failed="$$failed lowest"; \
 	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
 
 lint: .venv/.ready

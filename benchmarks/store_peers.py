@@ -139,14 +139,11 @@ def _systems(place: Any) -> Iterator[dict[str, Run]]:
         java_paimon.JavaPaimonOnS3(given, quick_start=False) as java,
         subprocess.Popen(command, text=True, **pipes) as child,
     ):
-        mine_too = _table(place)[1]
         yield {
-            "ours, stream": _stream(_table(place)[1]),
-            "ours, new_commit": partial(
-                _timed, partial(_file, mine_too), mine_too.new_commit("bench").commit
-            ),
+            "ours, stream": stream_run(_table(place)[1]),
+            "ours, new_commit": commit_run(_table(place)[1]),
             "pypaimon 2.1": partial(_other, child),
-            f"Java {java_paimon.PAIMON_VERSION}": _java(java, _table(place)[0]),
+            f"Java {java_paimon.PAIMON_VERSION}": java_run(java, _table(place)[0]),
         }
 
 
@@ -157,7 +154,11 @@ def _other(child: subprocess.Popen[str], number: int) -> Any:
 
 
 def _table(place: Any) -> tuple[str, PaimonTable]:
-    location, options = place.server.place(place.proxy)
+    return new_table(*place.server.place(place.proxy))
+
+
+def new_table(location: str, options: dict[str, str]) -> tuple[str, PaimonTable]:
+    """A new table: its location, and the table."""
     columns = [("id", "BIGINT"), ("name", "STRING")]
     return location, PaimonTable.create(location, schema=columns, storage_options=options)
 
@@ -181,7 +182,13 @@ def _file(table: PaimonTable, _number: int) -> Any:
     ).messages
 
 
-def _stream(table: PaimonTable) -> Run:
+def commit_run(table: PaimonTable) -> Run:
+    """What runs a batch by `PaimonTable.new_commit`."""
+    return partial(_timed, partial(_file, table), table.new_commit("bench").commit)
+
+
+def stream_run(table: PaimonTable) -> Run:
+    """What runs a batch as the sink does."""
     identity = WriterIdentity(
         user="bench", query_id="q", run_id="r", checkpoint="/ck", token="sink"
     )
@@ -195,7 +202,8 @@ def _stream(table: PaimonTable) -> Run:
     return partial(_timed, partial(_file, table), commit)
 
 
-def _java(java: Any, location: str) -> Run:
+def java_run(java: Any, location: str) -> Run:
+    """What runs a batch by Java."""
     table = java.table(location)
     rows, type_ = json.dumps([[one, "x" * 20] for one in range(ROWS)]), table.rowType()
     writer, committer = (

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.kits import progress, sharing
+from tests.kits import hdfs, places, progress, sharing
+from tests.kits.hdfs import MiniHdfs
 from tests.kits.java_catalogs import java_with_s3
 from tests.kits.places import STORE, refreshed
 from tests.kits.seeds import MANY, examples
@@ -172,6 +173,24 @@ def gcs_server(s3_server: StoreServer) -> Iterator[StoreServer]:
     """Google Cloud Storage: moto behind a translating proxy."""
     with GcsProxy(s3_server.server) as proxy:
         yield StoreServer("gcs", proxy)
+
+
+@pytest.fixture(scope="session")
+def hdfs_server() -> Iterator[MiniHdfs]:
+    """An HDFS that no test changes for others. With TEST_STORE=hdfs it is that of `kits/places.py`."""
+    if STORE == "hdfs":
+        yield places.server()
+        return
+    with started(hdfs.start, "hdfs_native") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def java_on_hdfs(java: Any) -> Any:
+    """Java Paimon in the same JVM, for locations on HDFS."""
+    import java_paimon
+
+    return java_paimon.JavaPaimonByLocation.beside(java, {})
 
 
 @pytest.fixture(params=KINDS)

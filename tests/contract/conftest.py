@@ -34,7 +34,7 @@ STORAGES: dict[str, Callable[[Path], Storage]] = {
 }
 
 
-STORES = ("hdfs", "s3", "azure", "gcs", "s3-behind-the-proxy", "azure-behind-the-proxy")
+STORES = ("s3", "azure", "gcs", "s3-behind-the-proxy", "azure-behind-the-proxy")
 _QUICK: Final = {"local", "memory", "branch-in-memory", "faulty-memory-without-faults"}
 """The storages on which `make test` tries every rule of the contract."""
 _IN_THE_STORE: Final[set[str]] = set()
@@ -63,7 +63,7 @@ def _is_full(name: str, case: Any) -> bool:
     """Whether another case in `make test` shows the same."""
     given = {} if case is None else case.params
     storage, kind, rule = (given.get(one) for one in ("storage", "store_server", "rule"))
-    if storage is not None:
+    if storage not in (None, "hdfs"):
         is_direct_store = storage in STORES and "-" not in storage
         return storage not in _QUICK and not (is_direct_store and name in _IN_THE_STORE)
     return kind in ("azure", "gcs") and rule is not None and not _is_typical(rule)
@@ -75,24 +75,19 @@ def _is_typical(rule: Rule) -> bool:
     return rule.times == 1 and (answered or rule.action == "drop_answer")
 
 
-@pytest.fixture(params=[*sorted(STORAGES), *STORES])
+@pytest.fixture(params=[*sorted(STORAGES), *STORES, pytest.param("hdfs", marks=pytest.mark.hdfs)])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     """An empty storage of each kind. The one of GCS is always behind a proxy."""
     if request.param in STORAGES:
         yield STORAGES[request.param](tmp_path)
         return
-    if request.param == "hdfs":
-        yield open_hdfs()
-        return
     kind, _, proxied = request.param.partition("-")
+    if kind == "hdfs":
+        yield request.getfixturevalue("hdfs_server").storage()
+        return
     server: StoreServer = request.getfixturevalue(f"{kind}_server")
     if not proxied:
         yield server.storage()
         return
     with server.proxied() as proxy:
         yield server.storage(proxy)
-
-def open_hdfs():
-    import os,uuid
-    from paimon_stream.storage.uri import open_folder
-    return open_folder(open("/tmp/hdfs/url").read()+f"/c/{uuid.uuid4()}/t")

@@ -9,7 +9,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.errors import AlreadyExists, NotFound
-from tests.kits.stores import SECRETS, StoreServer
+from tests.kits.stores import KINDS, SECRETS, StoreServer
 from tests.servers.fault_proxy import Rule
 
 pytestmark = pytest.mark.lowest
@@ -26,6 +26,10 @@ def ids(table: PaimonTable, **how: object) -> list[int]:
     return sorted(table.to_arrow(columns=["id"], **how)["id"].to_pylist())
 
 
+ON_HDFS = pytest.param("hdfs", marks=pytest.mark.hdfs)
+
+
+@pytest.mark.parametrize("store_server", [*KINDS, ON_HDFS], indirect=True)
 @pytest.mark.parametrize("keyed", [False, True], ids=["append", "keyed"])
 def test_the_life_of_a_table(store_server: StoreServer, keyed: bool) -> None:
     location, options = store_server.place()

@@ -26,7 +26,12 @@ from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed, Moment
 from tests.kits.params import few
 
-pytestmark = [pytest.mark.store, pytest.mark.s3, pytest.mark.azure_and_gcs]
+pytestmark = [
+    pytest.mark.store,
+    pytest.mark.s3,
+    pytest.mark.azure_and_gcs,
+    pytest.mark.hdfs_too,
+]
 
 BATCH = 7
 

@@ -46,6 +46,7 @@ STARTERS: Final = (
     ("pyspark", "SparkContext", "_ensure_initialized", "JVM of Spark"),
     ("pyspark", "SparkContext", "_do_init", "session of Spark"),
     ("tests.servers._process", "Server", "__init__", "server {}"),
+    ("tests.kits.hdfs", "MiniHdfs", "__init__", "JVM of an HDFS"),
     ("tests.servers.rest_paimon", "RestServer", "__init__", "JVM of a REST server"),
 )
 """Module, class and method that start something, and its kind; `{}` is the class of the object."""

@@ -1,4 +1,5 @@
-"""Where the tables of tests are: in memory, or in a store, with TEST_STORE=s3, azure or gcs.
+"""Where the tables of tests are: in memory, or in a store, with TEST_STORE=s3, azure, gcs or
+hdfs.
 
 A test that lets something happen at any operation tries one operation in TEST_STEP: one in four in
 memory, all of them with TEST_SEEDS=many, and fewer on a store, where each takes seconds. Which ones
@@ -16,6 +17,8 @@ from typing import Final, TypeVar
 
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
+from tests.kits import hdfs
+from tests.kits.hdfs import MiniHdfs
 from tests.kits.seeds import MANY
 from tests.kits.stores import StoreServer, started
 from tests.servers import azurite, s3_moto
@@ -34,7 +37,7 @@ _TURNS: Final[Counter[str]] = Counter()
 
 def new_storage(**how: object) -> Storage:
     """An empty storage."""
-    return _server().storage() if STORE else MemoryStorage(**how)  # type: ignore[arg-type]
+    return server().storage() if STORE else MemoryStorage(**how)  # type: ignore[arg-type]
 
 
 def following(at: int) -> int:
@@ -65,14 +68,16 @@ def emptied(storage: Storage) -> None:
 
 def refreshed() -> None:
     """Empties the store, between two tests."""
-    if STORE and STORE != "azure":
-        server = _server().server
-        (server.moto if isinstance(server, GcsProxy) else server).reset()
+    if STORE in ("s3", "gcs"):
+        moto = server().server
+        (moto.moto if isinstance(moto, GcsProxy) else moto).reset()
 
 
 @cache
-def _server() -> StoreServer:
+def server() -> StoreServer | MiniHdfs:
     """The server of this process. It ends with it."""
+    if STORE == "hdfs":
+        return started(hdfs.start, "hdfs_native")
     if STORE == "azure":
         return StoreServer("azure", started(azurite.start))
     moto = started(s3_moto.start)

@@ -34,18 +34,18 @@ _ROOTS: Final = itertools.count(1)
 _SCHEMES: Final = {"s3": "s3", "azure": "abfss", "gcs": "gs"}
 
 
-def started(start: Callable[[Path], T]) -> T:
-    """A server. Where it cannot be installed the test is skipped, or fails if
-    `PAIMON_REQUIRE_ORACLE=1`.
+def started(start: Callable[[Path], T], library: str = "obstore") -> T:
+    """A server, if there is the library that asks it. Where one of them cannot be installed the
+    test is skipped, or fails if `PAIMON_REQUIRE_ORACLE=1`.
     """
     try:
-        __import__("obstore")
+        __import__(library)
         return start(Path(tempfile.mkdtemp(prefix="server-")))
     except (ImportError, OSError, RuntimeError) as why:
         reason = (str(why).splitlines() or [""])[-1]
         if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
-            pytest.fail(f"A server of object stores is required and not there: {reason}")
-        pytest.skip(f"A server of object stores is not there: {reason}")
+            pytest.fail(f"A server of stores is required and not there: {reason}")
+        pytest.skip(f"A server of stores is not there: {reason}")
 
 
 @dataclass

@@ -12,27 +12,25 @@ there.
 from __future__ import annotations
 
 import ctypes
-import glob
-import importlib.util
-import os
-import shutil
 import signal
 import subprocess
 import sys
 import urllib.parse
 from pathlib import Path
 
+from tests.servers.maven import JarsUnavailable, fetched, of_spark
+
 HERE = Path(__file__).resolve().parent
 PAIMON, OKHTTP = "1.4.2", "4.12.0"
-NEEDED = {
-    f"org.apache.paimon:paimon-bundle:{PAIMON}": "org/apache/paimon/paimon-bundle/{v}/paimon-bundle-{v}.jar",
-    f"org.apache.paimon:paimon-core:{PAIMON}:jar:tests": "org/apache/paimon/paimon-core/{v}/paimon-core-{v}-tests.jar",
-    f"com.squareup.okhttp3:mockwebserver:{OKHTTP}": "com/squareup/okhttp3/mockwebserver/{v}/mockwebserver-{v}.jar",
-    f"com.squareup.okhttp3:okhttp:{OKHTTP}": "com/squareup/okhttp3/okhttp/{v}/okhttp-{v}.jar",
-    "com.squareup.okio:okio-jvm:3.6.0": "com/squareup/okio/okio-jvm/{v}/okio-jvm-{v}.jar",
-    "org.jetbrains.kotlin:kotlin-stdlib:1.8.21": "org/jetbrains/kotlin/kotlin-stdlib/{v}/kotlin-stdlib-{v}.jar",
-    "junit:junit:4.13.2": "junit/junit/{v}/junit-{v}.jar",
-}
+NEEDED = (
+    f"org.apache.paimon:paimon-bundle:{PAIMON}",
+    f"org.apache.paimon:paimon-core:{PAIMON}:jar:tests",
+    f"com.squareup.okhttp3:mockwebserver:{OKHTTP}",
+    f"com.squareup.okhttp3:okhttp:{OKHTTP}",
+    "com.squareup.okio:okio-jvm:3.6.0",
+    "org.jetbrains.kotlin:kotlin-stdlib:1.8.21",
+    "junit:junit:4.13.2",
+)
 FROM_SPARK = (
     "hadoop-client-api-",
     "hadoop-client-runtime-",
@@ -49,31 +47,11 @@ class RestUnavailable(RuntimeError):
 
 
 def jars() -> list[str]:
-    """The class path, fetched with Maven where the local repository lacks something."""
-    repository = Path(os.environ.get("MAVEN_REPO_LOCAL", Path.home() / ".m2" / "repository"))
-    found = []
-    for artifact, pattern in NEEDED.items():
-        jar = repository / pattern.format(v=artifact.split(":")[2])
-        goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:get"
-        command = ["mvn", "-q", "-B", goal, "-Dtransitive=false", f"-Dartifact={artifact}"]
-        if not jar.exists() and not shutil.which("mvn"):
-            raise RestUnavailable(
-                f"{artifact} is not in the local Maven repository, and there is no mvn to fetch it"
-            )
-        for _ in range(3):  # a registry may be away for a moment
-            if jar.exists():
-                break
-            local = f"-Dmaven.repo.local={repository}"
-            done = subprocess.run([*command, local], capture_output=True, text=True, timeout=600)
-        if not jar.exists():
-            raise RestUnavailable(f"{artifact} could not be had from Maven: {done.stdout[-200:]}")
-        found.append(str(jar))
-    spark = importlib.util.find_spec("pyspark")
-    if spark is None:
-        raise RestUnavailable("pyspark is not installed; its jars are needed")
-    for prefix in FROM_SPARK:
-        found += glob.glob(f"{spark.submodule_search_locations[0]}/jars/{prefix}*.jar")
-    return found
+    """The class path. Raises `RestUnavailable`."""
+    try:
+        return [*fetched(NEEDED), *of_spark(*FROM_SPARK)]
+    except JarsUnavailable as why:
+        raise RestUnavailable(str(why)) from None
 
 
 class RestServer:

@@ -10,8 +10,14 @@ from tests.kits.stores import KINDS, SECRETS, StoreServer
 from tests.spark.test_keyed_sink import changes
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("store_server", KINDS, indirect=True)
+@pytest.mark.parametrize(
+    "store_server",
+    [
+        *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS),
+        pytest.param("hdfs", marks=pytest.mark.hdfs),
+    ],
+    indirect=True,
+)
 def test_a_stream_to_a_store_continues_after_a_restart(job: Job, store_server: StoreServer) -> None:
     location, options = store_server.place()
     table = PaimonTable.create(location, COLUMNS, storage_options=options)

@@ -1,0 +1,180 @@
+"""Nodes of an HDFS die and come back, and the name node refuses. What was acknowledged is there once,
+and an error names the cure.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+from paimon_stream import PaimonTable
+from paimon_stream.errors import StorageError
+from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.uri import open_folder
+from tests.kits.hdfs import MiniHdfs
+from tests.kits.seeds import examples
+from tests.kits.stores import started
+
+pytestmark = pytest.mark.hdfs
+
+COLUMNS = [("id", "BIGINT NOT NULL"), ("name", "STRING")]
+IMPATIENT = {"paimon-stream.store.max-outage": "0 s"}
+
+
+NOTICES_SOON = {
+    "dfs.replication": "2",
+    "dfs.namenode.avoid.write.stale.datanode": "true",
+    "dfs.namenode.stale.datanode.interval": "3000",
+    "dfs.namenode.write.stale.datanode.ratio": "1.0",
+}
+"""The name node offers a data node no longer that has been silent for three seconds."""
+
+
+@pytest.fixture(scope="module")
+def fragile() -> Iterator[MiniHdfs]:
+    """An HDFS of three data nodes, whose nodes these tests kill."""
+    with started(lambda _: MiniHdfs(NOTICES_SOON, data_nodes=3), "hdfs_native") as server:
+        yield server
+
+
+def row(n: int) -> pa.Table:
+    return pa.table({"id": pa.array([n], pa.int64()), "name": [f"n{n}"]})
+
+
+def ids(table: PaimonTable) -> list[int]:
+    return sorted(table.to_arrow()["id"].to_pylist())
+
+
+def path_of(location: str) -> str:
+    """The path of a location, as the orders of the server name it."""
+    return "/" + location.split("/", 3)[3]
+
+
+class Puts(threading.Thread):
+    """Creates files one after the other, until it is told to stop."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(daemon=True)
+        self.storage, self.results = storage, []  # type: ignore[var-annotated]
+        self.first, self.ending = threading.Event(), threading.Event()
+        self.failed: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.ending.is_set():
+                content = f"content {len(self.results)}".encode()
+                path = f"put/{len(self.results)}"
+                self.results.append(self.storage.put_if_absent(path, content))
+                self.first.set()
+        except BaseException as failed:  # noqa: BLE001 (the test says what it was)
+            self.failed = failed
+        self.first.set()
+
+
+def test_a_name_node_that_dies_in_the_middle_of_puts_costs_time_only(fragile: MiniHdfs) -> None:
+    """It comes back with the same port. A put that it has carried out without an answer is a success
+    of the writer, though the name is taken by then."""
+    storage = fragile.storage()
+    puts = Puts(storage)
+    puts.start()
+    assert puts.first.wait(60)
+    for _ in range(examples(2, 12)):
+        fragile.tell("kill-name-node 0")
+        before = len(puts.results)
+        fragile.tell("start-name-node 0")
+        while len(puts.results) < before + 3 and puts.is_alive():
+            puts.join(0.05)
+    puts.ending.set()
+    puts.join(60)
+    assert puts.failed is None
+    assert set(puts.results) == {PutResult.CREATED}
+    for number in range(len(puts.results)):
+        assert storage.read(f"put/{number}") == f"content {number}".encode()
+    assert storage.list_files("put", ".") == []
+
+
+def test_a_stream_goes_on_while_a_data_node_dies(fragile: MiniHdfs) -> None:
+    location, options = fragile.place()
+    table = PaimonTable.create(location, COLUMNS, storage_options=options)
+    table.append(row(0))
+    fragile.tell("kill-data-node")
+    try:
+        for n in (1, 2, 3):
+            table.append(row(n))
+        assert ids(table) == [0, 1, 2, 3]
+    finally:
+        fragile.tell("start-data-nodes")
+    assert table.verify().healthy
+
+
+@contextmanager
+def restored(hdfs: MiniHdfs, order: str, undone: str) -> Iterator[None]:
+    hdfs.tell(order)
+    try:
+        yield
+    finally:
+        hdfs.tell(undone)
+
+
+def test_safe_mode_is_named_and_nothing_is_changed(hdfs_server: MiniHdfs) -> None:
+    location, options = hdfs_server.place()
+    PaimonTable.create(location, COLUMNS, storage_options=options).append(row(0))
+    table = PaimonTable.load(location, storage_options={**options, **IMPATIENT})
+    with restored(hdfs_server, "safe-mode on", "safe-mode off"):
+        with pytest.raises(StorageError, match="safe mode"):
+            table.append(row(1))
+        assert ids(table) == [0]
+    table.append(row(2))
+    assert ids(table) == [0, 2]
+    assert [one.id for one in table.snapshots()] == [1, 2]
+
+
+@pytest.mark.parametrize("limits", ["3 -", "- 1000"], ids=["names", "bytes"])
+def test_a_quota_that_is_used_up_is_named_and_nothing_is_published(
+    hdfs_server: MiniHdfs, limits: str
+) -> None:
+    location, options = hdfs_server.place()
+    table = PaimonTable.create(location, COLUMNS, storage_options=options)
+    table.append(row(0))
+    path = path_of(location)
+    with (
+        restored(hdfs_server, f"quota {path} {limits}", f"quota {path} - -"),
+        pytest.raises(StorageError, match="quota"),
+    ):
+        table.append(row(1))
+    table.append(row(2))
+    assert ids(table) == [0, 2]
+    assert [one.id for one in table.snapshots()] == [1, 2]
+
+
+def test_another_user_is_told_what_is_forbidden(hdfs_server: MiniHdfs) -> None:
+    """In the words of the command, which ends with an error and without a trace."""
+    location, options = hdfs_server.place()
+    table = PaimonTable.create(location, COLUMNS, storage_options=options)
+    table.append(row(0))
+    path = path_of(location)
+    hdfs_server.tell(f"chmod {path} 700")
+    command = [sys.executable, "-m", "paimon_stream", "snapshots", location]
+    run = subprocess.run(
+        command,
+        env={**os.environ, "HADOOP_USER_NAME": "eve"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode != 0
+    assert "Traceback" not in run.stderr
+    assert "PermissionDenied: Cannot list hdfs:" in run.stderr
+
+
+def test_a_name_node_that_is_not_there_is_named_in_seconds(hdfs_server: MiniHdfs) -> None:
+    storage = open_folder("hdfs://127.0.0.1:9/wh/t", IMPATIENT)
+    with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
+        storage.exists("schema/schema-0")
