@@ -39,8 +39,8 @@ def which_base(
 def which_window(
     evidence: Evidence, entry: JournalEntry | None, cut: SnapshotRef | None
 ) -> Finding[WindowWhole]:
-    """Do all snapshots stand in which the attempt may have been published? `cut` is what
-    `cut_above_ours` returned.
+    """Are all snapshots still there in which the attempt may have been published? `cut` is the
+    result of `cut_above_ours`.
     """
     if entry is None:
         return Finding(WindowWhole.NONE)
