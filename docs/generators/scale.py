@@ -230,7 +230,7 @@ def render() -> str:
         "system": costs.machine[1],
         "versions": ", ".join(costs.versions),
         "trip": TRIP_SECONDS * 1_000,
-        "together": AT_SHORT,
+        "together": AT_ONCE,
         "puts": number(PUTS_A_SECOND),
         "gib": DRIVER_MIB / 1_024,
         "batch": BATCH_SECONDS,
@@ -323,7 +323,7 @@ def partitions(costs: UnitCosts) -> str:
     limits = [
         Limit(FILES / DAY_SECONDS * BATCH_SECONDS, f"the files of the table, {number(FILES)} after a day", "a longer trigger, coarser partitions, and a compaction each hour"),
         Limit(per(BATCH_SECONDS, costs.cpu_of_each("partitions", "append")), "the CPU of one task", "more tasks, each with partitions of its own"),
-        Limit(BATCH_SECONDS / TRIP_SECONDS * AT_SHORT, "the PUTs that one task has at once", "more tasks"),
+        Limit(BATCH_SECONDS / TRIP_SECONDS * AT_ONCE, "the PUTs that one task has at once", "more tasks"),
         Limit(per(DRIVER_MIB, costs.memory_of_each("partitions", "append")), "the memory of one task", "more tasks"),
     ]  # fmt: skip
     return (
