@@ -162,8 +162,8 @@ def scans(spark: SparkSession, folder: Path, rows: int, rounds: int, jar: Jar | 
     register(spark)
     per_file = rows // FILES
 
-    def door(table: PaimonTable) -> DataFrame:
-        return spark.read.format("paimon_stream").load(table.location)
+    def door(table: PaimonTable, **options: str) -> DataFrame:
+        return spark.read.format("paimon_stream").options(**options).load(table.location)
 
     def files(table: PaimonTable) -> DataFrame:
         return spark.read.schema(table.to_spark(spark).schema).parquet(
@@ -179,10 +179,14 @@ def scans(spark: SparkSession, folder: Path, rows: int, rounds: int, jar: Jar | 
         "format": lambda: door(append),
     }
     compare(f"append, {rows:,} rows", reads(ways), rounds)
+    column = {name: lambda frame=frame: frame().select("note") for name, frame in ways.items()}
+    column["format, its option"] = lambda: door(append, columns="note")
+    compare("append, one column", reads(column), rounds)
     narrow = {
         name: lambda frame=frame: frame().where("id < 1000").select("note")
         for name, frame in ways.items()
     }
+    narrow["format, its options"] = lambda: door(append, columns="note", where="id < 1000")
     compare("append, a filter and one column", reads(narrow), rounds)
     options = {"bucket": str(FILES), "write-only": "true"}
     keyed = PaimonTable.create(str(folder / "keyed"), COLUMNS, primary_keys=["id"], options=options)
