@@ -1,4 +1,4 @@
-"""Tables in HDFS, by hdfs-native: no JVM, no files of Hadoop on executors.
+"""Tables in HDFS, by hdfs-native: no JVM, no files of Hadoop on executors (stores.md §11).
 
 The atomic create is a rename: the content goes to a temporary file beside the target, which is then
 renamed without overwriting. The name node does that in one step, and refuses it if the target exists.

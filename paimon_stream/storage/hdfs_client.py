@@ -1,4 +1,4 @@
-"""The connections of this process to HDFS, by hdfs-native (stores.md §HDFS).
+"""The connections of this process to HDFS, by hdfs-native (stores.md §11).
 
 Outages are waited for, forks refused and logins trusted as for object stores (store_client.py). Calls
 differ in two ways:
