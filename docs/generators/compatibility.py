@@ -44,6 +44,8 @@ _STORES: Final = """
 ## Stores
 
 `make test-stores` runs crash windows, races and verdicts on servers of these stores. No test runs against a cloud.
+`make test-hdfs` runs the storage contract, crash windows, races and turns with Java
+on a real HDFS on loopback.
 """
 
 _REST: Final = """
@@ -144,10 +146,12 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
 
 def _stores() -> list[tuple[str, ...]]:
     azurite = _one(r'^VERSION = "([\d.]+)"', _text("tests/servers/azurite.py"))
+    hadoop = _one(r'^HADOOP: Final = "([\d.]+)"', _text("tests/kits/hdfs.py"))
     return [
         ("S3", "moto"),
         ("Azure", f"Azurite {azurite}"),
         ("Google Cloud Storage", "moto behind a proxy that translates the requests"),
+        ("HDFS", f"the mini cluster of Hadoop {hadoop}"),
         ("a local disk", "the file system itself"),
     ]
 

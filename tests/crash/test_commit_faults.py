@@ -26,12 +26,7 @@ from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed, Moment
 from tests.kits.params import few
 
-pytestmark = [
-    pytest.mark.store,
-    pytest.mark.s3,
-    pytest.mark.azure_and_gcs,
-    pytest.mark.hdfs_too,
-]
+pytestmark = [pytest.mark.store, pytest.mark.s3, pytest.mark.azure_and_gcs]
 
 BATCH = 7
 
@@ -163,6 +158,7 @@ def test_a_replay_with_new_files_after_a_failure_anywhere_puts_the_rows_in_once(
         bench.audit([*case.expected(mine=False), *mine])
 
 
+@pytest.mark.hdfs_too
 @pytest.mark.parametrize("make", [empty_table, merging, lost_race])
 @pytest.mark.parametrize("moment", list(Moment))
 def test_a_lost_answer_to_the_put_is_cleared_up_without_a_restart(

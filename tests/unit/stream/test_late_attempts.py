@@ -28,7 +28,7 @@ from tests.kits.commits import Bench
 from tests.kits.faults import Fault, FaultyStorage
 from tests.kits.streams import At, AtBatch, PowerCut, Stream
 
-pytestmark = [pytest.mark.s3, pytest.mark.hdfs_too]
+pytestmark = pytest.mark.s3
 
 WRITTEN_AGAIN = {JOURNAL_REUSE.key: "false"}
 NO_JOURNAL = {JOURNAL.key: "false"}

@@ -43,7 +43,7 @@ from tests.kits.rivals import Replacing
 from tests.kits.streams import At, AtBatch, PowerCut, Stream
 from tests.unit.commit.test_guard import At as Elsewhere
 
-pytestmark = [pytest.mark.s3, pytest.mark.hdfs_too]
+pytestmark = pytest.mark.s3
 
 NO_CATALOG = "only read this table"
 
