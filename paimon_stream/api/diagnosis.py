@@ -241,9 +241,8 @@ class _Removal(NamedTuple):
 
 
 def removals_in_words(removals: Removals, user: str) -> tuple[str, ...]:
-    """Texts about the batches of a commit user that were removed. There is one text for each run
-    that removed batches, the oldest run first. A text for each note about removals that cannot be
-    read comes last.
+    """Texts about the removed batches of a commit user. There is one text for each run that removed
+    batches, the oldest run first, and then one text for each unreadable note.
     """
     by_removal: dict[_Removal, list[Removed]] = {}
     for removed in removals.removed:

@@ -227,7 +227,7 @@ class _Doctor:
         self._removals = read_removals(storage)
         self._table = load_table(storage, settings.options)
 
-    # -- which sinks ------------------------------------------------------------------------------
+    # -- the sinks of a query ---------------------------------------------------------------------
     def of_checkpoint(
         self,
         checkpoint: Checkpoint,

@@ -55,9 +55,9 @@ class TableMaintenance(LoadedTable):
         protect_streams: bool = True,
         progress: Progress = silent,
     ) -> ExpireReport:
-        """Expires old snapshots and deletes the files that only they need. Tags, branches,
-        consumers, and streams with a journal that were active within a day keep the snapshots and
-        files that they need. Changelogs that outlive their snapshots keep their files, too, and
+        """Expires old snapshots and deletes the files that only they need. Tags, branches and
+        consumers keep the snapshots and files that they need. So does each stream that has a
+        journal and was active within the last day. Changelogs that outlive their snapshots keep their files, too, and
         expire by the table's `changelog.*` options.
 
         Unless `dry_run=True` is given, the call deletes files at once, because the table's metadata

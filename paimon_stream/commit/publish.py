@@ -54,8 +54,8 @@ class Placed:
     yet.
 
     Attributes:
-        doubted: whether an earlier put may have created the file before the put whose result is
-            known.
+        doubted: whether the put was repeated because the answer to it was lost. The first put may
+            have created the file.
     """
 
     doubted: bool

@@ -417,17 +417,22 @@ class _Forward:
         earlier = read_removals(self.main)  # a noted snapshot may be part of the branch
         for user, entry in journalled_batches(self.main):
             before = entry.previous
-            if before is not None and before.snapshot.id > shared:
-                noted = earlier.of_nonce(before.snapshot.nonce)
-                if (user, before.batch_id) not in present and not _is_proven(noted):
-                    certain = before.snapshot.id > proven
-                    lost.append(Removed.of_previous(user, entry, before, certain=certain))
-            noted = earlier.of_uuid(entry.stage_uuids[0])
-            if (user, entry.batch_id) in present or _is_proven(noted):
-                continue
-            newest = entry.newest or entry.base
-            above = 0 if newest is None else newest.id
-            lost.append(Removed.of_attempt(user, entry, certain=above >= proven))
+            if (
+                before is not None
+                and before.snapshot.id > shared
+                and (user, before.batch_id) not in present
+                and not _is_proven(earlier.of_nonce(before.snapshot.nonce))
+            ):
+                certain = before.snapshot.id > proven
+                lost.append(Removed.of_previous(user, entry, before, certain=certain))
+            if (user, entry.batch_id) not in present and not _is_proven(
+                earlier.of_uuid(entry.stage_uuids[0])
+            ):
+                newest = entry.newest or entry.base
+                built_on = (
+                    0 if newest is None else newest.id
+                )  # the attempt's snapshot lies above it
+                lost.append(Removed.of_attempt(user, entry, certain=built_on >= proven))
         return lost
 
     def removes_expired(self, target: RollbackTarget) -> bool:
@@ -520,15 +525,18 @@ class _Forward:
         """
         losses: dict[str, set[tuple[str | None, str]]] = {}
         removals = read_removals(self.main)
-        of_branch_alone = set(read_removals(self.branch).removed)
+        of_branch = set(read_removals(self.branch).removed)
         for removed in removals.removed:  # also those of a run that was killed
-            is_lost = removed.by == FAST_FORWARD and removed.target in present
             if not removed.is_of_stream:
                 continue
-            if removed.by == ROLLBACK and removed not in of_branch_alone:
+            if removed.by == ROLLBACK and removed not in of_branch:
                 is_lost = not self._went_on_after(removed, removals)
-            elif removed.snapshot is None:
-                is_lost = False  # it is not known whether this attempt was committed
+            else:
+                is_lost = (
+                    removed.by == FAST_FORWARD
+                    and removed.target in present
+                    and removed.snapshot is not None  # otherwise, perhaps it was not committed
+                )
             if is_lost:
                 losses.setdefault(user_folder(str(removed.user)), set()).add(
                     (removed.query, removed.note)

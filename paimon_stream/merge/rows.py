@@ -97,7 +97,7 @@ class _Group:
         ordering: the names of the ordering columns.
         deletes: as in `SequenceGroup`.
         is_there: for each row, whether at least one of its ordering columns is not NULL.
-        ranks: numbers from 1 on that order the rows by these columns.
+        ranks: for each row, its rank by these columns, from 1 on.
     """
 
     ordering: tuple[str, ...]

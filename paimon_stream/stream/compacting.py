@@ -165,9 +165,9 @@ class _Task:
     Attributes:
         unit: the files that are replaced.
         future: the result of the rewriting.
-        rewriter: carries out the unit, and removes its new files if it is given up.
+        rewriter: rewrites the files of the unit. If the unit is given up, it removes the new files.
         full: whether the unit belongs to a full compaction.
-        fresh: whether no batch has waited for the unit yet.
+        fresh: True until a batch has waited for the unit.
     """
 
     unit: Unit

@@ -105,9 +105,9 @@ class OldNameWrote(Enum):
 
 
 class NotesAsked(Enum):
-    """What do the notes of removals say of all earlier batches? The notes are asked only if the
-    register demands it, as it does after a fast forward. After a fast forward, a branch's journal
-    and snapshots stand in the place of the stream's own, and would pass for them.
+    """What do the notes of removals say about all earlier batches? The notes are read only if the
+    register demands it, as it does after a fast forward. A fast forward replaces the stream's own
+    journal and snapshots by those of a branch, so these prove nothing about the stream.
     """
 
     NOT_ASKED = "the register does not demand it"

@@ -232,11 +232,11 @@ def _chosen(
     a delta list.
 
     Args:
-        now: the table.
+        now: the state of the table now.
         user: the commit user of the batch, if the operator named it.
         batch: the id of the batch, if the operator named it.
         place: the id of the lost snapshot, if the operator named it.
-        nonce: the delta list of the lost snapshot, if the operator named it.
+        nonce: the file name of the lost snapshot's delta list, if the operator named it.
 
     Raises:
         InvalidOption: several streams have a batch that is missing, and no user is named.

@@ -376,8 +376,8 @@ def check_branch_option(table: Table) -> None:
 
 
 def _unsupported(table: Table, option: opt.Option[Any], problem: str) -> errors.UnsupportedFeature:
-    """The error for an option that this release does not support. The table is the subject of the
-    `problem`.
+    """The error for an option that this release does not support. `problem` is a sentence without
+    its subject, which is the table.
     """
     key = option.key
     value = table.options.get(key)
