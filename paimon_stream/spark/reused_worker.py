@@ -22,12 +22,7 @@ from collections.abc import MutableMapping
 from typing import Any, Final
 from zipimport import zipimporter
 
-import pyspark
-
 _FREEZES_AT: Final = 2
-_READS_ARCHIVES: Final = pyspark.__version__.startswith("3.") and sys.version_info < (3, 13)
-"""Other versions gain nothing: a task takes 40 ms of CPU either way (Spark 4.3)."""
-
 _ARCHIVE_OF_SPARK: Final = re.compile(r"pyspark\.zip|py4j-[\w.]+-src\.zip|spark-core_[\w.-]+\.jar")
 
 CALLS: Final[Counter[int]] = Counter()
@@ -60,5 +55,14 @@ def keep_archives(importers: MutableMapping[str, Any]) -> None:
 def prepare_worker() -> None:
     """Prepares the worker of this process for a call that begins."""
     count_call()
-    if _READS_ARCHIVES:
+    if sys.version_info < (3, 13) and _is_spark_3():
         keep_archives(sys.path_importer_cache)
+
+
+def _is_spark_3() -> bool:
+    """Whether pyspark is of version 3. Workers of later versions gain nothing by `keep_archives`: a
+    task takes 40 ms of CPU either way (Spark 4.3).
+    """
+    import pyspark  # so that this module can be imported where there is no pyspark
+
+    return str(pyspark.__version__).startswith("3.")

@@ -272,10 +272,10 @@ def test_a_compaction_gets_its_share_of_the_time_since_a_batch_of_another_proces
         assert is_waited_for.wait(900), "nobody waits for the compaction"
         return rewrite(*given)
 
-    def note_and_wait(futures: Any, left: float, until: str) -> Any:
+    def note_and_wait(futures: Any, left: float) -> Any:
         seconds.append(left)
         is_waited_for.set()
-        return wait(futures, left, until)
+        return wait(futures, left)
 
     monkeypatch.setattr(KeyedRewriter, "rewrite", rewrite_once_it_is_waited_for)
     monkeypatch.setattr(compacting, "wait", note_and_wait)
