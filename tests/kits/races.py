@@ -42,12 +42,17 @@ class Meanwhile:
 
 
 class OncePublished:
-    """Passes all calls on to `inner`, and calls `what` just after the first snapshot was put, before
-    its writer confirms it.
+    """Passes all calls on to `inner`, and calls `what` just after a snapshot was put, before its
+    writer confirms it: the snapshot with the id `snapshot_id`, or else the first one.
     """
 
-    def __init__(self, inner: Storage, what: Callable[[], object]) -> None:
+    def __init__(
+        self, inner: Storage, what: Callable[[], object], snapshot_id: int | None = None
+    ) -> None:
         self.inner = inner
+        self._prefix = "snapshot/snapshot-"
+        if snapshot_id is not None:
+            self._prefix += str(snapshot_id)
         self._what: Callable[[], object] | None = what
 
     def __getattr__(self, name: str) -> Any:
@@ -56,7 +61,7 @@ class OncePublished:
     def put_if_absent(self, path: str, content: bytes) -> PutResult:
         result = self.inner.put_if_absent(path, content)
         what = self._what
-        if what is not None and path.startswith("snapshot/snapshot-"):
+        if what is not None and path.startswith(self._prefix):
             self._what = None
             what()
         return result
