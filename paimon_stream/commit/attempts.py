@@ -115,8 +115,8 @@ class Attempts:
         nonces: the nonces of all attempts that were staged.
         outstanding: whether the outcome of a put is open.
         unproven: the attempts that were lost without a proof, until the proof is found.
-        was_visible: whether the snapshot of a lost attempt was there for a while. Then somebody may
-            have tagged it.
+        visible: the lost attempts whose snapshots were there for a while. Somebody may have tagged
+            such a snapshot, or one that was built on it.
         aged_millis: the age of the newest staging if it was too old to be published.
         phases: the milliseconds of all attempts, by step.
     """
@@ -149,7 +149,7 @@ class Attempts:
         self.nonces: set[str] = set()
         self.outstanding = False
         self.unproven: list[Staged] = []
-        self.was_visible = False
+        self.visible: list[Staged] = []
         self.aged_millis: int | None = None
         self.phases: dict[str, float] = {}
 
@@ -221,13 +221,17 @@ class Attempts:
             attempts=self.count,
         )
 
-    def tagged(self, failed: PaimonStreamError) -> CommitUnknown:
-        """The error for a commit that failed after somebody had tagged the snapshot of a lost
-        attempt. `failed` is the error.
+    def tagged(self, failed: PaimonStreamError | None) -> CommitUnknown:
+        """The error for a commit that was not published after somebody had tagged the snapshot of a
+        lost attempt. `failed` is the error that the commit raised; None if nothing of the commit
+        fits the table any more.
         """
+        cause = "nothing of the commit fits the table any more"
+        if failed is not None:
+            cause = f"the commit failed with {type(failed).__name__}"
         return CommitUnknown(
-            f"{self._location}: another writer replaced the snapshot of {self._commit}, and then the commit "
-            f"failed with {type(failed).__name__}. A tag or branch may have that snapshot, so nothing was "
+            f"{self._location}: the snapshot of {self._commit} was rolled back or replaced by another writer, and then "
+            f"{cause}. A tag or branch may have its files, so nothing was "
             "deleted. Start the query again: it looks for the commit before it publishes anything. If you "
             "called commit() yourself, call filter_and_commit() with the same messages.",
             **self.facts(),

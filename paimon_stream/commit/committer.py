@@ -240,7 +240,8 @@ class Committer:
         hint = LatestHint(self._snapshots, self._same_table)
         attempts = Attempts(self._location, request, source, names, retry_budget, hint)
         try:
-            return self._attempt_until_decided(request, attempts)
+            outcome = self._attempt_until_decided(request, attempts)
+            return self._open_if_tagged(attempts, outcome)
         except BaseException as failed:
             self._cache.forget()
             if not attempts.outstanding:  # otherwise a put may still publish these files
@@ -354,8 +355,7 @@ class Committer:
         if winner is None:
             return None
         self._discard(attempts.names.drawn)
-        is_open = attempts.may_be_published or self._may_be_tagged(attempts)
-        return Superseded(snapshot=winner, is_open=is_open)
+        return Superseded(snapshot=winner, is_open=attempts.may_be_published)
 
     def _same_table(self) -> bool:
         """Whether the table's first schema is still the one for which this committer was made."""
@@ -576,28 +576,38 @@ class Committer:
         """Removes the files to which only a lost attempt refers. If the loss is not proven, the
         files stay for good.
         """
-        attempts.outstanding = False
         self._snapshots.look_at_hint()
         if lost.was_visible or not lost.proven:
-            attempts.was_visible = True
+            attempts.visible.append(staged)
         if lost.proven:
             if lost.was_visible:
                 self._leave_to_tags(attempts)
+            attempts.outstanding = False  # not before: an interrupt would delete what tags need
             self._discard_attempt(attempts)
         else:
             attempts.unproven.append(staged)
             attempts.names.drawn.clear()  # so that nobody deletes the files
+            attempts.outstanding = False
+
+    def _open_if_tagged(self, attempts: Attempts, outcome: Outcome) -> Outcome:
+        """The outcome, which says that no file may be removed if the snapshot of a lost attempt may be
+        published or tagged. Raises `CommitUnknown` if nothing was published.
+        """
+        if not (attempts.unproven or self._may_be_tagged(attempts)):
+            return outcome
+        if isinstance(outcome, Nothing):
+            raise attempts.tagged(None)
+        return replace(outcome, is_open=True)
 
     def _may_be_tagged(self, attempts: Attempts) -> bool:
-        """Whether a tag, a long-lived changelog or another branch may have the snapshot of a lost
-        attempt, with the data files of the commit.
+        """Whether a tag, a long-lived changelog or another branch may have files of a lost attempt:
+        by the snapshot of the attempt, or by one that others have built on it.
         """
-        if not attempts.was_visible:
+        names = {name for staged in attempts.visible for name in staged.own_names}
+        if not names:
             return False
         try:
-            return bool(
-                names_kept_beside_history(self._storage, self._runtime, sorted(attempts.nonces))
-            )
+            return bool(names_kept_beside_history(self._storage, self._runtime, sorted(names)))
         except PaimonStreamError:
             return True
 

@@ -63,6 +63,19 @@ class CommitRefusals:
             snapshot=published.id,
         )
 
+    def superseded_and_open(self, published: Snapshot) -> errors.CommitUnknown:
+        """The error for a commit that another run has published as the snapshot `published`, after
+        an attempt of this run had been replaced whose files a tag or a later snapshot may have.
+        """
+        return errors.CommitUnknown(
+            f"{self.location}: another run has published commit {published.commit_identifier} of user {self.user!r} "
+            f"(snapshot {published.id}). Before that, a snapshot of this run was rolled back or replaced by another "
+            "writer, and a tag, a branch or a later snapshot may have its files, so nothing was deleted. Do the same again: it looks for "
+            "the commit before it publishes anything.",
+            **self._facts,
+            snapshot=published.id,
+        )
+
     def warn(self, doubt: str) -> None:
         """Logs, for a batch that continues, what is not proven."""
         _LOG.warning(

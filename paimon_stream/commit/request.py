@@ -139,6 +139,7 @@ class Published:
         changes: the changes by writing.
         compact_changes: the changes by the compaction.
         manifests_merged: how many manifests were merged into others.
+        is_open: as in `Superseded`. It matters for files that are not part of the snapshot.
     """
 
     snapshot: Snapshot
@@ -149,6 +150,7 @@ class Published:
     changes: Changes = NO_CHANGES
     compact_changes: Changes = NO_CHANGES
     manifests_merged: int = 0
+    is_open: bool = False
 
     @property
     def newest(self) -> Snapshot:

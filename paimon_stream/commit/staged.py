@@ -58,5 +58,20 @@ class Staged:
             names.add(self.snapshot.index_manifest)
         return frozenset(names)
 
+    @property
+    def own_names(self) -> frozenset[str]:
+        """The names of all files that this commit has written, and to which any snapshot refers that
+        is this one, or was built on this one. Files that a compaction only moves to another level
+        are left out.
+        """
+        names = {file.file_name for file in self.added} - {file.file_name for file in self.removed}
+        names.update(entry.file.file_name for entry in self.changes.changelog)
+        names.update(
+            change.entry.file.file_name
+            for change in self.changes.index
+            if change.kind is FileKind.ADD
+        )
+        return frozenset({self.snapshot.nonce, *self.delta_names, *names})
+
     def _identities(self, kind: FileKind) -> frozenset[FileIdentity]:
         return frozenset(entry.identity for entry in self.changes.entries if entry.kind is kind)

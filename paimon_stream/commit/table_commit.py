@@ -384,6 +384,8 @@ class TableCommit:
         outcome = self._publish_order(replace(order, checked=order.identifier is not None), latest)
         if not isinstance(outcome, Superseded):
             return self._report(order, outcome)
+        if outcome.is_open:
+            raise self._refusals(number).superseded_and_open(outcome.snapshot)
         if outcome.snapshot.commit_identifier == number:
             return replace(already, snapshot_id=outcome.snapshot.id)
         raise self._refusals(number).shared_checkpoint(outcome.snapshot)

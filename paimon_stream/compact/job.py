@@ -470,8 +470,9 @@ class _UnitsOfPlan:
         """Rewrites the units, `at_once` of them at the same time, and publishes them. Returns the
         units that others have changed.
 
-        Files that are not published are removed. They stay only after a `CommitUnknown`, and after
-        an exception that is no `PaimonStreamError`, because a snapshot may then name these files.
+        Files that are not published are removed. They stay only after a `CommitUnknown`, after an
+        exception that is no `PaimonStreamError`, and if the commit is open (`Published.is_open`),
+        because a snapshot or tag may then name these files.
         """
         units = self._plan.units
         clock = self._runtime.clock
@@ -546,9 +547,7 @@ class _UnitsOfPlan:
         table = self._plan.scan.table
         try:
             source = CompactionSource(table, self._planned, rewritten, self._runtime.ids.uuid())
-            snapshot, numbers_landed = source.publish_rewritten(
-                self._committer, self._planned, done.user
-            )
+            published = source.publish_rewritten(self._committer, self._planned, done.user)
         except errors.CommitUnknown as error:
             raise _unknown(error, table.location, len(rewritten), done.snapshot) from error
         except errors.TableRolledBack as error:
@@ -561,13 +560,14 @@ class _UnitsOfPlan:
         except errors.PaimonStreamError:
             rewriter.remove(rewritten)
             raise
-        if snapshot is not None:
-            done.snapshot = snapshot
+        if published.snapshot is not None:
+            done.snapshot = published.snapshot
         left_out: list[Rewritten] = []
         for number, result in enumerate(rewritten):
-            if number in numbers_landed:
+            if number in published.positions:
                 self.landed.append(result)
             else:
                 left_out.append(result)
-        rewriter.remove(left_out)
+        if not published.is_open:
+            rewriter.remove(left_out)
         self._changed += [result.unit for result in left_out]

@@ -4,7 +4,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from paimon_stream._version import __version__
 from paimon_stream.commit.committer import Committer
@@ -96,7 +96,7 @@ class CompactionSource:
 
     def publish_rewritten(
         self, committer: Committer, planned: Snapshot, user: str
-    ) -> tuple[Snapshot | None, set[int]]:
+    ) -> "PublishedUnits":
         """Publishes the changes as one COMPACT snapshot.
 
         Args:
@@ -106,8 +106,7 @@ class CompactionSource:
                 as a commit of a stream (RC11.1).
 
         Returns:
-            The new snapshot, and the positions of the units that are in it. If nothing was
-            published, None and no positions.
+            What was published.
 
         Raises:
             PaimonStreamError: see `Committer.commit`. Only after a `CommitUnknown` may anything be
@@ -125,8 +124,10 @@ class CompactionSource:
         with self.vectors.owned():
             outcome = committer.commit(request)
         if not isinstance(outcome, Published):
-            return None, set()
-        return outcome.snapshot, landed(outcome, self._results)
+            return PublishedUnits()
+        return PublishedUnits(
+            outcome.snapshot, landed(outcome, self._results), is_open=outcome.is_open
+        )
 
     def _is_as_read(self, result: Rewritten, vectors_now: Mapping[str, Vector]) -> bool:
         """Whether the files from which the unit was planned still have the deletion vectors that
@@ -212,6 +213,20 @@ def _is_alone(unit: KeyedUnit, live: Iterable[FileIdentity]) -> bool:
     if unit.looks_up:
         return live_above == planned
     return live_above <= planned
+
+
+class PublishedUnits(NamedTuple):
+    """What a compaction has published.
+
+    Attributes:
+        snapshot: the snapshot; None if nothing was published.
+        positions: the positions of the units that are in the snapshot.
+        is_open: whether a tag may have the files of the other units (`Published.is_open`).
+    """
+
+    snapshot: Snapshot | None = None
+    positions: Collection[int] = ()
+    is_open: bool = False
 
 
 def landed(outcome: Published, rewritten: Sequence[Rewritten]) -> set[int]:

@@ -577,8 +577,7 @@ class StreamCompaction:
                 outcome = settled.publish_compaction(source)
         except CommitUnknown:
             # A snapshot may name the new files, so they are not removed.
-            for task in tasks:
-                self._due.rest(task.unit.bucket, full=task.full)
+            self._give_up(tasks, remove=False)
             raise
         except PaimonStreamError:
             self._give_up(tasks)
@@ -588,7 +587,7 @@ class StreamCompaction:
             landed_positions = landed(outcome, results)
         lost = [task for position, task in enumerate(tasks) if position not in landed_positions]
         self._count("compactionConflicts", len(lost))
-        self._give_up(lost)
+        self._give_up(lost, remove=outcome is None or not outcome.is_open)
         if outcome is not None:
             landed_results = [results[position] for position in landed_positions]
             self._note_published(table, outcome, landed_results)
@@ -620,12 +619,13 @@ class StreamCompaction:
             sum(len(result.files) for result in results),
         )
 
-    def _give_up(self, tasks: Iterable[_Task]) -> None:
-        """Removes the new files of units that are in no snapshot. The buckets of these units are
-        planned again.
+    def _give_up(self, tasks: Iterable[_Task], *, remove: bool = True) -> None:
+        """Plans the buckets of units that were not published again. `remove` says whether their new
+        files are removed. They stay if a snapshot or tag may name them.
         """
         for task in tasks:
-            task.rewriter.remove([task.future.result()])
+            if remove:
+                task.rewriter.remove([task.future.result()])
             self._due.rest(task.unit.bucket, full=task.full)
 
     # -- failures

@@ -58,9 +58,13 @@ class StreamRun:
         """The errors by which this batch may be refused. The table's options say what an operator
         has decided.
         """
+        return self.refusals_of(batch.batch_id, table)
+
+    def refusals_of(self, batch_id: int, table: Table) -> StreamRefusals:
+        """As `refusals`, for the batch with this id."""
         return StreamRefusals(
             location=self.storage.location,
             user=self.identity.user,
-            batch_id=batch.batch_id,
+            batch_id=batch_id,
             options=table.options,
         )

@@ -8,7 +8,14 @@ from typing import cast
 
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.commit.request import ChangeSource, CommitRequest, Nothing, Published, Sight
+from paimon_stream.commit.request import (
+    ChangeSource,
+    CommitRequest,
+    Nothing,
+    Published,
+    Sight,
+    Superseded,
+)
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.errors import TableReplaced
@@ -248,6 +255,9 @@ class SettledBatch:
             is_newest=run.claims.holds,
         )
         outcome = self.standing.known_target.committer.commit(request)
+        if isinstance(outcome, Superseded) and outcome.is_open:
+            refuse = run.refusals_of(memory.own.batch_id, self.table)
+            raise refuse.superseded_and_open(outcome.snapshot)
         if not isinstance(outcome, Published):
             return None
         return outcome

@@ -7,9 +7,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from paimon_stream.errors import PaimonStreamError
-from paimon_stream.storage.base import Storage
+from paimon_stream.storage.base import PutResult, Storage
 
 
 @dataclass
@@ -38,6 +39,32 @@ class Meanwhile:
     def happened(self) -> bool:
         """Whether that operation was reached."""
         return self.seen >= self.at
+
+
+class OncePublished:
+    """Passes all calls on to `inner`, and calls `what` just after a snapshot was put, before its
+    writer confirms it: the snapshot with the id `snapshot_id`, or else the first one.
+    """
+
+    def __init__(
+        self, inner: Storage, what: Callable[[], object], snapshot_id: int | None = None
+    ) -> None:
+        self.inner = inner
+        self._prefix = "snapshot/snapshot-"
+        if snapshot_id is not None:
+            self._prefix += str(snapshot_id)
+        self._what: Callable[[], object] | None = what
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def put_if_absent(self, path: str, content: bytes) -> PutResult:
+        result = self.inner.put_if_absent(path, content)
+        what = self._what
+        if what is not None and path.startswith(self._prefix):
+            self._what = None
+            what()
+        return result
 
 
 class Stopped:

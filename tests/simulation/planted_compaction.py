@@ -151,13 +151,14 @@ def new_files_go_in_doubt(patch: Patch) -> None:
 )
 def old_files_go_at_once(patch: Patch) -> None:
     def publish_units(self: publish.CompactionSource, *given: Any) -> Any:
-        snapshot, landed = real(self, *given)
-        for entry in (entry for number in landed for entry in self._results[number].unit.files):
+        published = real(self, *given)
+        landed = [self._results[number] for number in published.positions]
+        for entry in (entry for result in landed for entry in result.unit.files):
             layout = self._table.layout
             self._table.storage.delete(
                 layout.data_file(entry.partition, entry.bucket, entry.file.file_name)
             )
-        return snapshot, landed
+        return published
 
     real = publish.CompactionSource.publish_rewritten
     patch.setattr(publish.CompactionSource, "publish_rewritten", publish_units)

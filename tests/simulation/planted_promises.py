@@ -9,7 +9,7 @@ from typing import Any
 from paimon_stream.commit.overwrite import OverwriteSource
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.table_commit import TableCommit
-from paimon_stream.compact.publish import CompactionSource
+from paimon_stream.compact.publish import CompactionSource, PublishedUnits
 from paimon_stream.errors import CommitUnknown
 from paimon_stream.maintenance import delete_rows
 from tests.simulation import rules
@@ -84,7 +84,7 @@ def an_unknown_compaction_is_done(patch: Patch) -> None:
         try:
             return real(self, committer, planned, user)
         except CommitUnknown:
-            return planned, set(range(len(self._results)))
+            return PublishedUnits(planned, range(len(self._results)))
 
     real = CompactionSource.publish_rewritten
     patch.setattr(CompactionSource, "publish_rewritten", publish)

@@ -593,6 +593,26 @@ def test_metadata_of_a_replaced_snapshot_stays_as_long_as_a_tag_refers_to_it(
     bench.audit(["mine", "other-0", "other-1", "other-2"])
 
 
+def test_a_commit_that_is_interrupted_while_it_looks_at_tags_leaves_them_their_metadata() -> None:
+    bench = Bench()
+    others(bench, 1)
+    interrupt = Fault(at=1, verb="list_files", path="tag", error=KeyboardInterrupt)
+    storage = FaultyStorage(bench.storage, [interrupt])
+
+    def tag_and_replace() -> None:
+        create_tag(bench.table, "ours", 2, runtime=bench.runtime)
+        bench.storage.delete("snapshot/snapshot-2")
+        others(bench, 2, start=1)
+
+    request = bench.request(0, [bench.message("mine")])
+    with pytest.raises(KeyboardInterrupt):
+        bench.committer(storage, At(Phase.PUBLISHED, tag_and_replace)).commit(request)
+    assert storage.fired
+    tagged = read_tag(bench.storage, "tag/tag-ours")
+    assert tagged is not None
+    assert bench.names_of(tagged) == ["mine", "other-0"]
+
+
 def test_a_replaced_snapshot_on_which_somebody_had_built_counts_as_published() -> None:
     bench = Bench()
     others(bench, 1)

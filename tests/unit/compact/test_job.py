@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import threading
 from itertools import count, product
@@ -48,6 +49,7 @@ from tests.kits.compaction import (
 )
 from tests.kits.faults import LOST_SNAPSHOT, Fault, FaultyStorage, Moment, Operation
 from tests.kits.params import few
+from tests.kits.races import OncePublished
 from tests.kits.seeds import examples
 
 COLUMNS = [("id", "INT"), ("dt", "STRING")]
@@ -333,6 +335,36 @@ def test_what_another_compaction_took_is_left_out_and_its_files_go(tmp_path: Pat
     assert ids(table) == list(range(12))
     named = {one.meta.file_name for s in table.snapshots() for one in table.files(s.id)}
     assert data_files(table) == named
+
+
+@pytest.mark.parametrize("days", [1, 2], ids=["all of it", "a part of it"])
+def test_files_that_no_longer_fit_stay_for_the_tag_of_a_compaction_that_was_replaced(
+    tmp_path: Path, days: int
+) -> None:
+    """An engine without a lock compacts the first partition at the same time, and replaces the
+    snapshot of our compaction.
+    """
+    table = made(tmp_path, days=days)
+    rival = tmp_path / "rival"
+    shutil.copytree(table.location, rival)
+
+    def tag_and_replace() -> None:
+        table.create_tag("lost")
+        theirs = PaimonTable.load(str(rival)).compact(partitions=[{"dt": "d0"}]).snapshot_id
+        shutil.copytree(rival, table.location, dirs_exist_ok=True)
+        assert theirs == table.latest_snapshot().id
+        append(table, 6, days)
+
+    storage = OncePublished(LocalStorage(table.location), tag_and_replace)
+    if days == 1:
+        with pytest.raises(CommitUnknown):
+            run(table, storage)
+    else:
+        report = run(table, storage)
+        assert (report.snapshot_id, report.conflicts) == (9, 1)
+    assert sorted(table.to_arrow(tag="lost")["id"].to_pylist()) == list(range(6 * days))
+    assert ids(table) == list(range(7 * days))
+    assert not problems(table)
 
 
 def test_a_partition_that_is_dropped_or_replaced_meanwhile_stays_so(tmp_path: Path) -> None:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import CommitUnknown, SequenceConflict, TableReplaced
+from paimon_stream.maintenance.branches import create_branch
+from paimon_stream.maintenance.rollback import rollback_to
+from paimon_stream.maintenance.tags import create_tag
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.branch import branch_storage
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.batch_write import BatchWrite, Replaced, WrittenRows
 from paimon_stream.stream.sequence_conflicts import fresh_numbering
 from paimon_stream.table.message_files import data_files, remove_files
+from paimon_stream.table.references import read_tag
 from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 from tests.kits.commits import Bench
 from tests.kits.faults import LOST_SNAPSHOT, FaultyStorage
+from tests.kits.races import OncePublished
+from tests.kits.rivals import Replacing
 
 KEYED = {"bucket": "1", "write-only": "true"}
 
@@ -109,3 +119,48 @@ def test_files_of_a_write_whose_outcome_is_unknown_stay() -> None:
         write.publish(bench.on(FaultyStorage(bench.storage, [LOST_SNAPSHOT])))
     assert write.has_file()
     assert bench.live_names() == ["ours"]
+
+
+def test_files_of_a_lost_write_stay_for_its_tag_although_another_run_has_published_it() -> None:
+    bench = Bench()
+    Write(bench, "older").publish()
+    ours = Write(bench, "ours", identifier=4)
+
+    def tag_and_replace() -> None:
+        create_tag(bench.table, "lost", runtime=bench.runtime)
+        Replacing(bench).copy_over(2, "java")
+        assert Write(bench, "again", identifier=4).publish().outcome == "committed"
+
+    storage = OncePublished(bench.storage, tag_and_replace)
+    with pytest.raises(
+        CommitUnknown, match=r"another run has published commit 4 .* \(snapshot 3\)"
+    ):
+        ours.publish(bench.on(cast(Storage, storage)))
+    assert ours.has_file()
+    tagged = read_tag(bench.storage, "tag/tag-lost")
+    assert tagged is not None
+    assert bench.names_of(tagged) == ["older", "ours"]
+    assert bench.live_names() == ["again", "java", "older"]
+
+
+def test_files_of_a_write_that_was_rolled_back_stay_for_a_branch_of_what_was_built_on_it() -> None:
+    """The branch has the snapshot above that of the write, and never names the latter."""
+    bench = Bench(options={"commit.max-retries": "0"})
+    Write(bench, "older").publish()
+    ours = Write(bench, "ours")
+
+    def branch_and_roll_back() -> None:
+        Write(bench, "above").publish()
+        create_tag(bench.table, "above", runtime=bench.runtime)
+        create_branch(bench.table, "b", "above", runtime=bench.runtime)
+        rollback_to(bench.table, 1, runtime=bench.runtime)
+        for name in ("next", "last"):
+            Write(bench, name).publish()
+
+    storage = OncePublished(bench.storage, branch_and_roll_back)
+    with pytest.raises(CommitUnknown, match="rolled back or replaced"):
+        ours.publish(bench.on(cast(Storage, storage)))
+    branched = SnapshotStore(branch_storage(bench.storage, "b")).latest()
+    assert branched is not None
+    assert bench.names_of(branched) == ["above", "older", "ours"]
+    assert ours.has_file()

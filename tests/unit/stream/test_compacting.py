@@ -33,6 +33,7 @@ from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.keyed import Change
 from tests.kits.newer_fields import add_sequences_everywhere
 from tests.kits.params import few
+from tests.kits.races import OncePublished
 from tests.kits.seeds import examples
 
 pytestmark = pytest.mark.lowest
@@ -310,6 +311,39 @@ def test_what_another_compaction_took_is_given_up_and_its_files_go(tmp_path: Pat
     run(stream, 8)
     assert rows(table) == expected(14)
     assert len(table.files()) <= 5
+
+
+@pytest.mark.parametrize("days", [1, 2], ids=["all of it", "a part of it"])
+def test_what_no_longer_fits_stays_for_the_tag_of_a_compaction_that_was_replaced(
+    tmp_path: Path, days: int
+) -> None:
+    """An engine without a lock compacts one partition at the same time, and replaces the snapshot
+    of the stream's compaction.
+    """
+    table = keyed(tmp_path)
+    stream = CompactedStream(table)
+
+    def write_batch(number: int) -> None:
+        stream.batch([change for day in range(days) for change in changes(number, f"d{day}")])
+
+    def tag_and_replace() -> None:
+        table.create_tag("lost")
+        (Path(table.location) / "snapshot" / "snapshot-6").unlink()
+        assert table.compact(partitions=[{"dt": "d0"}], full=True).snapshot_id == 6
+        other = CompactedStream(table, options={"paimon-stream.compact": "off"}, user="java")
+        other.batch(changes(99, "d9"))
+
+    stream.start(storage=OncePublished(LocalStorage(table.location), tag_and_replace, 6))  # type: ignore[arg-type]
+    for number in range(5):
+        write_batch(number)
+    assert len(compactions(table)) == days
+    assert stream.counts["failedCompactions" if days == 1 else "compactionConflicts"] == 1
+    of_days = [(key, f"d{day}", v) for day in range(days) for key, _, v in expected(5)]
+    tagged = [tuple(row.values()) for row in table.to_arrow(tag="lost").to_pylist()]
+    assert sorted(tagged) == sorted(of_days)
+    assert rows(table) == sorted([*of_days, (0, "d9", 99), (1, "d9", 99), (199, "d9", 99)])
+    write_batch(5)
+    assert not problems(table)
 
 
 def test_a_file_that_others_have_compacted_and_expired_is_no_damage(tmp_path: Path) -> None:
