@@ -32,7 +32,7 @@ from paimon_stream.storage.base import (
     checked_path,
     delete_each,
 )
-from paimon_stream.storage.hdfs_client import HdfsClient, finish
+from paimon_stream.storage.hdfs_client import UNHURRIED, HdfsClient, finish
 from paimon_stream.storage.hdfs_sources import HdfsSettings
 from paimon_stream.storage.store_client import Handle, client_of, is_right, trust
 from paimon_stream.storage.store_errors import Request as Asked
@@ -292,11 +292,13 @@ class HdfsStorage(Storage):
         return self.ask("write", path, lambda hdfs: self._created(hdfs, temporary), Handle.PARTS)
 
     def complete(self, path: str, temporary: str, writer: Any, size: int) -> None:
-        """Makes the temporary file of a writer durable."""
+        """Makes the temporary file of a writer durable. Its lease is not recovered: that could make
+        the writer fail, and then the content is lost, and with it a task of Spark.
+        """
         full = self._full(temporary)
 
         def finished(hdfs: Any) -> None:
-            finish(hdfs, writer, full, size, self.client.pace)
+            finish(hdfs, writer, full, size, UNHURRIED)
 
         self.ask("write", path, finished, Handle.PARTS)
 

@@ -171,6 +171,23 @@ def test_where_data_nodes_are_slow_no_lease_is_recovered_again() -> None:
     assert names(hdfs) == {"a", "b"}
 
 
+def test_a_file_whose_content_is_gone_is_closed_without_recovering_its_lease() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage()
+    closing = threading.Event()
+
+    def slowly(call: Callable[[], Any]) -> Any:
+        threading.Timer(0.3, closing.set).start()
+        closing.wait(30)
+        return call()
+
+    hdfs.fail("close", slowly)
+    with storage.open_output("a") as stream:
+        stream.write(bytes(9 << 20))
+    assert "recover_lease" not in hdfs.calls
+    assert names(hdfs) == {"a"}
+
+
 HDFS = "org.apache.hadoop.hdfs."
 ANSWERS = [
     ("org.apache.hadoop.security.AccessControlException", errors.PermissionDenied, "permission"),
