@@ -296,8 +296,8 @@ its task. Quotas (`NoSpace`), rights (`PermissionDenied`) and names are refused 
 `PaimonTable.append` of 100 rows took 56 to 71 calls of the name node, and 0.5 to 0.7 s on two busy cores with one data
 node. Files that do not depend on each other are written at once. A name node closes a file only when a data node has
 told it of the last block, which often comes a few milliseconds after the client has asked. hdfs-native then waits for
-half a second. Here the lease of the file is recovered after 0.1 s instead, or later where data nodes sync slowly, which closes it at
-once: 2 calls more.
+half a second. Here the lease of a file of at most 8 MiB is recovered after 0.1 s instead, or later where data nodes sync
+slowly, which closes it at once: 2 calls more.
 
 **What is left behind.** A killed writer leaves a hidden file, `.<name>.<uuid>.tmp`, which `remove_orphan_files` deletes.
 The name node closes it after an hour at most. Deleted files do not go to the trash.

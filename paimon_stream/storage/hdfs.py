@@ -8,6 +8,8 @@ file that is created under its final name would be seen while it is empty.
 Invariant: only the writer of a temporary file knows its name, which no other file ever has. So that
     file is gone if and only if a rename of its writer took effect. This decides after every error,
     because hdfs-native repeats calls (hdfs_client.py): an earlier try may have taken effect.
+    If somebody else removes the temporary file, as with the table's whole folder, the file is not
+    there either. Then the outcome counts as unknown.
 
 Temporary files are named `.<name>.<uuid>.tmp`, or without a name that is too long for that. Listings leave out names that begin with a dot unless
 they are asked for, so a file left by a killed process does no harm.
@@ -32,7 +34,7 @@ from paimon_stream.storage.base import (
     checked_path,
     delete_each,
 )
-from paimon_stream.storage.hdfs_client import HdfsClient, finish
+from paimon_stream.storage.hdfs_client import UNHURRIED, HdfsClient, finish
 from paimon_stream.storage.hdfs_sources import HdfsSettings
 from paimon_stream.storage.store_client import Handle, client_of, is_right, trust
 from paimon_stream.storage.store_errors import Request as Asked
@@ -292,11 +294,13 @@ class HdfsStorage(Storage):
         return self.ask("write", path, lambda hdfs: self._created(hdfs, temporary), Handle.PARTS)
 
     def complete(self, path: str, temporary: str, writer: Any, size: int) -> None:
-        """Makes the temporary file of a writer durable."""
+        """Makes the temporary file of a writer durable. Its lease is not recovered: that could make
+        the writer fail, and then the content is lost, and with it a task of Spark.
+        """
         full = self._full(temporary)
 
         def finished(hdfs: Any) -> None:
-            finish(hdfs, writer, full, size, self.client.pace)
+            finish(hdfs, writer, full, size, UNHURRIED)
 
         self.ask("write", path, finished, Handle.PARTS)
 
@@ -357,7 +361,10 @@ class HdfsStorage(Storage):
             return PutResult.CREATED
         try:
             if self._is_gone(temporary, failure):
-                return PutResult.CREATED  # an earlier try took effect, and its answer was lost
+                # An earlier try took effect, and its answer was lost. If there is no such file now,
+                # somebody has removed it since then, or the temporary file before.
+                self._require(path, failure)
+                return PutResult.CREATED
         except errors.PaimonStreamError as unreadable:
             if not isinstance(failure, errors.Unavailable):
                 failure = errors.Unavailable(
@@ -371,14 +378,20 @@ class HdfsStorage(Storage):
         raise failure from None
 
     def _is_gone(self, temporary: str, failure: errors.PaimonStreamError) -> bool:
-        """Whether there is no such file. An outage is not waited for again if `failure` is one."""
-        full = self._full(temporary)
-        handle = Handle.ONCE if isinstance(failure, errors.Unavailable) else Handle.CALM
+        """Whether there is no such file."""
         try:
-            self.ask("head", temporary, lambda hdfs: hdfs.get_file_info(full), handle)
+            self._require(temporary, failure)
         except errors.NotFound:
             return True
         return False
+
+    def _require(self, path: str, failure: errors.PaimonStreamError) -> None:
+        """Raises `NotFound` if there is no such file. An outage is not waited for again if `failure`
+        is one.
+        """
+        full = self._full(path)
+        handle = Handle.ONCE if isinstance(failure, errors.Unavailable) else Handle.CALM
+        self.ask("head", path, lambda hdfs: hdfs.get_file_info(full), handle)
 
     def _entries(self, folder: str) -> list[_Entry]:
         """What is directly in a folder, sorted by name; [] for a missing one."""

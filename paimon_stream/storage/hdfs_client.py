@@ -14,7 +14,6 @@ differ in two ways:
 
 import atexit
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from paimon_stream.runtime import system
 from paimon_stream.storage import hdfs_errors, store_errors
 from paimon_stream.storage.hdfs_sources import HdfsSettings
 from paimon_stream.storage.store_client import Asking, Client, Handle
-from paimon_stream.storage.together import AT_ONCE
 
 T = TypeVar("T")
 
@@ -43,6 +41,7 @@ _MOST_CLOSING_SECONDS: Final = 0.4
 _SYNCS: Final = 4
 """Closing a file may take as long as so many syncs of it in addition."""
 _MOST_AT_EXIT_SECONDS: Final = 1.0
+_THREAD: Final = "paimon-stream-hdfs"
 
 
 @dataclass(slots=True)
@@ -55,6 +54,10 @@ class Pace:
     """
 
     may_recover: bool = True
+
+
+UNHURRIED: Final = Pace(may_recover=False)
+"""For a file whose content is not held: if its writer failed, nobody could write it again."""
 
 
 @dataclass(slots=True)
@@ -111,7 +114,7 @@ class Call(Generic[T]):
         self._call = call
         self._results: list[T] = []
         self._failures: list[BaseException] = []
-        self.thread = threading.Thread(target=self._run, name="paimon-stream-hdfs", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=_THREAD, daemon=True)
         self.thread.start()
 
     def _run(self) -> None:
@@ -167,8 +170,7 @@ def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:
             pass
         try:
             if hdfs.recover_lease(full) and hdfs.get_file_info(full).length == size:
-                _STILL_CLOSING.append(closing.thread)
-                return
+                return  # the thread ends when hdfs-native has asked again
             pace.may_recover = False
         except FileExistsError:
             pass  # the name node does not know the last block yet
@@ -177,14 +179,14 @@ def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:
     closing.result(None)
 
 
-_STILL_CLOSING: Final[deque[threading.Thread]] = deque(maxlen=AT_ONCE)
-"""The last threads whose files are closed, which hdfs-native does not know yet."""
-
-
 @atexit.register
-def _await_closing() -> None:
-    """Waits for these threads. A call of hdfs-native that ended while the interpreter ends would
-    abort the process.
+def _await_calls() -> None:
+    """Waits for the calls that nobody waits for any more: those that were given up, and those that
+    close files of which hdfs-native does not know yet that they are closed. A call of hdfs-native
+    that ended while the interpreter ends would abort the process.
     """
-    for thread in _STILL_CLOSING:
-        thread.join(_MOST_AT_EXIT_SECONDS)
+    clock = system().clock
+    end = clock.monotonic() + _MOST_AT_EXIT_SECONDS
+    for thread in threading.enumerate():
+        if thread.name == _THREAD:
+            thread.join(max(0.0, end - clock.monotonic()))

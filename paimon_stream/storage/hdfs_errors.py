@@ -57,7 +57,8 @@ _LONG: Final = _refused(
     "Use shorter names (dfs.namenode.fs-limits.max-component-length)",
 )
 _NO_PATH: Final = _wrong(
-    "HDFS does not allow the name", "Use another name; a name in HDFS has no colon"
+    "HDFS does not allow the name",
+    "Use another name; a name in HDFS has no colon, and .snapshot is its own",
 )
 _NO_FOLDER: Final = Rule(
     errors.AlreadyExists,
@@ -100,7 +101,7 @@ _BY_CLASS: Final[dict[str, Rule]] = {
     **dict.fromkeys(("StandbyException", "NoNamenodesAvailableException"), _STANDBY),
     **dict.fromkeys(("LeaseExpiredException", "RecoveryInProgressException"), _LEASE),
     "PathComponentTooLongException": _LONG,
-    "InvalidPathException": _NO_PATH,
+    **dict.fromkeys(("InvalidPathException", "HadoopIllegalArgumentException"), _NO_PATH),
     "ParentNotDirectoryException": _NO_FOLDER,
     "SnapshotException": _SNAPSHOT,
     "NotReplicatedYetException": _NO_DATA_NODES,

@@ -5,6 +5,7 @@ and an error names the cure.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -178,3 +179,47 @@ def test_a_name_node_that_is_not_there_is_named_in_seconds(hdfs_server: MiniHdfs
     storage = open_folder("hdfs://127.0.0.1:9/wh/t", IMPATIENT)
     with pytest.raises(StorageError, match=r"127\.0\.0\.1:9"):
         storage.exists("schema/schema-0")
+
+
+GIVES_UP = """
+import sys
+from paimon_stream.errors import Unavailable
+from paimon_stream.storage.uri import open_folder
+options = {"paimon-stream.store.timeout": "300 ms", "paimon-stream.store.max-outage": "0 s"}
+storage = open_folder(sys.argv[1], options)
+storage.write("a", b"content")
+
+def given_up() -> None:
+    try:
+        storage.read("a")
+    except Unavailable:
+        return
+    raise AssertionError("the name node has answered")
+
+print("written", flush=True)
+sys.stdin.readline()
+storage.together([given_up] * 8)
+print("ends", flush=True)
+"""
+
+
+def test_a_process_ends_well_while_calls_return_that_it_has_given_up(hdfs_server: MiniHdfs) -> None:
+    location, _ = hdfs_server.place()
+    assert hdfs_server.child is not None
+    for _ in range(4):
+        process = subprocess.Popen(
+            [sys.executable, "-c", GIVES_UP, location],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "written\n"
+        hdfs_server.child.send_signal(signal.SIGSTOP)
+        try:
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "ends\n"
+        finally:
+            hdfs_server.child.send_signal(signal.SIGCONT)
+        assert process.wait(60) == 0

@@ -37,6 +37,20 @@ def test_a_create_whose_answer_is_lost_has_created_the_file(fault: Any) -> None:
     assert names(hdfs) == {"snapshot-1"}
 
 
+@pytest.mark.parametrize("verb", ["put_if_absent", "write"])
+def test_a_file_whose_temporary_file_was_removed_is_not_taken_for_written(verb: str) -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(runtime=simulated(1))
+
+    def removed(call: Callable[[], Any]) -> Any:
+        hdfs.files.clear()
+        return call()
+
+    hdfs.fail("rename", removed)
+    with pytest.raises(errors.Unavailable, match="Whether it was written nevertheless cannot be"):
+        getattr(storage, verb)("manifest/manifest-1", b"ours")
+
+
 @pytest.mark.parametrize("fault", [lost_answer, lost_for_good, lost_request])
 def test_a_create_after_another_writers_finds_that_the_file_exists(fault: Any) -> None:
     hdfs = HdfsDouble()
@@ -171,6 +185,23 @@ def test_where_data_nodes_are_slow_no_lease_is_recovered_again() -> None:
     assert names(hdfs) == {"a", "b"}
 
 
+def test_a_file_whose_content_is_gone_is_closed_without_recovering_its_lease() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage()
+    closing = threading.Event()
+
+    def slowly(call: Callable[[], Any]) -> Any:
+        threading.Timer(0.3, closing.set).start()
+        closing.wait(30)
+        return call()
+
+    hdfs.fail("close", slowly)
+    with storage.open_output("a") as stream:
+        stream.write(bytes(9 << 20))
+    assert "recover_lease" not in hdfs.calls
+    assert names(hdfs) == {"a"}
+
+
 HDFS = "org.apache.hadoop.hdfs."
 ANSWERS = [
     ("org.apache.hadoop.security.AccessControlException", errors.PermissionDenied, "permission"),
@@ -180,6 +211,7 @@ ANSWERS = [
     (HDFS + "server.namenode.SafeModeException", errors.Unavailable, "safe mode"),
     ("org.apache.hadoop.ipc.StandbyException", errors.Unavailable, "no name node is active"),
     (HDFS + "server.namenode.LeaseExpiredException", errors.Unavailable, "closed the file"),
+    ("org.apache.hadoop.HadoopIllegalArgumentException", errors.InvalidOption, r"\.snapshot"),
     (HDFS + "protocol.FSLimitException$PathComponentTooLongException", errors.StorageError, "long"),
     ("org.apache.hadoop.fs.InvalidPathException", errors.InvalidOption, "colon"),
     ("org.apache.hadoop.fs.ParentNotDirectoryException", errors.AlreadyExists, "a file is where"),
