@@ -245,6 +245,17 @@ def test_a_condition_sees_the_merged_rows_of_a_key(tmp_path: Path) -> None:
     assert pa.Table.from_batches(batches).to_pydict() == {"id": [1], "v": [10]}
 
 
+def test_rows_in_external_paths_are_read(tmp_path: Path) -> None:
+    options = {
+        "data-file.external-paths": f"file://{tmp_path}/outside",
+        "data-file.external-paths.strategy": "round-robin",
+    }
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "BIGINT")], options=options)
+    table.append(pa.table({"id": [1, 2]}))
+    batches, _ = batches_of({"path": table.location})
+    assert pa.Table.from_batches(batches).to_pydict() == {"id": [1, 2]}
+
+
 @pytest.mark.spark4
 def test_a_condition_holds_for_its_own_read_alone(spark_session: SparkSession) -> None:
     path = path_of("append_plain")
