@@ -271,6 +271,34 @@ def test_a_condition_holds_for_its_own_read_alone(spark_session: SparkSession) -
 
 
 @pytest.mark.spark4
+def test_a_condition_on_nan_means_what_it_means_in_spark(spark_session: SparkSession) -> None:
+    path = path_of("all_types_orc")
+    name = "c_double"
+    comparisons = (
+        "> 0",
+        ">= 0.1",
+        "< 0.1",
+        "!= 0.1",
+        "= NaN",
+        "!= NaN",
+        "< NaN",
+        ">= NaN",
+        "> NaN",
+    )
+    in_spark = [
+        f"count_if(c_double {text.replace('NaN', chr(39) + 'NaN' + chr(39))})"
+        for text in comparisons
+    ]
+    expected_counts = list(frame(spark_session, path).selectExpr(*in_spark).collect()[0])
+    counts = [
+        sum(one.num_rows for one in batches_of({"path": path, "where": f"{name} {text}"})[0])
+        for text in comparisons
+    ]
+    assert counts == expected_counts
+    assert counts[comparisons.index("= NaN")] > 0
+
+
+@pytest.mark.spark4
 def test_a_schema_of_other_types_is_refused(spark_session: SparkSession) -> None:
     table = PaimonTable.load(path_of("append_plain"))
     name = table.schema.fields[0].name
