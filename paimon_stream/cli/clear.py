@@ -2,11 +2,11 @@
 and `delete`, with its condition on rows.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 import click
-import pyarrow.compute as pc
 
 from paimon_stream.cli.command import (
     OPTION,
@@ -25,7 +25,6 @@ from paimon_stream.commit.plan import Base
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.maintenance.lost_files import LostFile
 from paimon_stream.read.condition_text import condition_in_text
 from paimon_stream.stream.writable import check_writable
@@ -205,18 +204,24 @@ def drop_lost_files(session: Session, yes: bool) -> CommandAnswer:
     return changed_answer(report.to_json(), parts, done=yes, has_work=True)
 
 
-def condition_of(typed: str, schema: TableSchema) -> pc.Expression:
-    """The typed condition as an expression. Raises a usage error if the text is not a condition on
-    the table's columns.
+WHERE: Final = "--where"
+
+
+@contextmanager
+def refused_conditions() -> Iterator[None]:
+    """A context that turns the error for a text of --where that is not a condition on the columns
+    into a usage error.
     """
     try:
-        return condition_in_text(typed, schema, "--where")
+        yield
     except InvalidOption as wrong:
+        if wrong.context.get("option") != WHERE:
+            raise
         raise click.UsageError(wrong.message) from None
 
 
 _EXAMPLE: Final = "Such as \"amount >= 10 AND region = 'north' AND note IS NULL\"."
-_WHERE: Final = option("--where", _EXAMPLE, required=True, metavar="CONDITION")
+_WHERE: Final = option(WHERE, _EXAMPLE, required=True, metavar="CONDITION")
 
 
 @table_command(example='delete --yes --where "id = 7" /data/shop.db/events', params=(_WHERE, YES))
@@ -225,7 +230,8 @@ def delete(session: Session, where: str, yes: bool) -> CommandAnswer:
     vectors. Earlier snapshots keep the rows until they expire. Without --yes it only counts the
     rows.
     """
-    condition = condition_of(where, session.raw.schema)
+    with refused_conditions():
+        condition = condition_in_text(where, session.raw.schema, WHERE)
     with progress() as reporter:
         report = session.table.delete(condition, dry_run=not yes, progress=reporter)
     sentence = "No row fulfils the condition."

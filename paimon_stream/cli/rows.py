@@ -11,7 +11,7 @@ import click
 import pyarrow as pa
 from pyarrow import csv
 
-from paimon_stream.cli.clear import condition_of
+from paimon_stream.cli.clear import WHERE, refused_conditions
 from paimon_stream.cli.command import (
     COUNT,
     OPTION,
@@ -23,6 +23,7 @@ from paimon_stream.cli.command import (
 )
 from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of
 from paimon_stream.cli.text import jsonable
+from paimon_stream.read.condition_text import TypedCondition
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import PointInTime, Scan
 
@@ -94,7 +95,7 @@ _FORMAT: Final = (
             "Show these columns, in this order, instead of all.",
             metavar="NAME[,NAME…]",
         ),
-        option("--where", _WHERE, metavar="CONDITION"),
+        option(WHERE, _WHERE, metavar="CONDITION"),
         option(
             "--snapshot", "Read this snapshot instead of the newest.", "snapshot_id", type=COUNT
         ),
@@ -130,9 +131,10 @@ def head(
     if not is_cat:
         limit = limit or 10
     names = None if columns is None else [name.strip() for name in columns.split(",")]
-    condition = None if where is None else condition_of(where, session.raw.schema)
+    condition = None if where is None else TypedCondition(where, WHERE)
     at = PointInTime.of(session.table.location, snapshot_id, tag, timestamp)
-    scan = session.table._scan(at, names, None, condition, pairs_of(option, "--option"))
+    with refused_conditions():
+        scan = session.table._scan(at, names, None, condition, pairs_of(option, "--option"))
     batches = _first_rows(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
     form = _form(form, is_document=is_document, is_cat=is_cat)
     if form == "csv":

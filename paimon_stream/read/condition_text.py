@@ -2,9 +2,11 @@
 `amount >= 10 AND region = 'north' AND note IS NULL`.
 """
 
+import math
 import operator
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
@@ -13,6 +15,7 @@ import pyarrow.compute as pc
 from paimon_stream.errors import InvalidOption
 from paimon_stream.format.binary_columns import value_scalar
 from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataType
 from paimon_stream.table.partition_value import expected_form, partition_value
 
 _SYNTAX: Final = (
@@ -36,6 +39,20 @@ _OPERATORS: Final[dict[str, Callable[[Any, Any], pc.Expression]]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class TypedCondition:
+    """A condition that is given to `plan_scan` as text, because only the plan knows the columns of
+    the rows that are read: an older snapshot may have other columns than the table has today.
+
+    Attributes:
+        text: the condition as people type it.
+        option: the name of the option that has the text, for messages.
+    """
+
+    text: str
+    option: str
 
 
 def condition_in_text(typed: str, schema: TableSchema, option: str) -> pc.Expression:
@@ -77,7 +94,7 @@ def _comparison(piece: re.Match[str], schema: TableSchema, option: str) -> pc.Ex
     column = pc.field(name)
     if piece["null"]:
         return column.is_valid() if "NOT" in piece["null"].upper() else column.is_null()
-    if type_.is_nested:
+    if type_.is_nested or type_.is_binary:
         raise InvalidOption(
             f"{option} compares {name} with a value, but its type is {type_}. Ask only IS NULL.",
             option=option,
@@ -94,4 +111,31 @@ def _comparison(piece: re.Match[str], schema: TableSchema, option: str) -> pc.Ex
             f"{option}: {text!r} is not a value of {name}, whose type is {type_}. {expected_form(type_)}",
             option=option,
         )
-    return _OPERATORS[piece["op"]](column, value_scalar(value, type_))
+    if type_.is_float:
+        return _compared_floats(piece["op"], column, value, type_)
+    try:
+        scalar = value_scalar(value, type_)
+    except OverflowError:
+        raise InvalidOption(
+            f"{option} compares {name} with {text!r}, which is beyond the moments that are read. Give one nearer to "
+            "today: a TIMESTAMP of more than 6 digits is read from 1677-09-21 to 2262-04-11.",
+            option=option,
+        ) from None
+    return _OPERATORS[piece["op"]](column, scalar)
+
+
+def _compared_floats(
+    op: str, column: pc.Expression, value: float, type_: DataType
+) -> pc.Expression:
+    """A comparison with a FLOAT or DOUBLE. As in Spark, NaN equals NaN and is above all numbers.
+    Arrow does not order NaN.
+    """
+    is_nan = pc.is_nan(column)
+    if math.isnan(value):
+        if op in ("<", "!=", "<>"):
+            return ~is_nan
+        if op == "<=":
+            return column.is_valid()
+        return is_nan & pc.scalar(op != ">")
+    compared = _OPERATORS[op](column, value_scalar(value, type_))
+    return compared | is_nan if op in (">", ">=") else compared

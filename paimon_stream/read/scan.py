@@ -18,6 +18,7 @@ from paimon_stream.errors import (
     InvalidOption,
     NotFound,
     UnsupportedFeature,
+    naming,
 )
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import DataFileMeta, ManifestEntry, ManifestFileMeta
@@ -28,6 +29,7 @@ from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot
 from paimon_stream.format.stats import ColumnStats, decode_stats, partition_bounds
 from paimon_stream.format.types import DataField
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
+from paimon_stream.read.condition_text import TypedCondition, condition_in_text
 from paimon_stream.read.predicate import Known, Predicate
 from paimon_stream.reports import iso
 from paimon_stream.runtime import system
@@ -151,8 +153,8 @@ def plan_scan(
         table: the table.
         at: which snapshot is read.
         columns: the names of the wanted columns; None for all.
-        filter: a condition on rows, a `pyarrow.compute.Expression`. Partitions and files without
-            such rows are left out (`predicate.py`).
+        filter: a condition on rows, a `pyarrow.compute.Expression` or a `TypedCondition`.
+            Partitions and files without such rows are left out (`predicate.py`).
         partition: the wanted partition; None for all.
         specs: given instead of `partition`. Partitions that match at least one of them are read.
         hidden: whether files are also read that readers do not see before a compaction.
@@ -163,8 +165,9 @@ def plan_scan(
         IncompatibleSchema: a column is unknown or named twice, the table cannot have the partition,
             or `filter` does not fit the columns.
         InvalidData: `partition` has values that the partition columns cannot have.
-        InvalidOption: `find_snapshot` refuses the point in time, `filter` is not an expression or
-            names a column by its position, or the table's merge options contradict each other.
+        InvalidOption: `find_snapshot` refuses the point in time, `filter` is not an expression,
+            names a column by its position, or has a text that is not a condition on the columns,
+            or the table's merge options contradict each other.
         CorruptMetadata, StorageError: metadata cannot be read.
     """
     if hidden:
@@ -211,6 +214,9 @@ def scan_without_files(
     is not a condition on the columns.
     """
     merge = _merge_of(table, schema) if schema.primary_keys else None
+    if isinstance(filter, TypedCondition):
+        with naming(table.location):
+            filter = condition_in_text(filter.text, schema, filter.option)
     where = None if filter is None else Predicate.of(filter, schema, table.location, name="filter")
     return Scan(
         table=table,

@@ -25,7 +25,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
 from paimon_stream.options.option import size
 from paimon_stream.read.changes import CHANGE_OPTIONS, RANGES, READ_CHANGELOG, plan_read
-from paimon_stream.read.condition_text import condition_in_text
+from paimon_stream.read.condition_text import TypedCondition, condition_in_text
 from paimon_stream.read.scan import NEWEST, PointInTime, Scan, plan_scan
 from paimon_stream.read.scan_mode import INCREMENTAL, MODE, NEEDED
 from paimon_stream.spark.datasource_options import SourceOptions, divided
@@ -99,6 +99,9 @@ def schema_of(options: dict[str, str]) -> StructType:
     # Spark does not say whether it reads a stream, which may have kinds without a range.
     asked = {key: text for key, text in source.table.items() if key != READ_CHANGELOG.key}
     scan = _scan(source, chosen, asked=asked, filter=pc.scalar(False))
+    if chosen.where is not None and MODE.key not in options:
+        with naming(source.location):  # raises if the text is not a condition on the columns
+            condition_in_text(chosen.where, scan.schema, "where")
     columns = [
         StructField(field.name, spark_type(field.type), field.type.nullable)
         for field in scan.columns
@@ -306,13 +309,9 @@ def _scan(
     """The plan of a batch read. `asked` is passed to `plan_read`. `filter` takes the place of the
     condition that the options name.
     """
-    table = _table(source)
-    condition = None
-    if chosen.where is not None:
-        with naming(table.location):
-            condition = condition_in_text(chosen.where, table.schema, "where")
+    condition = None if chosen.where is None else TypedCondition(chosen.where, "where")
     return plan_read(
-        table,
+        _table(source),
         at=chosen.at,
         asked=asked,
         columns=chosen.columns,

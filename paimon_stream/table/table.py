@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 from paimon_stream import errors
@@ -191,19 +191,30 @@ def layout_of(storage: Storage, schema: TableSchema, options: opt.Options) -> La
     layout = Layout.of(schema, options)
     if layout.external is None:
         return layout
-    earlier = cache(partial(_external_roots, storage))
-    return replace(layout, external=replace(layout.external, earlier=earlier))
+    return replace(layout, external=replace(layout.external, earlier=_EarlierRoots(storage)))
 
 
-def _external_roots(storage: Storage) -> frozenset[str]:
-    """The external paths that any schema of the table or of one of its branches has."""
-    roots: set[str] = set()
-    for schemas in map(SchemaStore, histories(storage)):
-        for schema_id in schemas.ids():
-            # If a schema cannot be read, the code that needs the schema reports the error.
-            with suppress(errors.FormatError, errors.InvalidOption, errors.UnsupportedFeature):
-                roots.update(external_roots(opt.Options(schemas.get(schema_id).options)))
-    return frozenset(roots)
+class _EarlierRoots:
+    """Finds the external paths that any schema of the table or of one of its branches has. The
+    schemas are read at the first call. Tasks of Spark get the table with this object, so it can be
+    pickled.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+
+    def __call__(self) -> frozenset[str]:
+        return self._roots
+
+    @cached_property
+    def _roots(self) -> frozenset[str]:
+        roots: set[str] = set()
+        for schemas in map(SchemaStore, histories(self._storage)):
+            for schema_id in schemas.ids():
+                # If a schema cannot be read, the code that needs the schema reports the error.
+                with suppress(errors.FormatError, errors.InvalidOption, errors.UnsupportedFeature):
+                    roots.update(external_roots(opt.Options(schemas.get(schema_id).options)))
+        return frozenset(roots)
 
 
 # -- what can be written --------------------------------------------------------------------------

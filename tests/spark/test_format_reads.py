@@ -245,6 +245,17 @@ def test_a_condition_sees_the_merged_rows_of_a_key(tmp_path: Path) -> None:
     assert pa.Table.from_batches(batches).to_pydict() == {"id": [1], "v": [10]}
 
 
+def test_rows_in_external_paths_are_read(tmp_path: Path) -> None:
+    options = {
+        "data-file.external-paths": f"file://{tmp_path}/outside",
+        "data-file.external-paths.strategy": "round-robin",
+    }
+    table = PaimonTable.create(str(tmp_path / "t"), [("id", "BIGINT")], options=options)
+    table.append(pa.table({"id": [1, 2]}))
+    batches, _ = batches_of({"path": table.location})
+    assert pa.Table.from_batches(batches).to_pydict() == {"id": [1, 2]}
+
+
 @pytest.mark.spark4
 def test_a_condition_holds_for_its_own_read_alone(spark_session: SparkSession) -> None:
     path = path_of("append_plain")
@@ -257,6 +268,34 @@ def test_a_condition_holds_for_its_own_read_alone(spark_session: SparkSession) -
     assert Counter(map(str, less.collect())) == Counter(map(str, rows))
     both = everything.union(less).union(everything)
     assert both.count() == 2 * everything.count() + len(rows)
+
+
+@pytest.mark.spark4
+def test_a_condition_on_nan_means_what_it_means_in_spark(spark_session: SparkSession) -> None:
+    path = path_of("all_types_orc")
+    name = "c_double"
+    comparisons = (
+        "> 0",
+        ">= 0.1",
+        "< 0.1",
+        "!= 0.1",
+        "= NaN",
+        "!= NaN",
+        "< NaN",
+        ">= NaN",
+        "> NaN",
+    )
+    in_spark = [
+        f"count_if(c_double {text.replace('NaN', chr(39) + 'NaN' + chr(39))})"
+        for text in comparisons
+    ]
+    expected_counts = list(frame(spark_session, path).selectExpr(*in_spark).collect()[0])
+    counts = [
+        sum(one.num_rows for one in batches_of({"path": path, "where": f"{name} {text}"})[0])
+        for text in comparisons
+    ]
+    assert counts == expected_counts
+    assert counts[comparisons.index("= NaN")] > 0
 
 
 @pytest.mark.spark4
