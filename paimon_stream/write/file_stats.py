@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paimon_stream.format.arrow_types import from_numbers
 from paimon_stream.format.binary_columns import column_values
 from paimon_stream.format.entries import SimpleStats
 from paimon_stream.format.schema_json import TableSchema
@@ -180,9 +182,9 @@ def _has_negative_zero(column: pa.ChunkedArray) -> bool:
 
 def _has_bits(column: pa.ChunkedArray, bits: int) -> bool:
     """Whether one of the floats has these bits, which are given as an integer."""
-    integer = pa.int64() if column.type.bit_width == 64 else pa.int32()
-    wanted = pa.scalar(bits, integer)
-    return any(pc.any(pc.equal(chunk.view(integer), wanted)).as_py() for chunk in column.chunks)
+    integer = np.int64 if column.type.bit_width == 64 else np.int32
+    wanted = from_numbers(np.array([bits], integer))[0]
+    return any(pc.any(pc.equal(chunk.view(wanted.type), wanted)).as_py() for chunk in column.chunks)
 
 
 def merged(bounds: Sequence[Bounds], type_: DataType, longest_text: int | None = None) -> Bounds:

@@ -144,6 +144,7 @@ file, partition_keys, *options = sys.argv[1:]
 with pa.OSFile(file) as source:
     batches = list(pa.ipc.open_stream(source))
 types = {"id": "BIGINT", "part": "INT", "text": "STRING", "total": "DECIMAL(9, 2)", "at": "TIMESTAMP(6)"}
+types |= {"share": "DOUBLE", "part_share": "FLOAT"}
 types |= {"tags": "ARRAY<STRING>", "labels": "MAP<STRING, INT>", "place": "ROW<zip INT>"}
 schema = TableSchema(
     id=0,
@@ -176,6 +177,8 @@ def test_a_worker_that_appends_does_not_import_pandas(
             "text": ["a", "b", None, "d"],
             "total": pa.array([1, 2, 3, None], pa.decimal128(9, 2)),
             "at": pa.array([1, 2, 3, None], pa.timestamp("us")),
+            "share": pa.array([0.0, -0.0, None, 1.0], pa.float64()),
+            "part_share": pa.array([0.0, -1.0, None, -0.0], pa.float32()),
             "tags": pa.array([["a", "b"], [], ["c"], ["d"]], pa.list_(pa.string())),
             "labels": pa.array([[("a", 1)], [], [], []], pa.map_(pa.string(), pa.int32())),
             "place": pa.array([{"zip": 1}] * 4, pa.struct([("zip", pa.int32())])),
