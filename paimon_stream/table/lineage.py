@@ -121,9 +121,9 @@ class Descent:
 def newest_of(
     snapshots: SnapshotStore, latest: Snapshot, wanted: Callable[[Snapshot], bool]
 ) -> tuple[Snapshot | None, int]:
-    """The newest snapshot of the lineage for which `wanted` is true, and the lowest id that was
-    looked at. If no such snapshot was found, and that id is above 1, such a snapshot may have
-    expired. Raises `StorageError`, `CorruptMetadata`.
+    """The newest snapshot of the lineage for which `wanted` is true, and the id from which on all
+    snapshots were looked at. If no such snapshot was found, and that id is above 1, such a snapshot
+    may have expired. Raises `StorageError`, `CorruptMetadata`.
     """
     lowest = latest
     descent = Descent(snapshots, latest)
