@@ -165,8 +165,8 @@ class GapLeft(Enum):
 
 class EarlierNoted(Enum):
     """What do the notes of removals say of the earlier batches above our newest snapshot? Batches
-    from the one on from which the journal is complete do not count, and neither do those that an
-    operator has given up.
+    for which the journal is complete do not count, and neither do those that an operator has given
+    up.
 
     A note proves that its batch was removed if the removal has ended, and the table that remained
     was surely not built on the batch. Only removals of this package leave notes. A removal that
@@ -227,8 +227,8 @@ class AttemptPrepared(Enum):
     operator has given up?
 
     The attempt had begun to commit. The entry does not say whether it was published. If there is no
-    entry, and the journal is complete from this batch or an earlier one on (`JournalVouches`), the
-    batch has not reached its commit.
+    entry, and the journal is complete for the batch (`JournalVouches`), the batch has not reached
+    its commit.
     """
 
     NONE = "none"
