@@ -93,7 +93,9 @@ def _added(layout: Layout, changes: Changes, now: int | None = None) -> Iterator
 
 
 def _may_be_old(entry: ManifestEntry, now: int | None) -> bool:
-    """Whether a file may be older than `LONGEST_UNCHECKED_MILLIS`. True if no time is given."""
+    """Whether a file may be older than `LONGEST_UNCHECKED_MILLIS`. True if `now` or the creation
+    time is None.
+    """
     created = entry.file.creation_time
     return now is None or created is None or abs(now - created) > LONGEST_UNCHECKED_MILLIS
 
@@ -232,8 +234,7 @@ class Checker:
         }
         return timed(changes, newest)
 
-    # -- which rules
-    # --------------------------------------------------------------------------------
+    # -- which rules ------------------------------------------------------------------------------
     def _is_compared(self, request: CommitRequest, changes: Changes) -> bool:
         """Whether the changes are compared with the files of the table (semantics.md §2.2,
         R3.1).
@@ -279,8 +280,7 @@ class Checker:
             opt.CONFLICT_DETECTION.key,
         )
 
-    # -- the rules
-    # ------------------------------------------------------------------------------------
+    # -- the rules --------------------------------------------------------------------------------
     def _files_at(self, request: CommitRequest, changes: Changes, base: Base) -> KnownFiles:
         """The files of the touched partitions. They are read anew for each commit, and later
         attempts read only what others have committed since.
@@ -340,8 +340,7 @@ class Checker:
                 highest[bucket] = max(file.max_sequence_number, highest.get(bucket, -1))
         return renumber(changes, highest)
 
-    # -- strict mode
-    # ----------------------------------------------------------------------------------
+    # -- strict mode ------------------------------------------------------------------------------
     def _check_strict(self, context: CommitContext, base: Base) -> None:
         """Checks what others did since the last safe snapshot, which the option
         `commit.strict-mode.last-safe-snapshot` names (semantics.md §2.9). −1 stands for the
@@ -374,8 +373,7 @@ class Checker:
             for meta in self._cache.manifests.delta(snapshot)
         )
 
-    # -- afterwards
-    # ---------------------------------------------------------------------------------
+    # -- afterwards -------------------------------------------------------------------------------
     def warn_of_deep_buckets(self, changes: Changes) -> None:
         """Warns once, before readers become slow, if a bucket that our commit has touched has more
         files of level 0 than Java would allow (semantics.md §6.6). Nothing is read for this.

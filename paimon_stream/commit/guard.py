@@ -55,8 +55,8 @@ def guard_commit(table: Table, latest: Snapshot | None, clock: Clock) -> None:
 
 
 def _is_looked_at(table: Table) -> bool:
-    """Whether another engine may replace a snapshot of this table. False if the options say that no
-    other engine writes the table.
+    """Whether another engine may replace a snapshot of this table. False, too, if the option
+    `paimon-stream.commit.guard` is `trust`.
     """
     # With a lock or a server, no other engine can replace a snapshot.
     is_exclusive = getattr(table.storage, "takes_lock", False) or is_served(table.storage)

@@ -15,8 +15,8 @@ now, relies on the neighbours alone. Every other attempt looks at all ids.
 
 Invariants: the answer is `Landed` only for a commit that is part of the table, and `Lost` only for
 one that is not. `proven` says that the commit can never become part of the table, so its metadata
-may be deleted, except what a tag of a snapshot that was visible needs. Every other case is
-`CommitUnknown`, and nothing was deleted.
+may be deleted. If the snapshot was visible, the metadata that a tag of it needs stays. Every other
+case is `CommitUnknown`, and nothing was deleted.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -367,8 +367,7 @@ class Publisher:
             snapshot=snapshot.id,
         ).of_table(self._location)
 
-    # -- the traces of a snapshot in later ones
-    # ------------------------------------------------------
+    # -- the traces of a snapshot in later ones ---------------------------------------------------
     #
     # The functions below look for traces of our snapshot in later ones. Their answer is False only
     # if the later snapshot shows that it was not built on ours. A snapshot that changed no file and

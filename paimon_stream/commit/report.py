@@ -168,8 +168,8 @@ class CommitReport:
         compact_failed: the reason why the compaction was left out. None if it was not.
         manifests_merged: how many manifests were merged into others.
         removed_files: how many files of dead attempts were removed.
-        requests: in an object store, the number of requests that the driver sent for this batch, by
-            kind (GET, PUT, HEAD, LIST, DELETE). Requests of tasks are not counted.
+        requests: in an object store or in HDFS, the number of requests that the driver sent for
+            this batch, by kind (GET, PUT, HEAD, LIST, DELETE). Requests of tasks are not counted.
         trips: the round trips of these requests. Requests in flight together are one trip.
     """
 

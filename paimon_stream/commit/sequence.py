@@ -74,8 +74,7 @@ class Sequences:
         known before it was checked (`_check_indexed`).
         """
 
-    # -- numbers
-    # ------------------------------------------------------------------------------------
+    # -- numbers ----------------------------------------------------------------------------------
     def next(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering:
         """Sequence numbers for a batch that is about to be written.
 
@@ -144,8 +143,7 @@ class Sequences:
             recorded[_GENERATED] = str(highest)
         return recorded
 
-    # -- conflicts
-    # ----------------------------------------------------------------------------------
+    # -- conflicts --------------------------------------------------------------------------------
     def check(self, numbering: Numbering | None, changes: Changes, base: Snapshot | None) -> None:
         """Raises `SequenceConflict` if other commits have added rows with the same or higher
         numbers to a bucket of these changes since the numbers were taken. In that case it would not
@@ -188,7 +186,8 @@ class Sequences:
         if SnapshotRef.of_optional(base) == numbered_on:
             return
         if not changes.entries:
-            # The index was rebuilt. A batch that has only known keys does not change the index.
+            # This commit only rebuilds the index. It could not see rows of known keys that were
+            # committed since, because such rows do not change the index.
             raise self._assigned_anew("others have committed since")
         then = None
         if numbered_on is not None:

@@ -66,8 +66,7 @@ class TableCache:
         our next commit.
         """
 
-    # -- moving
-    # -------------------------------------------------------------------------------------
+    # -- moving -----------------------------------------------------------------------------------
     def advance(self, base: Base, published: Base, entries: Collection[ManifestEntry]) -> None:
         """Moves the cache to a snapshot that this committer has published.
 
@@ -186,8 +185,7 @@ class TableCache:
             # The next query for that partition reads the partition again, and reports the error.
             self.buckets.forget()
 
-    # -- our own last commit, manifests
-    # --------------------------------------------------------------
+    # -- our own last commit, manifests -----------------------------------------------------------
     @property
     def last(self) -> Snapshot | None:
         """The last snapshot that this committer has published. None if it was forgotten."""
@@ -205,8 +203,7 @@ class TableCache:
             return self._own_last
         return Base(snapshot=latest, metas=self.manifests.base_and_delta(latest))
 
-    # -- buckets and files
-    # --------------------------------------------------------------------------
+    # -- buckets and files ------------------------------------------------------------------------
     def buckets_at(self, base: Base, partitions: Collection[bytes]) -> BucketIndex:
         """The buckets of the given partitions, and of other partitions in the cache, at the base.
         Raises `CorruptMetadata`, `StorageError`, and `BucketCountChanged` if a partition has files
@@ -261,8 +258,7 @@ class TableCache:
         self._move(base.snapshot)
         return self._watched.known({(entry.partition, entry.bucket) for entry in entries})
 
-    # -- sequence numbers
-    # ---------------------------------------------------------------------------
+    # -- sequence numbers -------------------------------------------------------------------------
     def knows_highest(self, latest: Snapshot | None) -> bool:
         """Whether the largest sequence number at a snapshot is cached, or stored in the snapshot
         itself.

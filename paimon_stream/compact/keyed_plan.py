@@ -281,8 +281,7 @@ def _with_older(merge: Merge, above: Sequence[ManifestEntry], types: Sequence[Da
     return replace(merge, sections=tuple(with_older(merge.sections, above, types)))
 
 
-# -- runs
-# -------------------------------------------------------------------------------------------
+# -- runs -----------------------------------------------------------------------------------------
 def runs_of(files: Iterable[ManifestEntry], types: Sequence[DataType]) -> list[SortedRun]:
     """The runs of one bucket (§4.1). Raises `FormatError` if files of a level above 0 overlap."""
     runs = _runs(files)
@@ -337,8 +336,7 @@ def asks(files: Iterable[ManifestEntry], limits: KeyedThresholds) -> bool:
     return pick(_runs(files), limits) is not None
 
 
-# -- picks
-# ------------------------------------------------------------------------------------------
+# -- picks ----------------------------------------------------------------------------------------
 def pick(runs: Sequence[SortedRun], limits: KeyedThresholds) -> Pick | None:
     """The runs that a minor compaction merges (§4.2). The rules are applied in Java's order. None
     if there is nothing to do.
@@ -459,8 +457,7 @@ def _loses(spec: MergeSpec, runs: Sequence[SortedRun], count: int) -> bool:
     return not is_exact and any(file.delete_row_count != 0 for file in newer)
 
 
-# -- sections
-# ---------------------------------------------------------------------------------------
+# -- sections -------------------------------------------------------------------------------------
 def _merges_and_upgrades(
     picked_sections: Iterable[Section],
     level: int,

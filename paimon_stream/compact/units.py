@@ -1,4 +1,4 @@
-"""Units. A unit is some files of one bucket that are replaced together."""
+"""A unit is a group of files of one bucket that are replaced together."""
 
 import math
 from collections.abc import Iterable, Mapping

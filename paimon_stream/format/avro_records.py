@@ -418,8 +418,7 @@ def _family(type_: Any) -> Any:
     return "long" if type_ == "int" else type_
 
 
-# -- schemas of any file
-# ------------------------------------------------------------------------------
+# -- schemas of any file --------------------------------------------------------------------------
 #
 # A decoder follows the schema of the file, so a crafted schema can let a few bytes stand for any
 # number of values. Such schemas are refused before anything is decoded.

@@ -241,8 +241,7 @@ def _scatter(words: Words, targets: Ints, texts: _Texts) -> None:
         data[8 * target : 8 * target + length] = texts.raw[source : source + length]
 
 
-# -- columns to words
-# ---------------------------------------------------------------------------------
+# -- columns to words -----------------------------------------------------------------------------
 def _cast(column: pa.Array, type_: DataType) -> pa.Array:
     """The column, cast to the Arrow type that the Paimon type has in memory."""
     wanted = arrow_type(type_)

@@ -165,8 +165,7 @@ def _indented(node: Any, line: str, step: str, colon: str, sorts_keys: bool) -> 
     return f"[{inner}{text}{line}]"
 
 
-# -- what is wrong with content
-# -----------------------------------------------------------------------
+# -- what is wrong with content -------------------------------------------------------------------
 BROKEN: Final = (
     ValueError,
     LookupError,
@@ -227,8 +226,7 @@ def in_words(error: Exception) -> str:
     return str(error).rstrip(".") or type(error).__name__
 
 
-# -- small private files
-# ------------------------------------------------------------------------------
+# -- small private files --------------------------------------------------------------------------
 #
 # Checksummed files hold what the sink keeps beside a table (`_paimon_stream/`). A single wrong byte
 # makes the whole file invalid, and an invalid file is refused. The files are versioned text that a

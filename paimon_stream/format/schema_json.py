@@ -131,8 +131,8 @@ def encode_schema(schema: TableSchema) -> bytes:
 
 
 def decode_schema(data: bytes, path: str) -> TableSchema:
-    """Reads a schema file. Unknown keys are kept. In version 1 and below, a missing `bucket` means
-    1. In version 2 and below, a missing `file.format` means orc.
+    """Reads a schema file. Unknown keys are kept. A missing `bucket` means 1 in version 1 and
+    below. A missing `file.format` means orc in version 2 and below.
 
     Args:
         data: the file's content.

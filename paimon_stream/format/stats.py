@@ -239,7 +239,7 @@ def _column_stats(types: Sequence[DataType], stats: SimpleStats) -> list[ColumnS
 
 
 def schema_of_statistics(data: bytes, path: str) -> int:
-    """The id of the schema of a file of table statistics , to which the attribute `statistics` of a
+    """The id of the schema of a file of table statistics, to which the attribute `statistics` of a
     snapshot refers. Raises `CorruptMetadata`.
     """
     with understanding(path, len(data), "a file of table statistics", "Run ANALYZE again."):

@@ -64,7 +64,7 @@ def copy_stream(
     """Copies to main the files that the branch has in the folder of a commit user, unless a stream
     of another query has the folder in main. If both have journalled a batch, main gets the branch's
     entry, because that entry shows what is part of the table now. The register is copied last,
-    because it vouches for the other files.
+    because it says that the copied journal is complete.
 
     Args:
         branch: the storage of the branch.
@@ -138,7 +138,7 @@ def _of_both(
     notes: Collection[str],
 ) -> RegisteredWriter:
     """The branch's register, with what main's register says of the same query. `since` is the batch
-    from which on the journal vouches. `notes` are the names of the notes of what main has lost.
+    from which on the journal is complete. `notes` are the names of the notes of what main has lost.
     """
     # Two users that were in one run are two sinks, also if that run was in main and not in the
     # branch.
@@ -165,8 +165,8 @@ def _notes_of(
 
 
 def _later_since(*since: int | None) -> int | None:
-    """The batch from which on all of these journals vouch; None if one of the journals vouches for
-    no batch.
+    """The batch from which on all of these journals are complete; None if that is not known of one
+    of them.
     """
     known = [batch for batch in since if batch is not None]
     if len(known) < len(since):

@@ -4,10 +4,10 @@ longer has these files.
     the newest snapshot ──► files that do not exist, asked twice ──► publish, on what is live then
 
 Invariants: a file counts as lost only if the listing of its folder lacks it, and the storage says
-of its path that there is no file. A storage that does not answer ends in an error. If no file
-exists in the table, in one of its external paths, or in a folder behind a symbolic link, a disk may
-not be mounted. In that case nothing is dropped. Earlier snapshots keep their entries, so a file
-that is put back can be read in these snapshots.
+of its path that there is no file. A storage that does not answer ends in an error. If all files of
+the table are missing, or all in one of its external paths or in one folder behind a symbolic link,
+a disk may not be mounted. In that case nothing is dropped. Earlier snapshots keep their entries, so
+a file that is put back can be read in these snapshots.
 """
 
 from collections import defaultdict

@@ -127,7 +127,7 @@ def folded(
     return picked(column, actions.ordered, _chosen(rule.function, column, actions))
 
 
-# -- functions that choose one of a key's rows and use its value as it is
+# -- functions that choose one of a key's rows and use its value as it is -------------------------
 #
 # Each of these functions finds the rows that change the held value. The last of these rows is
 # chosen. If this row retracts, the value is NULL.
@@ -216,7 +216,7 @@ def _held(actions: RowActions, changes: Flags) -> Ints:
     return np.where(is_retracted, -1, places)
 
 
-# -- sums and products
+# -- sums and products ----------------------------------------------------------------------------
 #
 # Integers wrap around, as in Java Paimon 1.4.2. Floats are added in merge order, one after the
 # other, so that even the last bit is the same as in Java. Decimals are exact. As in Java, they

@@ -396,7 +396,7 @@ class RowActions:
         if there is no such place.
         """
         # The running maximum of the wanted places is moved by one row, so that a row does not find
-        # itself. The place that is found may belong to the key before.
+        # itself. The place that is found may belong to an earlier key.
         places = np.full(len(wanted), -1)
         np.maximum.accumulate(np.where(wanted, np.arange(len(wanted)), -1)[:-1], out=places[1:])
         return np.where(places < self.ordered.starts[self.ordered.key_of], -1, places)

@@ -324,8 +324,8 @@ def _sentence(report: CommitReport) -> str:
 
 
 def _sent(report: CommitReport) -> str:
-    """The number of requests to an object store, in brackets. The text is empty for other
-    storages.
+    """The number of requests to an object store or to HDFS, in brackets. The text is empty for
+    other storages.
     """
     if not report.requests:
         return ""

@@ -128,8 +128,7 @@ def settings_of(
     return sink, of_write, identifier
 
 
-# -- before the tasks
-# ---------------------------------------------------------------------------------
+# -- before the tasks -----------------------------------------------------------------------------
 def plan(
     columns: st.StructType, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> Plan:
@@ -283,8 +282,7 @@ def _recent(
     return batches
 
 
-# -- after the tasks
-# ----------------------------------------------------------------------------------
+# -- after the tasks ------------------------------------------------------------------------------
 def commit_batch(
     answers: Answers, batch_id: int, options: Mapping[str, str], *, overwrite: bool, is_stream: bool
 ) -> None:
@@ -341,7 +339,7 @@ class TaskRows:
         answers: the answers of the tasks.
         for_commit: what the commit needs of the plan, encoded.
         run: the run of the query.
-        keep: is called from the moment at which the caller must not remove the files any more.
+        keep: is called at the moment from which on the caller must not remove the files.
     """
 
     sink: SinkSettings

@@ -4,7 +4,7 @@ snapshots, and is planned on the driver (docs/reading.md, "In Spark").
 Invariant: one action reads one snapshot. The reader plans the scan when Spark makes it, and tasks
 plan nothing (splits.py). The reader has the scan without its files, and each split has its own
 files. A task reads data files and index files. It also reads the schemas of files that were written
-under an earlier schema. `schema_of` plans with a filter that nothing fulfils, so no manifest is
+under another schema. `schema_of` plans with a filter that nothing fulfils, so no manifest is
 opened.
 """
 

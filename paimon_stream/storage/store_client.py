@@ -414,8 +414,8 @@ def _probe(storage: Storage, path: str) -> None:
 
 
 def is_unproven(storage: Storage) -> bool:
-    """Whether the storage is an object store that this process has not checked yet. On a disk, only
-    streams make the check.
+    """Whether the storage is an object store or in HDFS, and this process has not checked it yet.
+    On a disk, only streams make the check.
     """
     client = _client(storage)
     return client is not None and not client.atomic and not is_served(storage)

@@ -1,5 +1,5 @@
 """After a batch was judged, the register of the stream records three things: from which batch on
-the journal vouches, which batches an operator has given up, and which batches are written again
+the journal is complete, which batches an operator has given up, and which batches are written again
 (exactly-once.md §2, §4). This module only computes them.
 """
 
@@ -24,7 +24,7 @@ def journal_since(table: Table, evidence: Evidence, verdict: Verdict, *, anew: b
     is off.
 
     If the snapshot of our newest batch stands and the journal has no entry of that batch, the
-    journal vouches only for later batches. A rollback may remove the snapshot. Then only the
+    journal is complete only for later batches. A rollback may remove the snapshot. Then only the
     rollback's note shows that the batch was published.
 
     Args:

@@ -100,7 +100,8 @@ class Claims:
 
         Args:
             schema_digest: the digest of the table's first schema.
-            journal_since: the batch from which on the journal vouches; None if it vouches for none.
+            journal_since: the batch from which on the journal is complete; None if that is not
+                known.
             present: the register that the commit user has so far.
             given_up: the batches that an operator has given up.
             passed_over: what is written again because an operator decided so.

@@ -414,8 +414,7 @@ class StreamCompaction:
                 _LOG.warning("The stream does not compact: %s", reason.message)
         return self._decision.compacts
 
-    # -- plan
-    # -----------------------------------------------------------------------------------------
+    # -- plan -------------------------------------------------------------------------------------
     def _note_batch(self, settled: Settled) -> None:
         """Notes the buckets that are to be compacted because a batch has touched them, and those
         whose full compaction comes behind it. Raises the errors of `_note_earlier`.
@@ -628,8 +627,7 @@ class StreamCompaction:
                 task.rewriter.remove([task.future.result()])
             self._due.rest(task.unit.bucket, full=task.full)
 
-    # -- failures
-    # ---------------------------------------------------------------------------------------
+    # -- failures ---------------------------------------------------------------------------------
     def _fail(self, table: Table, bucket: Bucket, error: BaseException, *, full: bool) -> None:
         """Lets a bucket rest after one of its units has failed. Another writer may have compacted
         one of the unit's files away. The next plan reads the files anew, so it fits again.

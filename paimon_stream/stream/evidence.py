@@ -22,8 +22,8 @@ class JournalledBatches:
 
     Attributes:
         newest: the newest batch that has an entry; None if no batch has an entry.
-        since: the batch from which on the journal vouches: each later batch, and this one, has had
-            an entry if it reached its commit. None if no such batch is known.
+        since: the batch from which on the journal is complete: each later batch, and this one, has
+            had an entry if it reached its commit. None if no such batch is known.
     """
 
     newest: int | None

@@ -7,7 +7,7 @@ defined for every batch, so that a fact can be asked for at any time. This modul
 nothing.
 
 The name of a fact is a short question: `BaseHeld` asks whether the base is held, and
-`JournalVouches` asks whether the journal vouches.
+`JournalVouches` asks whether a missing entry in the journal proves anything.
 """
 
 from enum import Enum
@@ -131,8 +131,8 @@ class TableCreated(Enum):
 
 class LastHeld(Enum):
     """What became of the last batch, if it was committed above our newest snapshot? The last batch
-    is the newest earlier one in the journal. It is known to be committed, because Spark went on
-    after it.
+    is the newest earlier one that the journal's entries name. It is known to be committed, because
+    Spark went on after it.
 
     `HELD` does not prove that the rows of the batch are there: as far as records show, its snapshot
     has expired. If the journal is off or gone, the value is `NONE`. If Spark may have gone on
@@ -150,8 +150,8 @@ class LastHeld(Enum):
 
 class GapLeft(Enum):
     """Are there batches that our newest snapshot does not show? Such batches lie between the batch
-    of that snapshot and the judged one, or they are older and were written again above that
-    snapshot.
+    of that snapshot and the judged one, or they are not later than that batch, and were written
+    again above that snapshot.
 
     Batches without rows leave no snapshot, so a gap proves nothing by itself. Batches may have been
     written again if an operator let the checkpoint continue over our newest snapshot, or over one
@@ -165,7 +165,8 @@ class GapLeft(Enum):
 
 class EarlierNoted(Enum):
     """What do the notes of removals say of the earlier batches above our newest snapshot? Batches
-    for which a journal vouches, and those that an operator has given up, do not count.
+    for which the journal is complete do not count, and neither do those that an operator has given
+    up.
 
     A note proves that its batch was removed if the removal has ended, and the table that remained
     was surely not built on the batch. Only removals of this package leave notes. A removal that
@@ -226,8 +227,8 @@ class AttemptPrepared(Enum):
     operator has given up?
 
     The attempt had begun to commit. The entry does not say whether it was published. If there is no
-    entry, and the journal vouches for the batch (`JournalVouches`), the batch has not reached its
-    commit.
+    entry, and the journal is complete for the batch (`JournalVouches`), the batch has not reached
+    its commit.
     """
 
     NONE = "none"
@@ -235,7 +236,8 @@ class AttemptPrepared(Enum):
 
 
 class PreviousHeld(Enum):
-    """What became of the batch before the attempt's own, if no snapshot of ours is left?
+    """What became of the batch that the attempt names as the one published before it, if no
+    snapshot of ours is left?
 
     The journal entry of the attempt names that batch with its snapshot, so the batch was published.
     `HELD` does not prove that its rows are there.

@@ -53,8 +53,8 @@ class Findings:
 
 def walk(findings: Findings, rows: tuple[Row, ...], refuse: StreamRefusals) -> Outcome:
     """The verdict to which the rows lead. Raises the error of the first row that refuses. If an
-    operator lets the batch continue despite that row, the walk goes on with the step that the row
-    names.
+    operator lets the batch continue despite that row, the result is the verdict that the row names,
+    or the walk goes on with the step that it names.
     """
     since: Step | NextStep | None = None
     while True:

@@ -291,9 +291,9 @@ def _is_left_in_main(
 ) -> bool:
     """Whether an attempt of main is certainly not part of a branch that was made from main. The
     question arises only if no snapshot of the attempt's batch stands in the branch. The answer is
-    yes if the attempt was made or published above the branch point, and if main's snapshots show
-    that it was never published. If the branch has no identity, its oldest snapshot serves as the
-    branch point.
+    yes if the attempt was made on the branch point or above it. It is also yes if main's snapshots
+    show that the attempt was published only above the branch point, or never. If the branch has no
+    identity, its oldest snapshot serves as the branch point.
 
     Args:
         main: the table's folder.

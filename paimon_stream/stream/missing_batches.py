@@ -17,10 +17,10 @@ from paimon_stream.table.removals import ROLLBACK, Removals, Removed
 
 
 def unjournalled(evidence: Evidence, above: int) -> range:
-    """The batches after the batch `above` and before the judged one for which no journal vouches.
-    The journal vouches for the batches from `journal_since` on: without an entry, such a batch has
-    not reached its commit. If the journal has a batch later than the judged one, it has dropped the
-    entries of earlier batches, so it vouches for none of these.
+    """The batches after the batch `above` and before the judged one of which a missing entry in the
+    journal proves nothing. From `journal_since` on, the journal is complete: without an entry, a
+    batch has not reached its commit. If the journal has a batch later than the judged one, it has
+    dropped the entries of earlier batches, so a missing entry proves nothing of any of them.
     """
     batch_id = evidence.batch.batch_id
     since = evidence.journal_since

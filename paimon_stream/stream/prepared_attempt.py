@@ -73,11 +73,12 @@ def which_live(evidence: Evidence, entry: JournalEntry | None) -> Finding[FilesL
 def cut_above_ours(
     evidence: Evidence, entry: JournalEntry, last: JournalEntry | None
 ) -> SnapshotRef | None:
-    """The cut of the rollbacks that removed the base of an attempt at this batch, if they certainly
-    removed no earlier batch of ours. That is certain if the previous batch's snapshot is not above
-    the cut. Without a previous batch, the newest manifests must mention the last journalled batch.
-    Without that one, the journal must vouch for all earlier batches. The attempt lay above the cut,
-    so the snapshots above the cut show whether the attempt is in the table.
+    """The cut, the lowest target of the rollbacks that removed the base of an attempt at this
+    batch, if they certainly removed no earlier batch of ours. That is certain if the previous
+    batch's snapshot is not above the cut. Without a previous batch, the newest manifests must
+    mention the last journalled batch. Without that one, the journal must be complete for all
+    earlier batches. The attempt lay above the cut, so the snapshots above the cut show whether the
+    attempt is in the table.
 
     Args:
         evidence: what the storage holds.

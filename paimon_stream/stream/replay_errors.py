@@ -121,8 +121,9 @@ class StreamRefusals(CommitRefusals):
 
     def maybe_have_had_rows(self, batch_id: int, cause: str) -> None:
         """Refuses the judged batch because the earlier batch `batch_id` may have had rows that were
-        rolled back. The earlier batch has no snapshot and no journal entry in the table. `cause`
-        says why its rows are not known, and ends a sentence.
+        rolled back. That batch has no snapshot and no journal entry in the table, and is the last
+        such batch before the judged one. `cause` says why its rows are not known, and ends a
+        sentence.
         """
         self.decide(
             ON_UNKNOWN_HISTORY,

@@ -31,8 +31,8 @@ def obstacle_to_reuse(
     Args:
         table: the table.
         evidence: what the storage holds.
-        entry: the attempt, as the judgement sees it: if rollbacks took its base, it is moved to the
-            cut.
+        entry: the attempt, as the judgement sees it: if rollbacks removed its base, it has their
+            lowest target as its base.
         clock: tells how old the files are.
         overwrites: whether each batch replaces what is in the table.
 
@@ -44,8 +44,8 @@ def obstacle_to_reuse(
     if entry.overwrites is not overwrites:
         # The query's output mode decides which rows result from the same source rows.
         obstacle = "the sink's mode has changed"
-    # Only where no snapshot of ours stands, the attempt is moved to a cut. Elsewhere
-    # `Sequences.check` finds that the base is gone.
+    # The attempt gets another base only if no snapshot of ours stands. Otherwise `Sequences.check`
+    # finds that the base is gone.
     is_moved_to_cut = evidence.entry is not None and entry.base != evidence.entry.base
     if is_moved_to_cut and table.has_dynamic_buckets:
         obstacle = "a rollback took the snapshot whose index gave its keys their buckets"

@@ -27,7 +27,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def settle(published: PublishedBatch) -> SettledBatch:
-    """Ends a batch that this run has published, or that had no rows to publish. Raises
+    """Ends a batch that this run has published, or that had nothing to publish. Raises
     `StorageError`.
     """
     written = published.written
@@ -61,7 +61,7 @@ def settle(published: PublishedBatch) -> SettledBatch:
 def _standing_after(
     written: WrittenBatch, outcome: Published | Nothing, report: CommitReport, *, goes_back: bool
 ) -> Standing:
-    """How the run stands after a batch that it has published, or that had no rows to publish.
+    """How the run stands after a batch that it has published, or that had nothing to publish.
     `goes_back` says whether the journal has batches that the checkpoint runs again.
     """
     batch = written.judged.batch

@@ -106,8 +106,8 @@ class JudgedBatch:
 
     def buffered(self) -> BufferedOutputs | None:
         """A storage that holds files in this process until they are sent with the manifests. The
-        driver uses it for rows that it writes itself to an object store, because requests to a
-        store take long. None for other storages.
+        driver uses it for rows that it writes itself to an object store or to HDFS, because
+        requests take long there. None for other storages.
         """
         if tally_of(self.run.storage) is None:
             return None

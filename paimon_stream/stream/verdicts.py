@@ -51,7 +51,7 @@ class Fresh:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
     """The verdict that the batch is not committed, but an earlier attempt has prepared its files.
-    They all still exist, and are to be committed.
+    These files are to be committed, if all still exist.
 
     Attributes:
         seen: the newest snapshot that was searched for batches of this stream.

@@ -59,8 +59,9 @@ def carries_on(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
     part of the lineage if the next one has the same manifests. If the manifests were merged, the
     next one must be built on as many rows. If a manifest list cannot be read, an existing snapshot
     below is the proof, because that snapshot would have expired first. Without a snapshot below,
-    the answer is None. Reads two manifest lists, and manifests only if the next commit merged them.
-    Raises `StorageError`.
+    the answer is None. Nothing is read if the next snapshot names this one as its base. Otherwise
+    two manifest lists are read, and manifests only if the next commit merged them. Raises
+    `StorageError`.
     """
     if snapshot.id >= latest.id:
         return True
@@ -120,9 +121,9 @@ class Descent:
 def newest_of(
     snapshots: SnapshotStore, latest: Snapshot, wanted: Callable[[Snapshot], bool]
 ) -> tuple[Snapshot | None, int]:
-    """The newest snapshot of the lineage for which `wanted` is true, and the lowest id that was
-    looked at. If no such snapshot was found, and that id is above 1, such a snapshot may have
-    expired. Raises `StorageError`, `CorruptMetadata`.
+    """The newest snapshot of the lineage for which `wanted` is true, and the id from which on all
+    snapshots were looked at. If no such snapshot was found, and that id is above 1, such a snapshot
+    may have expired. Raises `StorageError`, `CorruptMetadata`.
     """
     lowest = latest
     descent = Descent(snapshots, latest)

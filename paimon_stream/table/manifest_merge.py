@@ -1,5 +1,6 @@
-"""Merges small manifests in every commit, as Java does. The merge is a *full* one if enough
-manifests have changed, and otherwise a *minor* one (semantics.md §4, with R4.2 for retries).
+"""Merges small manifests in every commit, as Java does. The merge is a *full* one if the manifests
+that it has to rewrite are large enough together, and otherwise a *minor* one (semantics.md §4, with
+R4.2 for retries).
 
 Invariants: the live files stay the same. A minor merge keeps the order of the entries, because
 later deletes depend on it. No file is changed; only new manifests are written. A manifest that need
@@ -270,10 +271,10 @@ class ManifestJoiner(ManifestWriter):
         self, metas: Iterable[ManifestFileMeta], names: NameSource
     ) -> tuple[ManifestFileMeta, ...]:
         """Writes the entries of the manifests again, in order, under names from `names`. A new
-        manifest takes entries until it reaches `manifest.target-file-size`. A manifest is decoded
-        if its schema is not Java's, or if its list describes it only in part. From the first
-        manifest with unknown fields on, all manifests are decoded, so that they share a schema.
-        Raises `CorruptMetadata`, `StorageError`.
+        manifest takes the entries of whole manifests until it reaches `manifest.target-file-size`.
+        A manifest is decoded if its schema is not Java's, or if its list describes it only in part.
+        From the first manifest with unknown fields on, all manifests are decoded, so that they
+        share a schema. Raises `CorruptMetadata`, `StorageError`.
         """
         written: list[ManifestFileMeta] = []
         blocks = _Blocks(self._codec)

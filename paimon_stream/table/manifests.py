@@ -339,7 +339,9 @@ class EntryTally:
             self.row_ids += (first, first + rows - 1)
 
     def add_manifest(self, meta: ManifestFileMeta) -> None:
-        """Adds a manifest as a whole, by what its list records about it. The bounds stay exact."""
+        """Adds a manifest as a whole, by what its list records about it, which must be complete.
+        The bounds stay exact.
+        """
         self.added += meta.num_added_files
         self.deleted += meta.num_deleted_files
         self.schema_ids.add(meta.schema_id)

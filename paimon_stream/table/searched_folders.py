@@ -1,7 +1,7 @@
 """Finds the folders of a table in which every file must be referred to. Only folders with exactly
 the names that Paimon gives to buckets and partitions are searched (`format/names.py`). Java also
 searches folders with slightly different names. Symbolic links are not followed, because the files
-behind them may belong to another table. How object stores are listed is in stores.md §8.
+behind them may belong to somebody else. How object stores are listed is in stores.md §8.
 """
 
 from collections.abc import Iterator, Sequence

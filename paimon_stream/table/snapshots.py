@@ -9,7 +9,7 @@ every 256th time.
 
 LATEST is pointed to a snapshot only after checking that the snapshot exists and is the newest. The
 exception is a committer that looks at the neighbours of its new snapshot in the same trip. If the
-neighbours do not prove the hint, the committer corrects it, because Java trusts a hint without
+neighbours do not prove the hint, the committer removes it again, because Java trusts a hint without
 checking.
 """
 

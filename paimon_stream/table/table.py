@@ -155,9 +155,9 @@ def table_of(
     to all writers.
 
     A sink option counts only among the overrides. Any engine can store such an option in the schema
-    while a stream runs. The stored option would then switch the journal off below a register that
-    vouches for it, or decide for an operator (exactly-once.md §1). `warn_of_sink_options` names the
-    sink options that are stored.
+    while a stream runs. The stored option would then switch the journal off although the register
+    says that the journal is complete, or decide for an operator (exactly-once.md §1).
+    `warn_of_sink_options` names the sink options that are stored.
     """
     check_overrides(storage.location, schema.options, overrides or {})
     options = _options_in_force(

@@ -285,7 +285,7 @@ def _bits(column: pa.Array) -> pa.Array:
     return column
 
 
-# -- buckets by the keys of rows
+# -- buckets by the keys of rows ------------------------------------------------------------------
 
 _BLOCK: Final = 1 << 15
 """Rows hashed at once. Their words fit into the processor's cache."""

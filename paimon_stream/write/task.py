@@ -204,7 +204,7 @@ class WriteSpec:
     Attributes:
         storage: the storage of the table.
         schema: the table's columns and keys.
-        options: the table's options, including those that the sink overrides.
+        options: the table's options, with the overrides of the sink.
         runtime: the clock, the random numbers and the ids that the task uses.
         buffer_bytes: the largest size in bytes of the rows that a task holds in memory. If more
             rows wait, they are written in smaller row groups.
