@@ -15,10 +15,10 @@ from paimon_stream.storage.together import Meter
 
 
 class Phase(Enum):
-    """The named points, in the order in which a batch reaches them. If a batch replaces an attempt
-    of an earlier run, its journal entry is written before the batch is checked. DISCARDED is
-    reached after a lost attempt, before BASE_READ of the next one. Tests stop, interleave or kill a
-    writer exactly at such a point.
+    """The named points, in the order in which a batch reaches them. If files of a batch may be old,
+    its journal entry is written before the batch is checked. DISCARDED is reached after a lost
+    attempt, before BASE_READ of the next one. Tests stop, interleave or kill a writer exactly at
+    such a point.
     """
 
     BATCH_STARTED = "batch-started"

@@ -22,7 +22,8 @@ from paimon_stream.table.snapshots import SnapshotStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnHistory:
-    """What a walk down the table's snapshots found of a stream, which "our" refers to.
+    """What a walk down the table's snapshots found of a stream. "Our" snapshots are those of this
+    stream.
 
     Attributes:
         own: our newest snapshot.

@@ -381,8 +381,8 @@ def _is_nan(value: Any) -> bool:
 
 
 def _key(type_: DataType, value: Any) -> Any:
-    """A value in a form that sorts as in Java. Text becomes bytes. CHAR has no trailing blanks,
-    because ORC pads it with blanks.
+    """A value in a form that sorts as in Java. Text becomes bytes. CHAR loses its trailing blanks,
+    with which ORC pads it.
     """
     if not type_.is_string:
         return value
