@@ -368,16 +368,18 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
 
 
 def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
-    """The nearest roots below and above the tag's snapshot, and the roots with the same id. If the
-    tag shares a file with any root, it shares the file with one of these. There are two on each
-    side, because one of the two may lie beside the lineage: a paused writer may have created an
-    expired id again.
+    """The roots with the nearest ids below and above that of the tag's snapshot, and with the same
+    id. If the tag shares a file with any root, it shares the file with one of these. There are two
+    ids on each side, because one of the two may lie beside the lineage: a paused writer may have
+    created an expired id again. An id may have several roots, because a writer that does not
+    publish atomically may have replaced tagged snapshots.
     """
-    distinct = sorted({root.nonce: root for root in roots}.values(), key=lambda root: root.id)
-    below = [root for root in distinct if root.id < tag.id]
-    same_id = [root for root in distinct if root.id == tag.id]
-    above = [root for root in distinct if root.id > tag.id]
-    return [*below[-2:], *same_id, *above[:2]]
+    distinct = {root.nonce: root for root in roots}.values()
+    ids = sorted({root.id for root in distinct})
+    below = [root_id for root_id in ids if root_id < tag.id]
+    above = [root_id for root_id in ids if root_id > tag.id]
+    nearest = {*below[-2:], tag.id, *above[:2]}
+    return [root for root in distinct if root.id in nearest]
 
 
 def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
