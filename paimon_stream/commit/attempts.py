@@ -278,8 +278,8 @@ def advice_if_unknown(identifier: int) -> str:
     if identifier == BATCH_IDENTIFIER:
         return (
             "Look for a snapshot of this user before you do the same again ('paimon-stream snapshots' lists "
-            "them): if there is one, a repetition would add the same rows a second time. A write with an identity "
-            "can be repeated without a look."
+            "them): if there is one, the commit is in the table, and a repeated append would add its rows a second "
+            "time. A write with an identity can be repeated without a look."
         )
     return (
         "Start the query again: it looks for the commit before it publishes anything. If you called commit() "
