@@ -148,7 +148,8 @@ class TableMaintenance(LoadedTable):
 
     def delete_tag(self, name: str) -> TagReport:
         """Deletes a tag, and the files that only this tag needed. If the tag cannot be read
-        (`unreadable` in the report), only its own file is deleted.
+        (`unreadable` in the report), or if another snapshot has the id of the tagged one, only the
+        tag's own file is deleted. `remove_orphan_files` removes the others later.
 
         Args:
             name: the name of the tag.

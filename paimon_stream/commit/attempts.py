@@ -17,7 +17,7 @@ from paimon_stream.errors import (
     SharedCheckpoint,
     TableReplaced,
 )
-from paimon_stream.format.snapshot_json import CommitKind
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import NameSource
@@ -215,8 +215,7 @@ class Attempts:
         cause = "" if failed is None else f" (then it failed with {type(failed).__name__})"
         return CommitUnknown(
             f"{self._location}: whether {self._commit} was published is not known{cause}. Nothing was "
-            "deleted. Start the query again: it looks for the commit before it publishes anything. If you "
-            "called commit() yourself, call filter_and_commit() with the same messages.",
+            f"deleted. {advice_if_unknown(self.request.identifier)}",
             **self.facts(),
             attempts=self.count,
         )
@@ -229,11 +228,13 @@ class Attempts:
         cause = "nothing of the commit fits the table any more"
         if failed is not None:
             cause = f"the commit failed with {type(failed).__name__}"
+        advice = "It is safe to do the same again."
+        if self.request.identifier != BATCH_IDENTIFIER:
+            advice = advice_if_unknown(self.request.identifier)
         return CommitUnknown(
             f"{self._location}: the snapshot of {self._commit} was rolled back or replaced by another writer, and then "
             f"{cause}. A tag or branch may have its files, so nothing was "
-            "deleted. Start the query again: it looks for the commit before it publishes anything. If you "
-            "called commit() yourself, call filter_and_commit() with the same messages.",
+            f"deleted. {advice}",
             **self.facts(),
             attempts=self.count,
         )
@@ -268,3 +269,19 @@ class Attempts:
             "user": self.request.user,
             "batch": self.request.identifier,
         }
+
+
+def advice_if_unknown(identifier: int) -> str:
+    """What to do after a commit with this identifier of which nobody knows whether it was published,
+    as sentences. All batch commits share one identifier, so nothing looks for one of them.
+    """
+    if identifier == BATCH_IDENTIFIER:
+        return (
+            "Look for a snapshot of this user before you do the same again ('paimon-stream snapshots' lists "
+            "them): if there is one, the commit is in the table, and a repeated append would add its rows a second "
+            "time. A write with an identity can be repeated without a look."
+        )
+    return (
+        "Start the query again: it looks for the commit before it publishes anything. If you called commit() "
+        "yourself, call filter_and_commit() with the same messages."
+    )

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from paimon_stream import errors
-from paimon_stream.commit.attempts import RetryBudget
+from paimon_stream.commit.attempts import RetryBudget, advice_if_unknown
 from paimon_stream.commit.staged import Staged
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import (
@@ -359,9 +359,7 @@ class Publisher:
             cause = f": {reason}"
         return CommitUnknown(
             f"whether commit {snapshot.commit_identifier} of user {snapshot.commit_user!r} was published as snapshot "
-            f"{snapshot.id} is not known{cause}. Nothing was deleted. Start the query again: it looks for the commit "
-            "before it publishes anything. If you called commit() yourself, call filter_and_commit() with the same "
-            "messages.",
+            f"{snapshot.id} is not known{cause}. Nothing was deleted. {advice_if_unknown(snapshot.commit_identifier)}",
             user=snapshot.commit_user,
             batch=snapshot.commit_identifier,
             snapshot=snapshot.id,

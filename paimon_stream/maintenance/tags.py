@@ -10,7 +10,9 @@ Invariants:
   sees that the snapshot is gone.
 - When a tag is deleted, its file is deleted first, so a kill leaves orphans and never a tag without
   files. Then the journals are read: a batch may be committed again with files that only the tag
-  has (`stream/recommit.py`), and its entry disappears after that. Then tags and snapshots are read
+  has (`stream/recommit.py`), and its entry disappears after that. A batch that no journal has may
+  be committed again, too, so nothing else is deleted if the tag's id has another snapshot or tag,
+  which shows that the tag's snapshot was replaced. Then tags and snapshots are read
   until two readings are equal. A file is deleted only if no tag or snapshot next to the deleted
   tag, no branch and no journal has it.
 """
@@ -127,7 +129,8 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
     """Deletes a tag, and the files that only this tag needed. If the tag is missing, the report
     says so, and no error is raised.
 
-    The tag's file is deleted first, so a kill leaves orphans and never a tag without files. Raises
+    The tag's file is deleted first, so a kill leaves orphans and never a tag without files. If the
+    tag's snapshot was replaced, its files stay as orphans, because `recommit` may need them. Raises
     `StorageError`, `InvalidOption` for a name that no tag can have, `CommitContended` while a
     rollback is under way, and `CorruptMetadata` if one of the other tags cannot be read. If the
     deleted tag itself cannot be read, only its own file is deleted, also while a rollback is under
@@ -173,6 +176,14 @@ def _remove_files_of(tag: Snapshot, cleaner: Cleaner) -> None:
         return
     roots = _roots_beside(cleaner.snapshots, tag)
     if roots is None or any(root.nonce == tag.nonce for root in roots):
+        return
+    if any(root.id == tag.id for root in roots):
+        _LOG.warning(
+            "%s: snapshot %d was replaced after it was tagged, and recommit may be about to commit its "
+            "files again, so they stay as orphans.",
+            storage.location,
+            tag.id,
+        )
         return
     try:
         cleaner.remove_tagged(tag, _nearest(roots, tag))
@@ -357,16 +368,18 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
 
 
 def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
-    """The nearest roots below and above the tag's snapshot, and the roots with the same id. If the
-    tag shares a file with any root, it shares the file with one of these. There are two on each
-    side, because one of the two may lie beside the lineage: a paused writer may have created an
-    expired id again.
+    """The roots with the nearest ids below and above that of the tag's snapshot, and with the same
+    id. If the tag shares a file with any root, it shares the file with one of these. There are two
+    ids on each side, because one of the two may lie beside the lineage: a paused writer may have
+    created an expired id again. An id may have several roots, because a writer that does not
+    publish atomically may have replaced tagged snapshots.
     """
-    distinct = sorted({root.nonce: root for root in roots}.values(), key=lambda root: root.id)
-    below = [root for root in distinct if root.id < tag.id]
-    same_id = [root for root in distinct if root.id == tag.id]
-    above = [root for root in distinct if root.id > tag.id]
-    return [*below[-2:], *same_id, *above[:2]]
+    distinct = {root.nonce: root for root in roots}.values()
+    ids = sorted({root.id for root in distinct})
+    below = [root_id for root_id in ids if root_id < tag.id]
+    above = [root_id for root_id in ids if root_id > tag.id]
+    nearest = {*below[-2:], tag.id, *above[:2]}
+    return [root for root in distinct if root.id in nearest]
 
 
 def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:

@@ -573,6 +573,35 @@ def test_deleting_a_tag_beside_a_snapshot_that_was_created_again_leaves_what_lat
         assert bench.storage.exists(f"bucket-0/{name}")
 
 
+def test_two_tags_of_an_id_that_was_replaced_twice_do_not_hide_the_tag_below_from_a_deletion() -> (
+    None
+):
+    """Neither has a file, and the deleted tag above has those of the tag below."""
+    bench = Bench()
+    for number in range(2):
+        bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
+    create_tag(bench.table, "below", runtime=bench.runtime)
+    for name in ("once", "twice"):
+        bench.committer().commit(bench.overwriting(2, user=name))
+        create_tag(bench.table, name, runtime=bench.runtime)
+        bench.storage.delete("snapshot/snapshot-3")
+        bench.storage.write("snapshot/LATEST", b"2")
+    for number in range(2):
+        message = bench.message(f"java-{number}")
+        bench.committer().commit(bench.request(number, [message], user="java"))
+    create_tag(bench.table, "above", runtime=bench.runtime)
+    bench.committer().commit(bench.overwriting(2, user="java"))
+    bench.committer().commit(bench.request(3, [bench.message("last")], user="java"))
+    expire_snapshots(
+        bench.table, retain_max=1, retain_min=1, protect_streams=False, runtime=bench.runtime
+    )
+    assert sorted(tag.id for tag in read_tags(bench.storage).values()) == [2, 3, 3, 4]
+    delete_tag(bench.table, "above", runtime=bench.runtime)
+    for name in bench.names_of(read_tags(bench.storage)["below"]):
+        assert bench.storage.exists(f"bucket-0/{name}")
+    assert not bench.storage.exists("bucket-0/java-1")
+
+
 def test_tags_expire_when_their_time_is_over() -> None:
     bench = with_options(grown(2), tag_default__time__retained="1 h")
     create_tag(bench.table, "default", runtime=bench.runtime)

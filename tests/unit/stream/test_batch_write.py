@@ -121,6 +121,21 @@ def test_files_of_a_write_whose_outcome_is_unknown_stay() -> None:
     assert bench.live_names() == ["ours"]
 
 
+@pytest.mark.parametrize("identifier", [None, 4], ids=["without an identity", "with one"])
+def test_a_write_whose_outcome_is_unknown_says_whether_it_can_be_repeated(
+    identifier: int | None,
+) -> None:
+    """It is in the table, and only a repetition with an identity finds it."""
+    bench = Bench(options={"commit.max-retries": "0", "commit.max-retry-wait": "1 ms"})
+    advice = "Look for a snapshot of this user before" if identifier is None else "Start the query"
+    with pytest.raises(CommitUnknown, match=advice):
+        Write(bench, "ours", identifier=identifier).publish(
+            bench.on(FaultyStorage(bench.storage, [LOST_SNAPSHOT]))
+        )
+    Write(bench, "again", identifier=identifier).publish()
+    assert bench.live_names() == (["again", "ours"] if identifier is None else ["ours"])
+
+
 def test_files_of_a_lost_write_stay_for_its_tag_although_another_run_has_published_it() -> None:
     bench = Bench()
     Write(bench, "older").publish()

@@ -205,18 +205,25 @@ def test_a_batch_that_fails_after_its_snapshot_was_tagged_and_replaced_keeps_its
     stream.batches(2)
 
 
-def test_a_tag_that_is_deleted_beside_a_recommit_takes_no_file_of_the_batch() -> None:
+@pytest.mark.parametrize("is_journalled", [True, False], ids=["journalled", "without a journal"])
+def test_a_tag_that_is_deleted_beside_a_recommit_takes_no_file_of_the_batch(
+    is_journalled: bool,
+) -> None:
     """The tag is of the snapshot that was replaced, and the stream goes on at once."""
     at, met = 0, True
     while met:
         at = following(at)
         bench = Bench()
-        stream = started(bench, 2)
+        stream = Stream(bench, options={"paimon-stream.journal": str(is_journalled).lower()})
+        stream.batches(2)
+        facts = {"snapshot": 2, "delta_list": bench.latest().nonce}
         create_tag(bench.table, "lost", runtime=bench.runtime)
         lose(bench)
 
-        def commit_again(bench: Bench = bench, stream: Stream = stream) -> None:
-            assert again(bench).snapshot == 3
+        def commit_again(
+            bench: Bench = bench, stream: Stream = stream, facts: dict[str, Any] = facts
+        ) -> None:
+            assert again(bench, "me", 1, **facts).snapshot == 3
             stream.start()
             stream.batches(2)
 
