@@ -22,6 +22,8 @@ from paimon_stream import options as opt
 from paimon_stream.catalogs.opening import open_storage
 from paimon_stream.errors import IncompatibleSchema, InvalidOption, naming
 from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import DataType
 from paimon_stream.merge.spec import ROW_KIND, ROW_KIND_COLUMN
 from paimon_stream.options.option import size
 from paimon_stream.read.changes import CHANGE_OPTIONS, RANGES, READ_CHANGELOG, plan_read
@@ -138,6 +140,7 @@ class _SnapshotReader(DataSourceReader):  # type: ignore[misc]
             opt.check_unfollowed_reads(source.table, of_stream or _FOLLOWED)
         if of_stream is None:
             _check_mode(source, read_options.at)
+            _check_columns(source, read_options, schema.names)
             scan = _scan(source, chosen, asked=source.table)
         else:
             _check_of_stream(source, read_options)
@@ -267,6 +270,32 @@ def check_start(location: str, mode: str, allowed: Sequence[str], named: Sequenc
         f"{options or _NO_START}.",
         option=MODE.key,
     ).of_table(location, subject=True)
+
+
+def _check_columns(source: SourceOptions, options: ReadOptions, names: Sequence[str]) -> None:
+    """Raises `InvalidOption` if Spark was told the columns that the table has today, and the older
+    snapshot that is read has others. `schema_of` tells today's columns if there is a `scan.mode`,
+    because Spark does not say beforehand whether it reads a stream, which has these columns.
+    Without this check, columns that were dropped since would silently be missing.
+    """
+    if MODE.key not in source.table or options.at == NEWEST or options.columns is not None:
+        return
+    scan = _scan(source, options, asked=source.table, filter=pc.scalar(False))
+    columns_of_today = _nullable_types(scan.table.schema)
+    columns_of_snapshot = _nullable_types(scan.schema)
+    are_of_today = set(names) - {ROW_KIND} == set(columns_of_today)
+    if are_of_today and columns_of_snapshot != columns_of_today:
+        raise InvalidOption(
+            "cannot be read with scan.mode: the snapshot has the columns "
+            f"{', '.join(columns_of_snapshot)}, and the table has {', '.join(columns_of_today)} today. Leave "
+            "scan.mode out, or name columns that both have in the option 'columns'.",
+            option=MODE.key,
+        ).of_table(source.location, subject=True)
+
+
+def _nullable_types(schema: TableSchema) -> dict[str, DataType]:
+    """The types of the columns by name. In them, each column may be NULL."""
+    return {field.name: field.type.with_nullable(True) for field in schema.fields}
 
 
 def _check_of_stream(source: SourceOptions, options: ReadOptions) -> None:

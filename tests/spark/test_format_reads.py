@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from paimon_stream import PaimonTable
+from paimon_stream import PaimonTable, SchemaChange, catalog
 from paimon_stream.errors import (
     IncompatibleSchema,
     InvalidData,
@@ -254,6 +254,31 @@ def test_rows_in_external_paths_are_read(tmp_path: Path) -> None:
     table.append(pa.table({"id": [1, 2]}))
     batches, _ = batches_of({"path": table.location})
     assert pa.Table.from_batches(batches).to_pydict() == {"id": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (SchemaChange.drop_column("s"), {"id", "s"}),
+        (SchemaChange.add_column("x", "INT"), {"id", "s"}),
+        (SchemaChange.rename_column("s", "t"), {"id", "s"}),
+    ],
+)
+def test_a_mode_does_not_hide_the_columns_of_an_older_snapshot(
+    change: SchemaChange, named: set[str], tmp_path: Path
+) -> None:
+    paimon = catalog({"warehouse": str(tmp_path)})
+    paimon.create_database("d")
+    table = paimon.create_table("d.t", [("id", "BIGINT"), ("s", "STRING")])
+    table.append(pa.table({"id": [1], "s": ["a"]}))
+    paimon.alter_table("d.t", [change])
+    options = {"path": table.location, "scan.snapshot-id": "1"}
+    batches, _ = batches_of(options)
+    assert set(batches[0].schema.names) == named
+    with pytest.raises(InvalidOption, match=r"Leave scan\.mode out, or name columns"):
+        batches_of({**options, "scan.mode": "from-snapshot"})
+    batches, _ = batches_of({**options, "scan.mode": "from-snapshot", "columns": "id"})
+    assert batches[0].to_pydict() == {"id": [1]}
 
 
 @pytest.mark.spark4
