@@ -1,9 +1,9 @@
 """Arrow schemas and arrays for Paimon types, and the Paimon types of the Arrow columns of a new
 table (format.md §2.5).
 
-`pa.array`, `pa.scalar` and `to_numpy` import pandas if it is installed, whatever they get. That takes a process a
-quarter of a CPU second and 45 MB. Workers of Spark do without it: they use `from_numbers`,
-`from_bytes` and `to_numbers`.
+`pa.array`, `pa.scalar` and `to_numpy` import pandas if it is installed, whatever they get. That
+takes a process a quarter of a CPU second and 45 MB. Workers of Spark do without it: they use
+`from_numbers`, `from_bytes` and `to_numbers`.
 """
 
 from collections.abc import Sequence
