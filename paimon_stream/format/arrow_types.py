@@ -1,9 +1,9 @@
 """Arrow schemas and arrays for Paimon types, and the Paimon types of the Arrow columns of a new
 table (format.md §2.5).
 
-`pa.array`, `pa.scalar` and `to_numpy` import pandas, whatever they get. That takes a process a
-quarter of a CPU second and 45 MB. Workers of Spark do without it: they use `from_numbers`,
-`from_bytes` and `to_numbers`.
+`pa.array`, `pa.scalar` and `to_numpy` import pandas if it is installed, whatever they get. That
+takes a process a quarter of a CPU second and 45 MB. Workers of Spark do without it: they use
+`from_numbers`, `from_bytes` and `to_numbers`.
 """
 
 from collections.abc import Sequence
@@ -97,6 +97,15 @@ def _of_arrow_field(field: pa.Field) -> DataType:
     return from_arrow(field.type, nullable=field.nullable)
 
 
+_DTYPES: Final = {
+    pa.from_numpy_dtype(np.dtype(code)): np.dtype(code)
+    for code in ("i1", "i2", "i4", "i8", "f4", "f8")
+}
+"""The types in NumPy of Arrow's signed integers and floats. `to_pandas_dtype` would need pandas to be
+installed, in Arrow 18.
+"""
+
+
 def from_numbers(numbers: npt.NDArray[Any]) -> pa.Array:
     """The numbers as an Arrow array without NULL, which shares their memory."""
     numbers = np.ascontiguousarray(numbers)
@@ -114,7 +123,7 @@ def to_numbers(array: pa.Array) -> npt.NDArray[Any]:
     """The integers or floats of an Arrow array, which share its memory. Those of NULLs are
     undefined.
     """
-    dtype = array.type.to_pandas_dtype()
+    dtype = _DTYPES[array.type]
     if not len(array):
         return np.empty(0, dtype)
     return np.frombuffer(array.buffers()[1], dtype, array.offset + len(array))[array.offset :]

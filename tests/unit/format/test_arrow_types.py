@@ -14,7 +14,8 @@ import pytest
 from paimon_stream.format.arrow_types import from_bytes, from_numbers, to_numbers
 
 _NUMBERS = [
-    np.arange(5, dtype=dtype) for dtype in (np.int8, np.int16, np.int32, np.int64, np.float64)
+    np.arange(5, dtype=dtype)
+    for dtype in (np.int8, np.int16, np.int32, np.int64, np.float32, np.float64)
 ]
 
 
