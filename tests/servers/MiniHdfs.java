@@ -21,6 +21,7 @@ import org.apache.hadoop.security.UserGroupInformation;
  *   safe-mode on|off
  *   quota PATH NAMES BYTES                   "-" for no limit
  *   mkdirs PATH, chmod PATH OCTAL, chown PATH USER GROUP
+ *   modified PATH MILLIS                     when the file was modified, in milliseconds since the epoch
  *   count PATH                               how many files are below the path
  *   active N                                 the other name nodes are standby
  *   token FILE RENEWER                       a delegation token of the server's own user, as a token file
@@ -94,6 +95,7 @@ public class MiniHdfs {
             case "mkdirs" -> files().mkdirs(new Path(words[1]));
             case "chmod" -> files().setPermission(new Path(words[1]), new FsPermission(words[2]));
             case "chown" -> files().setOwner(new Path(words[1]), words[2], words[3]);
+            case "modified" -> files().setTimes(new Path(words[1]), Long.parseLong(words[2]), -1);
             case "count" -> {
                 return String.valueOf(files().getContentSummary(new Path(words[1])).getFileCount());
             }
