@@ -202,6 +202,21 @@ def test_each_answer_of_the_name_node_is_an_error_with_its_cure(
     assert raised.value.__context__ is None
 
 
+def test_a_refusal_names_the_user_whom_the_name_node_has_seen_and_nothing_else_of_it() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage()
+    why = 'user=eve/host@REALM, access=WRITE, inode=\\"/SECRET\\":root:root:drwx------'
+
+    def denied(call: Callable[[], Any]) -> Any:
+        kind = "org.apache.hadoop.security.AccessControlException"
+        raise RuntimeError(f'RPCError("{kind}", "Permission denied: {why}")')
+
+    hdfs.fail("create", denied)
+    with pytest.raises(errors.PermissionDenied, match="denied to the user eve/host@REALM ") as raised:
+        storage.write("a", b"x")
+    assert "SECRET" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("failure", "kind", "words"),
     [
