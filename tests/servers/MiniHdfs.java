@@ -24,6 +24,7 @@ import org.apache.hadoop.security.UserGroupInformation;
  *   modified PATH MILLIS                     when the file was modified, in milliseconds since the epoch
  *   count PATH                               how many files are below the path
  *   active N                                 the other name nodes are standby
+ *   observer N                               a standby answers reads
  *   token FILE RENEWER                       a delegation token of the server's own user, as a token file
  *   calls                                    how many calls of each kind the active name node has had, as NAME=COUNT ...
  *   exit
@@ -105,6 +106,7 @@ public class MiniHdfs {
                 cluster.transitionToActive(next);
                 active = next;
             }
+            case "observer" -> cluster.transitionToObserver(Integer.parseInt(words[1]));
             case "token" -> {
                 var credentials = new org.apache.hadoop.security.Credentials();
                 files().addDelegationTokens(words[2], credentials);

@@ -6,11 +6,9 @@ the name of a temporary file, then all of it, then the file has its name. What t
 one of them fails is its own code, with its own waits. The client repeats a rename whose answer was
 lost and hides that, as hdfs-native does.
 
-Files are read as on a disk: by a name node that is active and knows every change. A standby refuses
-to read, and hdfs-native asks the next one. An older state can come from an active node that was
-replaced and has not noticed (one that is not fenced), or from an observer, if the cluster has such.
-Neither is played here. A snapshot that is read too old costs a try, because the rename decides in the
-end, and a name node that was replaced cannot write.
+Files are read as on a disk: by the active name node, which knows every change. A standby refuses to
+read, and observers are never asked (hdfs_client.py). So an older state can only come from a name node
+that was replaced and has not noticed it, because nobody has fenced it. That is not played here.
 """
 
 from __future__ import annotations

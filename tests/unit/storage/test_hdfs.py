@@ -12,6 +12,9 @@ from paimon_stream import errors
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.hdfs_client import HdfsClient
+from paimon_stream.storage.hdfs_sources import hdfs_settings_of
+from paimon_stream.storage.location import hdfs_location
+from paimon_stream.storage.store_client import Handle
 from tests.kits.hdfs_double import (
     HdfsDouble,
     lost_answer,
@@ -212,7 +215,9 @@ def test_a_refusal_names_the_user_whom_the_name_node_has_seen_and_nothing_else_o
         raise RuntimeError(f'RPCError("{kind}", "Permission denied: {why}")')
 
     hdfs.fail("create", denied)
-    with pytest.raises(errors.PermissionDenied, match="denied to the user eve/host@REALM ") as raised:
+    with pytest.raises(
+        errors.PermissionDenied, match="denied to the user eve/host@REALM "
+    ) as raised:
         storage.write("a", b"x")
     assert "SECRET" not in str(raised.value)
 
@@ -241,6 +246,16 @@ def test_failures_of_hdfs_native_are_errors_with_their_cures(
     hdfs.fail("get_file_info", fails)
     with pytest.raises(kind, match=words):
         storage.exists("a")
+
+
+def test_observers_are_never_read() -> None:
+    """They may know an older state, in which a temporary file is still there."""
+    hdfs = HdfsDouble()
+    provider = "dfs.client.failover.proxy.provider.ns"
+    observers = "org.apache.hadoop.hdfs.server.namenode.ha.ObserverReadProxyProvider"
+    settings = hdfs_settings_of(hdfs_location("hdfs://ns/t"), {provider: observers}, environment={})
+    HdfsClient(settings, hdfs)._open(Handle.CALM)
+    assert hdfs.config[provider].endswith(".ConfiguredFailoverProxyProvider")
 
 
 def test_a_login_that_never_worked_is_refused_at_once() -> None:
