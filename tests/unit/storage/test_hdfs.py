@@ -15,6 +15,7 @@ from paimon_stream.storage.hdfs_client import HdfsClient
 from paimon_stream.storage.hdfs_sources import hdfs_settings_of
 from paimon_stream.storage.location import hdfs_location
 from paimon_stream.storage.store_client import Handle
+from paimon_stream.storage.uri import open_folder
 from tests.kits.hdfs_double import (
     HdfsDouble,
     lost_answer,
@@ -256,6 +257,15 @@ def test_observers_are_never_read() -> None:
     settings = hdfs_settings_of(hdfs_location("hdfs://ns/t"), {provider: observers}, environment={})
     HdfsClient(settings, hdfs)._open(Handle.CALM)
     assert hdfs.config[provider].endswith(".ConfiguredFailoverProxyProvider")
+
+
+@pytest.mark.lowest
+def test_hdfs_native_itself_says_that_nobody_is_there() -> None:
+    pytest.importorskip("hdfs_native")
+    impatient = {"paimon-stream.store.max-outage": "0 s"}
+    storage = open_folder("hdfs://127.0.0.1:9/wh/t", impatient)
+    with pytest.raises(errors.Unavailable, match="a node refuses connections"):
+        storage.exists("a")
 
 
 def test_a_login_that_never_worked_is_refused_at_once() -> None:
