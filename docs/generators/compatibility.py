@@ -67,7 +67,7 @@ def render() -> str:
     pins = [
         f"{name} {version}"
         for group in re.findall(
-            r"^(?:dependencies|store) = \[(.*?)\]", project, re.MULTILINE | re.DOTALL
+            r"^(?:dependencies|store|hdfs) = \[(.*?)\]", project, re.MULTILINE | re.DOTALL
         )
         for name, version in re.findall(r'"([\w-]+)>=([\d.]+)"', group)
     ]
@@ -151,7 +151,7 @@ def _stores() -> list[tuple[str, ...]]:
         ("S3", "moto"),
         ("Azure", f"Azurite {azurite}"),
         ("Google Cloud Storage", "moto behind a proxy that translates the requests"),
-        ("HDFS", f"the mini cluster of Hadoop {hadoop}"),
+        ("HDFS", f"the mini cluster of Hadoop {hadoop}; with Kerberos, Hadoop's MiniKdc"),
         ("a local disk", "the file system itself"),
     ]
 

@@ -282,13 +282,14 @@ The timeouts, `max-outage` and `from-spark` of [this package](#options-of-this-p
 
 **Who you are.** Without Kerberos it is `HADOOP_USER_NAME`, or else the user of the process, on each machine. With
 `hadoop.security.authentication = kerberos` each process uses its ticket cache, or the principal and the keytab of
-the options above, which must be on each machine.
+the options above, which must be on each machine. `PermissionDenied` names the user whom the name node has seen.
 
 **When HDFS fails.** A call that is not answered in time, a standby, safe mode, and data nodes that are missing are
 waited for, up to `paimon-stream.store.max-outage`, if HDFS has answered the job before. Else the error comes within
 seconds. A rename whose answer was lost is judged by its temporary file, whose name only its writer knows: it is
-gone if and only if the rename took effect. A file of more than 8 MiB that is being written fails, and Spark repeats
-its task. Quotas (`NoSpace`), rights (`PermissionDenied`) and names are refused at once, with the command that helps.
+gone if and only if the rename took effect. Only the active name node is asked: observers, which may know an older
+state, are never read, whatever `dfs.client.failover.proxy.provider` says. A file of more than 8 MiB that is being
+written fails, and Spark repeats its task. Quotas (`NoSpace`), rights (`PermissionDenied`) and names are refused at once, with the command that helps.
 
 **Names** have at most 255 bytes and no colon. Values of partitions are escaped, so they may have colons.
 

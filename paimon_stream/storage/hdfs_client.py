@@ -33,7 +33,10 @@ _TRIES: Final = {
     "dfs.client.failover.sleep.max.millis": "500",
 }
 """The waits of hdfs-native between two name nodes. The waits of an outage are our own."""
-
+_PROVIDER: Final = "dfs.client.failover.proxy.provider."
+_ACTIVE_ONLY: Final = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider"
+"""With a provider for observers, hdfs-native reads from a node that may know an older state. Then a
+temporary file could seem to be there whose rename has taken effect."""
 
 _LEAST_CLOSING_SECONDS: Final = 0.1
 _MOST_CLOSING_SECONDS: Final = 0.4
@@ -102,8 +105,11 @@ class HdfsClient(Client):
         config = dict(self.settings.config)
         nodes = [name for name in config if name.startswith("dfs.namenode.rpc-address.")]
         attempts = {"dfs.client.failover.max.attempts": str(max(1, len(nodes)))}
+        # Also in place of what hdfs-native itself finds in the files of this machine.
+        service = self.settings.url.removeprefix("hdfs://").partition(":")[0]
+        provider = {_PROVIDER + service: _ACTIVE_ONLY}
         return self.module.Client(
-            self.settings.url, {**config, **_TRIES, **attempts}, **self.settings.login
+            self.settings.url, {**config, **_TRIES, **attempts, **provider}, **self.settings.login
         )
 
 

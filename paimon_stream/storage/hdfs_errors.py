@@ -2,7 +2,8 @@
 
 The name node answers with the class of a Java exception. That class decides, and without an answer,
 what hdfs-native says of the connection. Only `Unavailable` leaves open whether the call took effect
-(store_errors.py). Messages name the verb, the path, the class and advice, never hdfs-native's text.
+(store_errors.py). Messages name the verb, the path, the class, a user without rights and advice, never
+hdfs-native's text.
 """
 
 import re
@@ -134,6 +135,8 @@ _BY_TYPE: Final = (
     (PermissionError, _LOGIN),
 )
 _RPC: Final = re.compile(r'(?:Fatal)?RPCError\("([\w.$]{1,200})"')
+_USER: Final = re.compile(r"Permission denied: user=([^\s,\"\\]{1,255}), access=")
+"""The user whom the name node has seen: with Kerberos or a token, no setting names him."""
 _VARIANT: Final = re.compile(r"([A-Z][A-Za-z]+)")
 
 
@@ -144,7 +147,7 @@ class Late(OSError):
 def failure_of(failed: BaseException, *, right: bool) -> Failure:
     """What the error of a call means, without its text. `right` says whether HDFS has done before
     what it was asked: then a login that fails is taken for an outage, because the ticket may be
-    renewed.
+    renewed. Of the text, only the name of a user who may not do it is kept.
     """
     text = str(failed)
     rpc = _RPC.match(text)
@@ -152,6 +155,9 @@ def failure_of(failed: BaseException, *, right: bool) -> Failure:
     rule = _rule(failed, text, code)
     if rule is _LOGIN and right:
         rule = _TICKET
+    user = _USER.search(text) if rule is _DENIED else None
+    if user is not None:
+        rule = rule._replace(reason=f"permission denied to the user {user[1]}")
     is_named = rule not in (MISSING, EXISTS, _FAILED)
     answered = rpc is not None or rule in (MISSING, EXISTS)
     return Failure(

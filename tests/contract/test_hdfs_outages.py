@@ -173,6 +173,51 @@ def test_another_user_is_told_what_is_forbidden(hdfs_server: MiniHdfs) -> None:
     assert run.returncode != 0
     assert "Traceback" not in run.stderr
     assert "PermissionDenied: Cannot list hdfs:" in run.stderr
+    assert "permission denied to the user eve (AccessControlException)" in run.stderr
+
+
+def doctor(location: str, user: str | None = None) -> str:
+    """What the command prints of a table that it cannot judge."""
+    command = [sys.executable, "-m", "paimon_stream", "doctor", location]
+    for option, value in IMPATIENT.items():
+        command += ["--storage-option", f"{option}={value}"]
+    who = {"HADOOP_USER_NAME": user} if user else {}
+    run = subprocess.run(
+        command, env={**os.environ, **who}, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 4
+    assert "Traceback" not in run.stderr
+    return run.stdout + run.stderr
+
+
+def test_the_doctor_names_a_wrong_host_and_missing_rights(hdfs_server: MiniHdfs) -> None:
+    location, options = hdfs_server.place()
+    PaimonTable.create(location, COLUMNS, storage_options=options).append(row(0))
+    hdfs_server.tell(f"chmod {path_of(location)} 700")
+    assert "a node refuses connections" in doctor("hdfs://127.0.0.1:9/wh/t")
+    denied = doctor(location, "eve")
+    assert "PermissionDenied" in denied and location in denied
+
+
+def test_orphans_of_a_killed_writer_are_removed_and_nothing_else(hdfs_server: MiniHdfs) -> None:
+    """A data file and the temporary file of a writer that was killed, both older than an hour."""
+    location, options = hdfs_server.place()
+    table = PaimonTable.create(location, COLUMNS, storage_options=options)
+    table.append(row(0))
+    storage = open_folder(location, options)
+    orphans = ["bucket-0/data-0-0.parquet", "bucket-0/.data-1-0.parquet.0.tmp"]
+    for orphan in orphans:
+        storage.write(orphan, b"half of it")
+    before = {file.path for page in storage.list_below("") for file in page}
+    assert table.remove_orphan_files("1 h", dry_run=False).count == 0
+    for orphan in orphans:
+        hdfs_server.tell(f"modified {path_of(location)}/{orphan} 1700000000000")
+    assert sorted(table.remove_orphan_files("1 h").paths) == sorted(orphans)
+    assert sorted(table.remove_orphan_files("1 h", dry_run=False).paths) == sorted(orphans)
+    after = {file.path for page in storage.list_below("") for file in page}
+    assert after == before - set(orphans)
+    assert ids(table) == [0]
+    assert table.verify().healthy
 
 
 def test_a_name_node_that_is_not_there_is_named_in_seconds(hdfs_server: MiniHdfs) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from tests.kits.hdfs import MiniHdfs
+from tests.kits.hdfs import NAME_SERVICE, MiniHdfs
 from tests.kits.stores import started
 
 pytestmark = [pytest.mark.hdfs, pytest.mark.full]
@@ -65,3 +65,23 @@ def test_a_stream_goes_on_when_another_name_node_takes_over(
         seen = PaimonTable.load(f"viewfs://cluster/data{location.removeprefix(f'{hdfs.url}/wh')}")
         seen.append(pa.table({"id": pa.array([appends.count], pa.int64())}))
         assert sorted(table.to_arrow()["id"].to_pylist()) == [*expected, appends.count]
+
+
+def test_only_the_active_name_node_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An observer may know an older state, and would be read by this provider."""
+    with started(lambda _: MiniHdfs(name_nodes=2), "hdfs_native") as hdfs:
+        provider = "org.apache.hadoop.hdfs.server.namenode.ha.ObserverReadProxyProvider"
+        hdfs.configure({f"dfs.client.failover.proxy.provider.{NAME_SERVICE}": provider})
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(hdfs.conf))
+        hdfs.tell("observer 1")
+        storage = hdfs.storage()
+        storage.write("a", b"content")
+        before = hdfs.calls()
+        assert storage.read("a") == b"content"
+        assert [one.path for one in storage.list_files("")] == ["a"]
+        assert storage.exists("a")
+        for _ in range(1000):  # a name node counts a call a little after its answer
+            asked = hdfs.calls() - before
+            if len(asked) == 3:
+                break
+        assert set(asked) == {"GetBlockLocations", "GetListing", "GetFileInfo"}

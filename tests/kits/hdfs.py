@@ -150,7 +150,7 @@ class MiniHdfs:
 
     def configure(self, more: Mapping[str, str]) -> None:
         """Writes the configuration of clients, with more entries."""
-        site = {"fs.defaultFS": self.url, **more}
+        site = {"fs.defaultFS": self.url}
         if len(self.name_nodes) > 1:
             names = [f"nn{n}" for n in range(len(self.name_nodes))]
             service = NAME_SERVICE
@@ -165,7 +165,7 @@ class MiniHdfs:
             }
         self.conf.mkdir(exist_ok=True)
         for file in ("core-site.xml", "hdfs-site.xml"):
-            (self.conf / file).write_text(_xml(site))
+            (self.conf / file).write_text(_xml({**site, **more}))
 
     def place(self) -> tuple[str, dict[str, str]]:
         """A new location as a user writes it, and its storage options, as for other stores."""

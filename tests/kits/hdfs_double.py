@@ -76,6 +76,7 @@ class HdfsDouble:
         open_files: the paths of the files that are being written.
         calls: the names of the calls so far.
         opened: how many clients were made.
+        config: what the last client was made with.
         knows_blocks: whether the name node knows the last block of a file when it is asked to close
             it; if not, hdfs-native closes the file only when `released` is set.
     """
@@ -84,6 +85,7 @@ class HdfsDouble:
     open_files: set[str] = field(default_factory=set)
     calls: list[str] = field(default_factory=list)
     opened: int = 0
+    config: dict[str, str] = field(default_factory=dict)
     knows_blocks: bool = True
     released: threading.Event = field(default_factory=threading.Event)
     WriteOptions: type = WriteOptions
@@ -92,6 +94,7 @@ class HdfsDouble:
     def Client(self, url: str, config: dict[str, str], **login: str) -> _Client:
         """Makes a client."""
         self.opened += 1
+        self.config = config
         return _Client(self)
 
     def fail(self, name: str, *faults: Fault) -> None:

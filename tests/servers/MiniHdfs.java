@@ -21,8 +21,10 @@ import org.apache.hadoop.security.UserGroupInformation;
  *   safe-mode on|off
  *   quota PATH NAMES BYTES                   "-" for no limit
  *   mkdirs PATH, chmod PATH OCTAL, chown PATH USER GROUP
+ *   modified PATH MILLIS                     when the file was modified, in milliseconds since the epoch
  *   count PATH                               how many files are below the path
  *   active N                                 the other name nodes are standby
+ *   observer N                               a standby answers reads
  *   token FILE RENEWER                       a delegation token of the server's own user, as a token file
  *   calls                                    how many calls of each kind the active name node has had, as NAME=COUNT ...
  *   exit
@@ -94,6 +96,7 @@ public class MiniHdfs {
             case "mkdirs" -> files().mkdirs(new Path(words[1]));
             case "chmod" -> files().setPermission(new Path(words[1]), new FsPermission(words[2]));
             case "chown" -> files().setOwner(new Path(words[1]), words[2], words[3]);
+            case "modified" -> files().setTimes(new Path(words[1]), Long.parseLong(words[2]), -1);
             case "count" -> {
                 return String.valueOf(files().getContentSummary(new Path(words[1])).getFileCount());
             }
@@ -103,6 +106,7 @@ public class MiniHdfs {
                 cluster.transitionToActive(next);
                 active = next;
             }
+            case "observer" -> cluster.transitionToObserver(Integer.parseInt(words[1]));
             case "token" -> {
                 var credentials = new org.apache.hadoop.security.Credentials();
                 files().addDelegationTokens(words[2], credentials);

@@ -56,6 +56,8 @@ from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.deletes import OPTIONS as DELETES_OPTIONS
 from tests.simulation.dynamic import KIND as DYNAMIC
 from tests.simulation.dynamic import OPTIONS as DYNAMIC_OPTIONS
+from tests.simulation.hdfs import FROM as HDFS_FROM
+from tests.simulation.hdfs import KIND as HDFS
 from tests.simulation.real_files import KEYED, SUMS
 from tests.simulation.real_files import KIND as REAL
 from tests.simulation.row_ids import KIND as TRACKED
@@ -284,6 +286,7 @@ def world_of(
     actors += [
         kind(world, f"the {kind.kind}") for kind in (Deleter, SecondDeleter) if kind.kind in only
     ]
+    world.on_hdfs = is_on_hdfs(world, only)
     world.partitions_expire = any(isinstance(one, PartitionExpirer) for one in actors)
     if world.dynamic and not only:
         actors += several_assigners(world, actors)
@@ -295,6 +298,14 @@ def world_of(
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world
+
+
+def is_on_hdfs(world: World, only: Collection[str]) -> bool:
+    """Whether the table lies in HDFS, which no other draw has put elsewhere."""
+    if only:
+        return HDFS in only
+    drawn = world.seed >= HDFS_FROM and random.Random(f"HDFS {world.seed}").randrange(4) == 0
+    return drawn and not (world.on_store or world.catalog)
 
 
 def plain_manifests(seed: int) -> dict[str, str]:

@@ -58,10 +58,15 @@ CONFLICT_MILLIS = 1600
 
 
 def possible(
-    verb: str, path: str, *, on_store: bool = False, token: bool = False
+    verb: str,
+    path: str,
+    *,
+    on_store: bool = False,
+    on_hdfs: bool = False,
+    token: bool = False,
 ) -> tuple[Fault, ...]:
-    """The faults that such an operation may have on a disk or `on_store`, an object store, opened
-    with a `token`.
+    """The faults that such an operation may have on a disk, `on_store`, an object store, or `on_hdfs`,
+    opened with a `token`.
 
     A put may arrive after its writer is dead, and so may a write of a hint. On a store this may
     happen to any file that is written. Deletions that arrive late are no promise of any storage
@@ -85,8 +90,10 @@ def possible(
         )
     if verb == "put" or (verb == "write" and path.endswith("/LATEST")):
         faults += (Fault.LATE, Fault.LATE_AND_DEAD) * 2
-    if verb in ("put", "write"):
+    if verb in ("put", "write", "open"):
         faults += (Fault.NO_SPACE,)
+    if on_hdfs and verb in ("put", "write"):
+        faults += (Fault.TWICE,) * 2
     if verb == "list":
         faults += (Fault.SLOW,)
     if on_store:
@@ -124,14 +131,15 @@ class ProcessStorage:
         a half of the next.
         """
         process, world = self._process, self._process.world
-        first = world.choices.below(len(files)) if world.on_store and files else 0
+        is_parallel = world.on_store or world.on_hdfs
+        first = world.choices.below(len(files)) if is_parallel and files else 0
         waiting = [*files[first:], *files[:first]]
         try:
             while waiting:
                 self.write(*waiting[0])
                 waiting.pop(0)
         except (Killed, PaimonStreamError):
-            if world.on_store:
+            if is_parallel:
                 dice = random.Random(f"of several {world.seed} {world.operations}")
                 left = [one for one in waiting[1:] if dice.randrange(2)]
             else:

@@ -18,6 +18,7 @@ from paimon_stream.storage.branch import is_served
 from tests.kits.faults import Killed
 from tests.simulation.catalogs import storage_of
 from tests.simulation.faults import CHANGES, Fault, ProcessStorage, dead
+from tests.simulation.hdfs import HdfsProcessStorage
 
 if TYPE_CHECKING:
     from tests.simulation.actors.base import Actor
@@ -117,7 +118,7 @@ class Process:
         skews = APART if self.world.history else (0, 0, 0, 0, -90_000, 90_000)
         self.clock = ProcessClock(self.world, self.world.choices.pick(skews))
         self.runtime = Runtime(clock=self.clock, rng=self.world.dice, ids=self.world.ids)
-        self.plain = ProcessStorage(self)
+        self.plain = HdfsProcessStorage(self) if self.world.on_hdfs else ProcessStorage(self)
         self.storage = storage_of(self, self.plain)
         self._opened_drops = self.actor.truth.drops
 

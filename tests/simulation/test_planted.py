@@ -32,6 +32,7 @@ OFTEN = frozenset(
         "the hint is one behind",
         "the least partition is the greatest",
         "the total count is too large",
+        "the vanished temporary file is not asked",
         "a renamed sink forgets its batches",
         "notes of removals are not read",
         "numbers begin at zero",

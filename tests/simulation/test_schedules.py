@@ -4,6 +4,7 @@ steps.
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.simulation.catalogs import JDBC
 from tests.simulation.catalogs import KINDS as CATALOGS
 from tests.simulation.choices import Script
 from tests.simulation.deletes import KIND as DELETES
+from tests.simulation.hdfs import CLOSE
+from tests.simulation.hdfs import KIND as HDFS
 from tests.simulation.limits import DOCUMENTED
 from tests.simulation.real_files import KEYED as REAL_KEYED
 from tests.simulation.real_files import KIND as REAL
@@ -403,6 +406,18 @@ def test_schedules_of_tables_in_catalogs_commit_each_row_once(kind: str) -> None
         met = outcome.world.met.items()
         began_beside_the_dead += sum(times for (phase, _), times in met if phase == DEAD_WITH_LOCK)
     assert (began_beside_the_dead > 0) == (kind == JDBC)
+
+
+@pytest.mark.parametrize("start", seeds(1, 10))
+def test_schedules_of_tables_in_hdfs_commit_each_row_once(start: int) -> None:
+    others = ("twin", "batch writer", "expirer", "orphan cleaner", "rollback", "Java writer")
+    met: Counter[tuple[str, str]] = Counter()
+    for seed in range(50 * start, 50 * start + examples(12, 50)):
+        outcome = run(seed, make=partial(world_of, only=(HDFS, *others)))
+        assert outcome.rule is None, str(outcome)
+        met += outcome.world.faults_met
+    assert {verb for verb, _ in met} >= {CLOSE, "put"}
+    assert met["put", "TWICE"] + met["write", "TWICE"] > 0
 
 
 def ran(seed: int) -> World:

@@ -50,7 +50,7 @@ class World:
 
     `careless` operators roll back and drop while writers are at work. The others stop them first,
     as docs/operations.md says. A `forgetful` one tries to commit again what he has rolled back.
-    With `on_store` the table lies in an object store. With `in_flight` the requests that are sent
+    With `on_store` the table lies in an object store, with `on_hdfs` in HDFS. With `in_flight` the requests that are sent
     there together happen in any order. With `clocks_jump` the clocks of machines jump. `storm` is
     how many of the next requests fail. With `compacted`, somebody compacts data files. With
     `dynamic` buckets, the table has a hash index. With `tracked`, its rows have ids. With
@@ -88,6 +88,7 @@ class World:
     forgetful: bool = False
     careless: bool = True
     on_store: bool = False
+    on_hdfs: bool = False
     in_flight: bool = False
     clocks_jump: bool = False
     storm: int = 0
@@ -272,7 +273,13 @@ class World:
             verb, path = process.pending
             if not (self.peaceful or actor.without_faults) and self.choices.once_in(5):
                 fault = self.choices.pick(
-                    possible(verb, path, on_store=self.on_store, token=self.data_tokens)
+                    possible(
+                        verb,
+                        path,
+                        on_store=self.on_store,
+                        on_hdfs=self.on_hdfs,
+                        token=self.data_tokens,
+                    )
                 )
             self.faults_met[verb, fault.name] += 1
             said += f"goes on with {verb} {path}" + (

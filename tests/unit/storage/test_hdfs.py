@@ -12,6 +12,10 @@ from paimon_stream import errors
 from paimon_stream.runtime import simulated
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.hdfs_client import HdfsClient
+from paimon_stream.storage.hdfs_sources import hdfs_settings_of
+from paimon_stream.storage.location import hdfs_location
+from paimon_stream.storage.store_client import Handle
+from paimon_stream.storage.uri import open_folder
 from tests.kits.hdfs_double import (
     HdfsDouble,
     lost_answer,
@@ -234,6 +238,23 @@ def test_each_answer_of_the_name_node_is_an_error_with_its_cure(
     assert raised.value.__context__ is None
 
 
+def test_a_refusal_names_the_user_whom_the_name_node_has_seen_and_nothing_else_of_it() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage()
+    why = 'user=eve/host@REALM, access=WRITE, inode=\\"/SECRET\\":root:root:drwx------'
+
+    def denied(call: Callable[[], Any]) -> Any:
+        kind = "org.apache.hadoop.security.AccessControlException"
+        raise RuntimeError(f'RPCError("{kind}", "Permission denied: {why}")')
+
+    hdfs.fail("create", denied)
+    with pytest.raises(
+        errors.PermissionDenied, match="denied to the user eve/host@REALM "
+    ) as raised:
+        storage.write("a", b"x")
+    assert "SECRET" not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("failure", "kind", "words"),
     [
@@ -257,6 +278,25 @@ def test_failures_of_hdfs_native_are_errors_with_their_cures(
 
     hdfs.fail("get_file_info", fails)
     with pytest.raises(kind, match=words):
+        storage.exists("a")
+
+
+def test_observers_are_never_read() -> None:
+    """They may know an older state, in which a temporary file is still there."""
+    hdfs = HdfsDouble()
+    provider = "dfs.client.failover.proxy.provider.ns"
+    observers = "org.apache.hadoop.hdfs.server.namenode.ha.ObserverReadProxyProvider"
+    settings = hdfs_settings_of(hdfs_location("hdfs://ns/t"), {provider: observers}, environment={})
+    HdfsClient(settings, hdfs)._open(Handle.CALM)
+    assert hdfs.config[provider].endswith(".ConfiguredFailoverProxyProvider")
+
+
+@pytest.mark.lowest
+def test_hdfs_native_itself_says_that_nobody_is_there() -> None:
+    pytest.importorskip("hdfs_native")
+    impatient = {"paimon-stream.store.max-outage": "0 s"}
+    storage = open_folder("hdfs://127.0.0.1:9/wh/t", impatient)
+    with pytest.raises(errors.Unavailable, match="a node refuses connections"):
         storage.exists("a")
 
 
