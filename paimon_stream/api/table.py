@@ -34,8 +34,10 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
     `IncompatibleSchema`. A method that reads the newest schema also raises the errors of `load`.
 
     >>> t = PaimonTable.create(
-    ...     "memory://docs/sales.db/orders", ...     schema=[("id", "BIGINT NOT NULL"), ("amount",
-    "DECIMAL(10, 2)"), ("dt", "STRING")], ...     partition_keys=["dt"], ... )
+    ...     "memory://docs/sales.db/orders",
+    ...     schema=[("id", "BIGINT NOT NULL"), ("amount", "DECIMAL(10, 2)"), ("dt", "STRING")],
+    ...     partition_keys=["dt"],
+    ... )
     >>> t
     PaimonTable('memory://docs/sales.db/orders', 3 columns, partitioned by dt)
     >>> [f"{column.name} {column.type}" for column in t.schema.fields]
