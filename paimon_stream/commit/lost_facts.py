@@ -26,8 +26,8 @@ class LostFacts:
         files: how many files the commit had added. None if that is not known.
         rows: how many rows these files have. None if that is not known.
         command: the command that commits the files again.
-        in_store: whether the table is in an object store. If so, the command also needs the storage
-            options.
+        in_store: whether the table is in an object store or HDFS. If so, the command also needs the
+            storage options.
     """
 
     files: int | None

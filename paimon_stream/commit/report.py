@@ -15,10 +15,10 @@ from paimon_stream.storage.together import Meter
 
 
 class Phase(Enum):
-    """The named points, in the order in which a batch reaches them. If a batch replaces an attempt
-    of an earlier run, its journal entry is written before the batch is checked. DISCARDED is
-    reached after a lost attempt, before BASE_READ of the next one. Tests stop, interleave or kill a
-    writer exactly at such a point.
+    """The named points, in the order in which a batch reaches them. If files of the batch may be
+    older than half an hour, JOURNALED is reached before CHECKED. DISCARDED is reached after a lost
+    attempt, before BASE_READ of the next one. Tests stop, interleave or kill a writer exactly at
+    such a point.
     """
 
     BATCH_STARTED = "batch-started"
@@ -168,8 +168,8 @@ class CommitReport:
         compact_failed: the reason why the compaction was left out. None if it was not.
         manifests_merged: how many manifests were merged into others.
         removed_files: how many files of dead attempts were removed.
-        requests: in an object store, the number of requests that the driver sent for this batch, by
-            kind (GET, PUT, HEAD, LIST, DELETE). Requests of tasks are not counted.
+        requests: in an object store or HDFS, the number of requests that the driver sent for this
+            batch, by kind (GET, PUT, HEAD, LIST, DELETE). Requests of tasks are not counted.
         trips: the round trips of these requests. Requests in flight together are one trip.
     """
 

@@ -3,9 +3,9 @@
 A *trip* is a request, or several that are in flight at once. Trips are counted in each thread.
 Requests that are sent together begin in the trip after the last one of the thread that sends them.
 
-Requests that do not depend on each other are sent together: in an object store by the threads of
-one pool, in other storages one after the other. Apart from that, storages do not differ. A steady
-batch in a store takes four trips (docs/stores.md).
+Requests that do not depend on each other are sent together: in an object store and in HDFS by the
+threads of one pool, in other storages one after the other. Apart from that, storages do not differ.
+A steady batch in a store takes four trips (docs/stores.md).
 """
 
 import os
