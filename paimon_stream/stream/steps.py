@@ -35,9 +35,9 @@ class JudgedBatch:
         verdict: the verdict.
         standing: how the run stands after the judgement. Its memory is still that of the previous
             batch.
-        sight: what was seen of the table, so that the commit need not read it again; None if others
-            are writing.
-        knows_later: whether the journal shows that no later batch was published.
+        sight: what was seen of the table, so that the commit need not read it again; None if it
+            must be read again.
+        knows_none_later: whether the journal shows that no later batch was published.
         began_millis: when the judgement began (epoch milliseconds).
         meter: counts the requests since the judgement began.
         phases: the milliseconds that each phase has taken so far.
@@ -48,7 +48,7 @@ class JudgedBatch:
     verdict: Verdict
     standing: Standing
     sight: Sight | None
-    knows_later: bool
+    knows_none_later: bool
     began_millis: int
     meter: Meter
     phases: Mapping[str, float]
@@ -99,8 +99,8 @@ class JudgedBatch:
 
     def buffered(self) -> BufferedOutputs | None:
         """A storage that holds files in this process until they are sent with the manifests. The
-        driver uses it for rows that it writes itself to an object store, because requests to a
-        store take long. None for other storages.
+        driver uses it for rows that it writes itself to an object store or HDFS, because their
+        requests take long. None for other storages.
         """
         if tally_of(self.run.storage) is None:
             return None
