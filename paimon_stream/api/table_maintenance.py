@@ -81,8 +81,9 @@ class TableMaintenance(LoadedTable):
 
         Raises:
             InvalidOption: for an argument or an option with a wrong value.
-            UnsupportedFeature: for a table whose snapshots this release does not expire.
-            CommitContended: while a rollback is under way.
+            UnsupportedFeature: for a table whose snapshots this release does not expire, unless
+                `dry_run` is set.
+            CommitContended: while a rollback is under way, unless `dry_run` is set.
             CorruptMetadata: if a file that refers to others is damaged.
             StorageError: if the storage fails.
         """

@@ -1,11 +1,11 @@
-"""Publishes one commit as two snapshots. The first has the files that were written, and the second
-has those that were compacted (semantics.md §1.4, §2.2, §7.3).
+"""Publishes one commit as one snapshot or two. The first has the files that were written, and the
+second has those that were compacted, if there are any (semantics.md §1.4, §2.2, §7.3).
 
-Both snapshots have the same user, identifier, watermark and properties. Invariants: the COMPACT is
-published only after its own APPEND. If another run published the APPEND, that run also publishes
-the COMPACT. Once the APPEND is part of the table, the rows are committed. So no failure of the
-compaction fails the commit (R3.2). No snapshot names the files of a failed compaction, and they
-wait for an orphan cleaner.
+Two snapshots of a commit have the same user, identifier, watermark and properties. Invariants: the
+COMPACT is published only after its own APPEND. If another run published the APPEND, that run also
+publishes the COMPACT. Once the APPEND is part of the table, the rows are committed. So no failure
+of the compaction fails the commit (R3.2). No snapshot names the files of a failed compaction, and
+they wait for an orphan cleaner.
 """
 
 import logging
@@ -34,7 +34,9 @@ PublishHalf = Callable[[CommitRequest, ChangeSource], Outcome]
 def commit_append_compact(
     request: CommitRequest, collected: CollectedChanges, publish_half: PublishHalf
 ) -> Outcome:
-    """Publishes what was written, then the compaction.
+    """Publishes what was written, then the compaction. Every commit goes through this function: an
+    ordinary batch has nothing compacted, and the compaction behind a stream's batches has a source
+    of changes in its request, which is published as the first half.
 
     Args:
         request: the commit.

@@ -26,13 +26,13 @@ from paimon_stream.table.manifest_merge import Merged
 
 @dataclass(slots=True, kw_only=True)
 class RetryBudget:
-    """The remaining retries and time of one commit. Each wait is twice as long as the one before,
+    """The remaining retries and time of one snapshot. Each wait is twice as long as the one before,
     up to the longest wait. Up to a fifth is added at random, so that writers that collided do not
     collide again.
 
     Attributes:
         runtime: the clock and the random numbers.
-        timeout: the longest time of a commit, in milliseconds.
+        timeout: the longest time until a snapshot is published, in milliseconds.
         max_retries: the largest number of retries.
         min_wait: the first wait, in milliseconds.
         max_wait: the longest wait, in milliseconds.

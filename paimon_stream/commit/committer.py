@@ -100,7 +100,8 @@ class _CommitSettings:
     """The settings of commits in the options of a table.
 
     Attributes:
-        retry_budget: the budget of a commit before its first attempt. Each commit has a copy.
+        retry_budget: the budget of a snapshot before its first attempt. Each half of a commit has
+            a copy.
         usable_millis: the age up to which a staging may be put.
         buckets: the number of buckets.
         is_guarded: whether a storage must be proven to create files atomically.
@@ -431,8 +432,9 @@ class Committer:
             self._journal(attempts)
 
     def _journal(self, attempts: Attempts, *along: Request) -> None:
-        """Lets the caller record the commit, unless it has done so in an earlier attempt, and sends
-        the requests `along` in the same trip. No snapshot may be put before.
+        """Lets the caller record the commit (of a stream: `record` in `stream/prepared.py`), unless
+        it has done so in an earlier attempt, and sends the requests `along` in the same trip. No
+        snapshot may be put before.
         """
         self._storage.together([*attempts.journal_requests, *along])
         attempts.journal_requests = ()

@@ -2,10 +2,11 @@
 partitions and snapshots.
 
 Invariants: this work never fails a commit. It never delays the next commit, or the end of the
-process, without a bound. The work runs in a thread of its own, one at a time, and a batch waits at
-most ten seconds for that thread. Unfinished work then goes on while the next batch runs, just as
-another process might expire snapshots at that time. In an object store, where each request takes
-long, a batch does not wait, unless `snapshot.expire.execution-mode` is set.
+process, without a bound, apart from `protect` and the look at what is due. The work runs in a
+thread of its own, one at a time, and a batch waits at most ten seconds for that thread. Unfinished
+work then goes on while the next batch runs, just as another process might expire snapshots at that
+time. In an object store or HDFS, where each request takes long, a batch does not wait, unless
+`snapshot.expire.execution-mode` is set to `sync`.
 
 When a process ends, it waits at most ten seconds for work that has begun. Without this wait, a job
 that commits once and ends would never expire anything. A later run continues unfinished work.
@@ -39,7 +40,7 @@ WAIT_SECONDS: Final = 10.0
 """How long a batch waits for its expiry, in seconds."""
 
 _OF_COMMITS: Final = 16
-"""In an object store, one of 16 commits that may make an expiry due begins the expiry."""
+"""In an object store or HDFS, one of 16 commits that may make an expiry due begins the expiry."""
 _WORKERS: Final[weakref.WeakSet[threading.Thread]] = weakref.WeakSet()
 
 
@@ -130,7 +131,7 @@ class AfterCommit:
     _tags: _AutomaticTags = field(default_factory=_AutomaticTags)
     _oldest: _OldestSnapshot = field(default_factory=_OldestSnapshot)
     _due: int = 0
-    """How many commits to an object store may have made an expiry due so far."""
+    """How many commits to an object store or HDFS may have made an expiry due so far."""
     _reported: str | None = None
     """The last logged reason for doing nothing: the path of a rollback's pin, or the location of a
     table that a REST catalog maintains.

@@ -1,7 +1,8 @@
 """Expires snapshots: finds which of them may be removed, and removes them (semantics.md §8). The
-same snapshots expire as in Java, with two exceptions. Each of our streams that has a journal keeps
-its last snapshots for a day after it prepared its newest batch (R1.7, R8.3). Also, the snapshots
-that consumers still need are kept (`table/consumers.py`).
+same snapshots expire as in Java, with three exceptions. Each of our streams that has a journal
+keeps its last snapshots for a day after it prepared its newest batch (R1.7, R8.3). An expiry behind
+a commit keeps the last snapshot of the committer, whatever its age and also without a journal. The
+snapshots that consumers still need are kept, too (`table/consumers.py`).
 """
 
 import logging
@@ -161,7 +162,7 @@ def expire_snapshots(
     Writers, other expirers, rollbacks and creators of tags may work at the same time. The next run
     finishes a run that was killed. A run stops when a rollback begins. Raises the errors of
     `PaimonTable.expire_snapshots`, `CorruptMetadata` for a snapshot or tag that cannot be read, and
-    `CommitContended` while a rollback is under way.
+    `CommitContended` while a rollback is under way, unless `dry_run` is set.
     """
     storage = table.storage
     clock = (runtime or system()).clock
@@ -309,12 +310,12 @@ def _expire_group(
     """
     begun = cleaner.own_files.begin(group, newest)
     expired.snapshots += [snapshot.id for snapshot in begun.removed]
-    if begun.gone:
-        expired.earliest = group[begun.gone].id
+    if begun.gone_count:
+        expired.earliest = group[begun.gone_count].id
     if begun.removed:
-        resumed = len(begun.removed) < begun.gone
-        cleaner.finish(group[: begun.gone], group[begun.gone], resumed=resumed)
-    elif begun.gone:
+        resumed = len(begun.removed) < begun.gone_count
+        cleaner.finish(group[: begun.gone_count], group[begun.gone_count], resumed=resumed)
+    elif begun.gone_count:
         # This comes before the next group, whose notes replace these notes. A note is acted upon
         # only if the snapshot after its own exists, or has a note that is acted upon
         # (`expiring.py`).
@@ -352,17 +353,17 @@ def _expire_changelogs(cleaner: Cleaner, newest: Snapshot, now_millis: int) -> t
     most = options.value(opt.SNAPSHOT_NUM_RETAINED_MAX)
     retention = Retention.of(options, now_millis, table.location, most)
     end = _end(options, store, retention, ids, newest.id)
-    gone: list[int] = []
+    expired_ids: list[int] = []
     for group in _groups(store, ids, min(end, ids[-1])):
         cleaner.finish_changelogs(group[:-1], group[-1], first)
-        gone += [
+        expired_ids += [
             changelog.id
             for changelog in group[:-1]
             if cleaner.remover.dry_run or not store.exists(changelog.id)
         ]
     if not cleaner.remover.dry_run:
-        _write_earliest(store, moved=bool(gone))
-    return tuple(gone)
+        _write_earliest(store, moved=bool(expired_ids))
+    return tuple(expired_ids)
 
 
 def _end(

@@ -1,5 +1,5 @@
 """Deletes the files of expired snapshots. This module says which files are deleted with each
-snapshot, and in which order (semantics.md §8).
+snapshot, and in which order (semantics.md §8). `Remover` in `expiring.py` deletes the files.
 
 Invariants: at every moment each existing snapshot and tag is whole. No file is deleted that a tag's
 rows need, or to which a branch or a journal refers. A kill at any point leaves files that nothing
@@ -372,7 +372,7 @@ class Cleaner:
     def _replaced_files(
         self,
         followings: Sequence[Snapshot],
-        gone: Sequence[Snapshot],
+        may_be_gone: Sequence[Snapshot],
         of_changelogs: NameSet,
         *,
         appended_stay: bool,
@@ -382,8 +382,8 @@ class Cleaner:
 
         Args:
             followings: the snapshots that deleted the files.
-            gone: the snapshots among these whose lists and manifests an interrupted run may have
-                deleted.
+            may_be_gone: the snapshots among these whose lists and manifests an interrupted run may
+                have deleted.
             of_changelogs: data files that long-lived changelogs need.
             appended_stay: whether all appended files stay with their changelogs.
         """
@@ -392,7 +392,7 @@ class Cleaner:
         )
         deltas: list[tuple[Snapshot, tuple[ManifestFileMeta, ...]]] = []
         for snapshot in followings:
-            metas = self._delta(snapshot, may_be_gone=snapshot in gone)
+            metas = self._delta(snapshot, may_be_gone=snapshot in may_be_gone)
             if any(meta.num_deleted_files for meta in metas):
                 deltas.append((snapshot, metas))
         self._ahead.expect(
@@ -409,7 +409,7 @@ class Cleaner:
                         yield from self._paths(entry)
             except CorruptMetadata as error:
                 names = [meta.file_name for meta in metas]
-                self._left(snapshot, error, names, may_be_gone=snapshot in gone)
+                self._left(snapshot, error, names, may_be_gone=snapshot in may_be_gone)
 
     def _delta(self, following: Snapshot, *, may_be_gone: bool) -> tuple[ManifestFileMeta, ...]:
         """The manifests of a snapshot's changes. There are none if the list cannot be read.

@@ -52,12 +52,12 @@ class Begun(NamedTuple):
     """How the first half of a group's expiry ended.
 
     Attributes:
-        gone: how many snapshots of the group are gone.
+        gone_count: how many snapshots of the group are gone.
         removed: the snapshots that this run removed. Another expirer removed the others.
         stopped: whether the history changed, or a rollback is under way.
     """
 
-    gone: int
+    gone_count: int
     removed: list[Snapshot]
     stopped: bool = False
 
@@ -132,16 +132,18 @@ class OwnFiles:
         removal = partial(self._remove_own, group, newest, lists)
         reading = partial(self._hold_all, lists)
         removal_ended, *_ = self._storage.together([removal, *[reading] * _READERS])
-        gone, removed = removal_ended
+        gone_count, removed = removal_ended
         last = removed[-1] if removed else None
-        if last is group[gone - 1] and not self._any_stands(group[gone], newest):
-            gone -= 1
+        if last is group[gone_count - 1] and not self._any_stands(group[gone_count], newest):
+            gone_count -= 1
             removed.pop()
             if self._was_newest(last):
                 self._storage.put_if_absent(snapshot_path(last.id), encode_snapshot(last))
-        noted = gone if removed else self._left_to_others(group)
+        noted = gone_count if removed else self._left_to_others(group)
         self._notes.drop(*(snapshot.id for snapshot in group[noted:-1]))
-        return Begun(gone, removed, gone < len(group) - 1 and not self._overtaken(newest))
+        return Begun(
+            gone_count, removed, gone_count < len(group) - 1 and not self._overtaken(newest)
+        )
 
     def _any_stands(self, following: Snapshot, newest: Snapshot) -> bool:
         return self._snapshots.stands(following) or self._snapshots.stands(newest)
@@ -152,15 +154,15 @@ class OwnFiles:
         neither the following snapshot nor a note of that snapshot exists.
         """
         ids = self._snapshots.ids()
-        gone = next(
+        gone_count = next(
             (place for place, snapshot in enumerate(group[:-1]) if snapshot.id in ids),
             len(group) - 1,
         )
-        following = group[gone]
+        following = group[gone_count]
         leads_on = self._snapshots.stands(following) or self._notes.has(following.id)
         if not leads_on:
             return 0
-        return gone
+        return gone_count
 
     def _keep_changelogs(self, changelogs: ChangelogStore, group: Sequence[Snapshot]) -> None:
         """Writes the changelogs of a group that expires, except those below a gap."""
@@ -178,7 +180,7 @@ class OwnFiles:
         and which of them this run removed. At the end, `lists` is emptied, so that `_hold_all`
         begins no further read.
         """
-        gone = 0
+        gone_count = 0
         removed = []
         try:
             looked = self._look(group[0], newest)
@@ -196,10 +198,10 @@ class OwnFiles:
                         partial(self._remover.remove_first, "snapshot", snapshot_path(snapshot.id))
                     )
                 looked = self._storage.together(steps[::-1])[-1]
-                gone += 1
+                gone_count += 1
         finally:
             lists.clear()
-        return gone, removed
+        return gone_count, removed
 
     def _hold_all(self, lists: list[str]) -> None:
         """Reads the lists ahead, beginning at the end of `lists`, until none is left."""

@@ -242,8 +242,8 @@ def merge_rows(
     Args:
         spec: how rows are merged.
         rows: the rows, in any order. They have the columns `_SEQUENCE_NUMBER` and `_VALUE_KIND` and
-            at least the table's columns in `spec.needed`. If rows have equal sequence numbers, the
-            row that comes *first* is the newer one.
+            at least the table's columns in `spec.needed`. If rows have equal sequence fields and
+            numbers, the row that comes *first* wins, as in Java (semantics.md §6.4).
         keep_deletes: whether the result of a key stays if it is a -U or -D row. It stays in a
             flush, and in a compaction above older levels. Otherwise the key is left out.
         levels: the levels of the rows' files, which a spec with `lookup` needs; None if all are on

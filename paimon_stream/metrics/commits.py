@@ -287,8 +287,8 @@ def log_report(report: CommitReport) -> None:
     Programs read the record's attributes, which are API: `paimon_table`, `paimon_user`,
     `paimon_batch`, `paimon_outcome`, `paimon_snapshot` (None if there is none), `paimon_attempts`,
     `paimon_rows`, `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases together),
-    `paimon_phases` (milliseconds by phase), `paimon_reused`, and for object stores
-    `paimon_requests` (by kind) and `paimon_trips`.
+    `paimon_phases` (milliseconds by phase), `paimon_reused`, and for object stores and
+    HDFS `paimon_requests` (by kind) and `paimon_trips`.
     """
     logger = logging.getLogger(LOGGER_NAME)
     if logger.isEnabledFor(logging.INFO):

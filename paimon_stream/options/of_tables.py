@@ -309,7 +309,7 @@ SNAPSHOT_EXPIRE_MODE = Option(
     one_of("sync", "async"),
     "sync",
     "sync: after its commit, a batch waits for the expiry for at most 10 seconds. async: it does not wait. "
-    "In an object store it waits only if this is set. A process that ends waits for it for that long.",
+    "In an object store or HDFS it waits only if sync is set. A process that ends waits for it for that long.",
 )
 CLEAN_EMPTY_DIRECTORIES = switch(
     "snapshot.clean-empty-directories",

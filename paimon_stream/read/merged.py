@@ -5,8 +5,8 @@ files. So no key is in two sections, and a section of one file is read without a
 This module merges the sorted files of a section piece by piece. A run is a sequence of files in key
 order. One piece of every run is in memory, however large the files are. Each piece has a last key.
 No run can have further rows up to the smallest of these last keys. So all rows up to that key are
-merged and returned. If there are more than `MOST_RUNS` runs, the files of level 0 are first joined
-into longer runs (compaction.md RC5.3).
+merged and returned. If there are more than `MOST_RUNS` runs, and more files of level 0 than that,
+these files are first joined into longer runs (compaction.md RC5.3).
 """
 
 import heapq
@@ -227,7 +227,7 @@ limits the memory where rows are wide.
 """
 
 MOST_RUNS: Final = 64
-"""The most runs of level 0 that are merged at a time."""
+"""If a section has more runs than this, its files of level 0 are joined into at most this many."""
 
 _FEWEST_ROWS: Final = 64
 _SPILLED_BYTES: Final = 2**20
@@ -254,9 +254,11 @@ ReadFile = Callable[[ManifestEntry, int], Iterator[pa.RecordBatch]]
 def merged_batches(
     spec: MergeSpec, section: Section, read: ReadFile, *, keep_deletes: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a section, one per key, sorted by key. Deleted rows are left out, unless
-    `keep_deletes` is set. Raises what `whole_keys` raises, and `InvalidData` for rows that cannot be
-    merged.
+    """The rows of a section, one per key, sorted by key. Among rows of a key with equal sequence
+    fields and numbers, the row of the oldest file wins, as in Java: the pieces come oldest first,
+    and in `merge_rows` the first of equal rows wins (semantics.md §6.4). Deleted rows are left out,
+    unless `keep_deletes` is set. Raises what `whole_keys` raises, and `InvalidData` for rows that
+    cannot be merged.
     """
     for pieces in whole_keys(spec, section, read):
         levels = levels_of(pieces) if spec.lookup else None

@@ -191,7 +191,7 @@ def _rows_of_table(scan: Scan, batch_rows: int) -> Iterator[pa.RecordBatch]:
         for entry in scan.files:
             yield from reader.file(entry, batch_rows)
         return
-    for batch in _merged(scan, scan.merge, batch_rows):
+    for batch in _rows_by_key(scan, scan.merge, batch_rows):
         for start in range(0, batch.num_rows, batch_rows):
             yield batch.slice(start, batch_rows)
 
@@ -355,7 +355,7 @@ def _with_rows(
         yield section, rows_of
 
 
-def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordBatch]:
+def _rows_by_key(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """The rows of the buckets of a table with a primary key. Files are opened before they are
     needed.
 
@@ -396,7 +396,7 @@ def _merged(scan: Scan, spec: MergeSpec, batch_rows: int) -> Iterator[pa.RecordB
 
 
 def _may_have_rows(scan: Scan, entry: ManifestEntry) -> bool:
-    """Whether the only file of a section may have rows that the scan wants (see `_merged`)."""
+    """Whether the only file of a section may have rows that the scan wants (see `_rows_by_key`)."""
     where = scan.where
     if where is None:
         return True
@@ -452,10 +452,10 @@ class _Reader:
     def __init__(
         self, scan: Scan, columns: Sequence[DataField], where: Predicate | None = None
     ) -> None:
-        """`where` is a condition on these columns. Row groups that have no row for this condition
-        are skipped. The condition is given only for files whose rows are not merged with the rows
-        of other files: files of append tables, files that are the only one of a section
-        (`_merged`), and files of changes.
+        """`where` is a condition on these columns. Row groups of Parquet files that have no row
+        for this condition are skipped. The condition is given only for files whose rows are not
+        merged with the rows of other files: files of append tables, files that are the only one of
+        a section (`_rows_by_key`), and files of changes.
         """
         self._scan = scan
         self._where = where
@@ -678,7 +678,8 @@ def file_chunks(
         fields: the columns.
         written: the schema that the file was written with.
         chunk_rows: the most rows that a chunk may have. For ORC, a chunk is always a stripe.
-        chosen: which row groups are read; None for all.
+        chosen: which row groups of a Parquet file are read; None for all. The other formats are
+            read completely.
 
     Raises:
         UnsupportedFeature: the file has another format.

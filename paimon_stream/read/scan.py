@@ -109,7 +109,8 @@ class Scan:
         schema: the schema by which rows are returned.
         columns: the wanted columns.
         snapshot: the snapshot that is read; None if the table is empty.
-        files: the live files of the snapshot, in the order in which they are read.
+        files: the live files of the snapshot, in the order in which they are read. If rows are
+            merged, in the order of the manifests: then sections are read in the order of keys.
         merge: how rows of one key are merged; None for append tables.
         vectors: the deletion vectors of these files, by the name of the data file.
         deletions: all deleted rows of each file whose vector a compaction is about to change, by
@@ -543,8 +544,8 @@ def of_partition(values: Mapping[str, Any], rows: int) -> dict[str, ColumnStats]
 
 def lowest_visible_level(table: Table, merge: MergeSpec) -> int:
     """The lowest level whose files readers of a table with a primary key see (semantics.md §6.6).
-    It is 1 with first-row and with deletion vectors, because only a compaction makes the rows of
-    level 0 final.
+    It is 1 with first-row, and with deletion vectors that are not merged on read, because only a
+    compaction makes the rows of level 0 final.
     """
     has_vectors = table.options.value(opt.DELETION_VECTORS)
     merges_on_read = table.options.value(opt.DELETION_VECTORS_MERGE_ON_READ)
@@ -554,8 +555,8 @@ def lowest_visible_level(table: Table, merge: MergeSpec) -> int:
 
 def _visible(table: Table, merge: MergeSpec, entries: list[ManifestEntry]) -> list[ManifestEntry]:
     """The files of a table with a primary key that readers see (semantics.md §6.6). Files of bucket
-    -2 are left out. With first-row and with deletion vectors, files that no compaction has
-    processed are also left out.
+    -2 are left out. With first-row, and with deletion vectors that are not merged on read, files
+    that no compaction has processed are also left out.
     """
     waiting = sum(entry.bucket < 0 for entry in entries)
     if waiting and table.options.value(opt.POSTPONE_MERGE_ON_READ):

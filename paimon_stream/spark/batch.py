@@ -166,8 +166,8 @@ class Runs:
     _queries: dict[str | None, ObservedQuery] = field(default_factory=dict)
     _runtime: Runtime = field(default_factory=system)
 
-    def write(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
-        """Writes one batch. Every error of this package names the table and the batch."""
+    def write_frame(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
+        """Writes one batch of `foreachBatch`. Every error of this package names the table and the batch."""
         with self.reporting_failures(settings.location, batch_id):
             batch_id = _checked_batch_id(batch_id)
             settings = replace(settings, session=frame.sparkSession)
@@ -201,7 +201,8 @@ class Runs:
             query: what is known of the query.
             settings: the settings of the sink.
             user: the commit user.
-            rows_of: returns the rows of the batch, for the run that writes them.
+            rows_of: returns the rows of the batch, for the run that writes them: those of
+                `FrameRows`, or of `TaskRows` for the data source.
             after: the batch that must be the newest one of the run. If another batch is the newest,
                 or if this process knows no run, a new run begins. None if any batch may be the
                 newest.

@@ -10,7 +10,7 @@ queries. Spark replaces a process in which an error was raised.
       newest schema, columns      Spark's local properties
       first sequence number         │ batch N is in the plan? ─▶ skipped: no file
       newest batch of each stream   ▼ else write files ────────▶ one_batch: judge, publish, settle
-                                                                 not published: remove the files
+                                                                 not journalled: remove the files
 """
 
 import json

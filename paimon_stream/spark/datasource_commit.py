@@ -309,6 +309,7 @@ def commit_batch(
         return
     runs = _RUNS.setdefault((first.query_id, sink.location), Runs())
     with runs.reporting_failures(sink.location, batch_id), ExitStack() as unless_kept:
+        # `TaskRows.write` calls `pop_all` last. From then on only `publish_batch` removes the files.
         unless_kept.callback(_remove, sink, answers)
         query_id = first.query_id
         for_commit = first.for_commit

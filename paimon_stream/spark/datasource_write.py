@@ -45,8 +45,9 @@ _PLANS: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class _RowWriter:
-    """The part of a writer that makes the plan and runs in tasks. `options` are the options as
-    Spark passes them.
+    """The part of a writer that makes the plan and runs in tasks. The plan is made by `__init__` in
+    a process in which Spark plans, else by `__getstate__`, when Spark pickles the writer. `options`
+    are the options as Spark passes them.
     """
 
     is_stream = False
@@ -55,7 +56,8 @@ class _RowWriter:
         self._arguments = {"options": options, "overwrite": overwrite, "is_stream": self.is_stream}
         self._columns = columns
         self._plan: Plan | None = None
-        _driver().settings_of(**self._arguments)  # raises for wrong options, before the tasks
+        # Wrong options are an error here, before the tasks.
+        _commit_module().settings_of(**self._arguments)
         if _PLANS in sys.modules:
             # Spark shows all lines of an error that is raised in this process. If the error is
             # raised while Spark pickles a writer, Spark shows only one line.
@@ -67,7 +69,7 @@ class _RowWriter:
 
     def _planned(self) -> Plan:
         if self._plan is None:
-            self._plan = _driver().plan(self._columns, **self._arguments)
+            self._plan = _commit_module().plan(self._columns, **self._arguments)
         return self._plan
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -101,10 +103,11 @@ class _RowWriter:
         """Removes the files of a write that was never committed. For a stream, Spark also passes
         the id of the batch, which is not used.
         """
-        _driver().abort(messages, **self._arguments)
+        _commit_module().abort(messages, **self._arguments)
 
 
-def _driver() -> Any:
+def _commit_module() -> Any:
+    """The module `datasource_commit.py`, which is imported only on the driver."""
     return require("paimon_stream.spark.datasource_commit", "spark", "A write")
 
 
@@ -113,7 +116,7 @@ class TableWriter(_RowWriter, DataSourceArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: Sequence[TaskAnswer | None]) -> None:
         """Publishes the rows as one snapshot. Raises the errors of `TableCommit`."""
-        _driver().commit_rows(self._planned(), messages, **self._arguments)
+        _commit_module().commit_rows(self._planned(), messages, **self._arguments)
 
 
 class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc]
@@ -125,4 +128,4 @@ class StreamTableWriter(_RowWriter, DataSourceStreamWriter, DataSourceArrowWrite
 
     def commit(self, messages: Sequence[TaskAnswer | None], batchId: int) -> None:
         """Publishes the batch, unless the table has it already. Raises what `PaimonSink` raises."""
-        _driver().commit_batch(messages, batchId, **self._arguments)
+        _commit_module().commit_batch(messages, batchId, **self._arguments)

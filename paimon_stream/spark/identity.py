@@ -225,7 +225,7 @@ def commit_user(
 def keeps_state(frame: DataFrame, query: ObservedQuery) -> bool | None:
     """Whether the query has state stores, which must then see every batch exactly once; None if
     that is not known. It has state stores if its plan has an operator with state, or its checkpoint
-    has a folder of states. Callers ask this only once in a run, and when a batch is skipped,
+    has a folder of states. Callers ask this only once in a run, and when a batch is drained,
     because walking a plan takes calls to Spark for each operator.
     """
     in_plan = _plans_state(frame, query)

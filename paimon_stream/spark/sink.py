@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 class PaimonSink:
     """Writes each micro-batch of a streaming query into a Paimon table, exactly once.
 
-    A sink is immutable and can be pickled. The table is not read before `start` or the first batch.
+    A sink's settings are immutable, and it can be pickled. The table is not read before `start` or
+    the first batch.
 
     Args:
         location: the table's folder, `<warehouse>/<db>.db/<table>`. With a `catalog` it is the
@@ -115,7 +116,7 @@ class PaimonSink:
 
     def __call__(self, df: "DataFrame", batch_id: int) -> None:
         """Writes one micro-batch. Spark calls this. Raises `PaimonStreamError`; see `errors`."""
-        self._runs.write(df, batch_id, self._settings)
+        self._runs.write_frame(df, batch_id, self._settings)
 
     def start(
         self,
@@ -193,6 +194,7 @@ class PaimonSink:
 
     def __setstate__(self, settings: SinkSettings) -> None:
         self._settings = settings
+        # `Runs` of spark/batch.py, which needs pyspark.
         self._runs: Runs = require("paimon_stream.spark.batch", "spark", "PaimonSink").Runs()
 
     def __repr__(self) -> str:

@@ -1,6 +1,7 @@
 """The code that runs in Python workers beside an executor. Each worker imports this module before
 its first row, so it imports only what is needed to write files: no Avro, no manifests, nothing for
-the driver alone. What only tables with a primary key need, or packets, is imported by their tasks.
+the driver alone. Most of what only tables with a primary key need, or packets, is imported by their
+tasks.
 """
 
 from collections.abc import Callable, Iterable, Iterator

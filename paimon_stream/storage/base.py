@@ -196,9 +196,9 @@ class Storage(Protocol):
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
         """The results of functions that use this storage and do not depend on each other, in the
-        order of the functions. If answers take long, as in an object store, all functions run at
-        the same time in several threads, and the first error is raised when all have ended. In
-        other storages the functions run one after the other, up to the first failure.
+        order of the functions. If answers take long, as in an object store or HDFS, all functions
+        run at the same time in several threads, and the first error is raised when all have
+        ended. In other storages the functions run one after the other, up to the first failure.
         """
         return in_turn(requests)
 

@@ -54,8 +54,8 @@ def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[t
 
 
 class Ahead(Generic[T]):
-    """When a file is read, also fetches the files that are expected next. If the storage answers at
-    once, nothing is fetched ahead (`helps`). Only one thread may use this object.
+    """When a file is read, also fetches the files that are expected next. From a storage with
+    folders, nothing is fetched ahead (`helps`). Only one thread may use this object.
     """
 
     def __init__(self, storage: Storage, fetch: Callable[[str], T], most_files: int) -> None:

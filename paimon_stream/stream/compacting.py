@@ -67,7 +67,9 @@ Count = Callable[[str, int], object]
 
 
 class Settled(Protocol):
-    """A batch that has ended, as the compaction behind it sees it."""
+    """A batch that has ended, as the compaction behind it sees it: a `SettledBatch` (`steps.py`),
+    which publishes the compaction.
+    """
 
     @property
     def batch_id(self) -> int:

@@ -162,7 +162,7 @@ class Evidence:
         return decided.passed_over
 
     @property
-    def knows_later(self) -> bool:
+    def knows_none_later(self) -> bool:
         """Whether the journal shows that no batch after the judged one has reached its commit."""
         since = self.journal_since
         return since is not None and since <= self.batch.batch_id + 1 and self.later_entry is None

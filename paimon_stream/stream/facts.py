@@ -12,7 +12,7 @@ The name of a fact is a short question: `BaseHeld` asks whether the base is held
 
 from enum import Enum
 
-# -- the first batch of a run: who and where ------------------------------------------------------
+# -- a batch judged from the storage: who and where -----------------------------------------------
 
 
 class TableSame(Enum):
@@ -101,7 +101,7 @@ class OldNameWrote(Enum):
     WRITTEN_ELSEWHERE = "an earlier batch of it was written in another branch"
 
 
-# -- the first batch of a run: what is gone -------------------------------------------------------
+# -- a batch judged from the storage: what is gone ------------------------------------------------
 
 
 class NotesAsked(Enum):
@@ -194,7 +194,7 @@ class EarlierElsewhere(Enum):
     WRITTEN = "yes"
 
 
-# -- the first batch of a run: this batch ---------------------------------------------------------
+# -- a batch judged from the storage: this batch --------------------------------------------------
 
 
 class LaterPrepared(Enum):
@@ -375,7 +375,7 @@ FIRST_BATCH: tuple[type[Enum], ...] = (
     JournalVouches,
     HistoryWhole,
 )
-"""The facts of a run's first batch."""
+"""The facts of a batch that is judged from the storage."""
 
 
 # -- a later batch of a run -----------------------------------------------------------------------

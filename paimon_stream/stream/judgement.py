@@ -400,7 +400,7 @@ ROWS: Final[tuple[Row, ...]] = (
              why="It may have been published in a snapshot that has expired."),
     ),
 )
-"""The rows for the first batch of a run."""
+"""The rows for a batch that is judged from the storage."""
 
 NEXT_ROWS: Final[tuple[Row, ...]] = (
     *_step(NextStep.ORDER,

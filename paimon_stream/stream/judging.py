@@ -54,7 +54,7 @@ class _Judgement:
     verdict: Verdict
     standing: Standing
     sight: Sight | None
-    knows_later: bool = False
+    knows_none_later: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ def judge_batch(run: StreamRun, standing: Standing, batch: Batch) -> JudgedBatch
         verdict=judgement.verdict,
         standing=judgement.standing,
         sight=judgement.sight,
-        knows_later=judgement.knows_later,
+        knows_none_later=judgement.knows_none_later,
         began_millis=began_millis,
         meter=meter,
         phases={"judge": (clock.monotonic() - began) * 1000},
@@ -151,7 +151,7 @@ def _admit(case: _Case, standing: Standing) -> _Judgement:
         verdict=verdict,
         standing=replace(standing, memory=None, target=admitted, outlook=outlook),
         sight=Sight(latest=evidence.latest, schema_id=table.schema.id, since_millis=seen_millis),
-        knows_later=evidence.knows_later,
+        knows_none_later=evidence.knows_none_later,
     )
 
 

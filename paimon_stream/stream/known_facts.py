@@ -1,4 +1,6 @@
-"""Finds in the evidence the facts of a run's first batch. A fact is found when it is asked for."""
+"""Finds in the evidence the facts of a batch that is judged from the storage. A fact is found when
+it is asked for.
+"""
 
 from functools import cached_property
 from types import MappingProxyType
@@ -68,8 +70,8 @@ from paimon_stream.table.journal import JournalEntry
 
 
 class Facts(Findings):
-    """The facts that the evidence of a first batch shows. `journals` says whether the journal of
-    the stream is on.
+    """The facts that the evidence of a batch shows. `journals` says whether the journal of the
+    stream is on.
     """
 
     def __init__(self, evidence: Evidence, *, journals: bool) -> None:

@@ -1,5 +1,6 @@
-"""What a run remembers between two batches. The run judges a later batch by this memory and by one
-or two snapshot files (exactly-once.md §2). This module writes nothing.
+"""What a run remembers between two batches. The run judges a later batch by this memory, by one
+or two snapshot files, and by the snapshots that others have published since (exactly-once.md §2).
+This module writes nothing.
 """
 
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def judge_next(
 
 
 class _NextFacts(Findings):
-    """The facts of a later batch, by what the run remembers and by one or two snapshot files."""
+    """The facts of a later batch, by what the run remembers and by a few snapshot files."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ def one_batch(run: StreamRun, standing: Standing, batch: Batch, rows: Rows) -> S
     batch, with how the run stands after it. If the batch fails, the run stands as before. Raises
     what the steps raise, and what `rows` raise.
     """
-    judged = judge_batch(run, standing, batch)  # §1 who, §2 judge before any work
+    judged = judge_batch(run, standing, batch)  # §1 who, §2 judge
     if isinstance(judged.verdict, AlreadyCommitted):
         rows.drain()
         return settle_found(judged, judged.verdict)  # §6 after

@@ -122,7 +122,7 @@ def settle_found(judged: JudgedBatch, verdict: AlreadyCommitted) -> SettledBatch
         own=own,
         seen=verdict.seen,
         own_stood_millis=judged.began_millis,
-        has_expired=verdict.snapshot is None and not judged.knows_later,
+        has_expired=verdict.snapshot is None and not judged.knows_none_later,
     )
     run.observer.reached(Phase.FINISHED, batch.batch_id)
     report = CommitReport(

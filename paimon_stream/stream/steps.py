@@ -42,9 +42,9 @@ class JudgedBatch:
         verdict: the verdict.
         standing: how the run stands after the judgement. Its memory is still that of the previous
             batch.
-        sight: what was seen of the table, so that the commit need not read it again; None if others
-            are writing.
-        knows_later: whether the journal shows that no later batch was published.
+        sight: what was seen of the table, so that the commit need not read it again; None if it
+            must be read again.
+        knows_none_later: whether the journal shows that no later batch was published.
         began_millis: when the judgement began (epoch milliseconds).
         meter: counts the requests since the judgement began.
         phases: the milliseconds that each phase has taken so far.
@@ -55,7 +55,7 @@ class JudgedBatch:
     verdict: Verdict
     standing: Standing
     sight: Sight | None
-    knows_later: bool
+    knows_none_later: bool
     began_millis: int
     meter: Meter
     phases: Mapping[str, float]

@@ -237,8 +237,8 @@ def user_folders(storage: Storage) -> list[str]:
 
 @dataclass(slots=True)
 class NameSource:
-    """Names for the metadata files of one staging, such as `manifest-<uuid>-<n>`. Each kind counts
-    from 0. Attempts that use the same source never get the same name.
+    """Names for the metadata files of one commit, such as `manifest-<uuid>-<n>`. Each kind counts
+    from 0. All attempts of the commit use this source, so none gets the name of another.
 
     Attributes:
         uuid: the part that all names share.

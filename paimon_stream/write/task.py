@@ -8,10 +8,11 @@ that runs twice leaves at most orphans.
 Its result goes to the driver as bytes with a version and a type. The result is never pickled, so
 the task and the driver may run different releases. All numbers are big endian:
 
-    "PSTR" | u8 version | u8 kind | i32 partition id | i64 unused | body kind 0, a result:   i64
-    widest row | i64, i32 unused | i32 message version | i64 row bytes | i32 count, messages;
-    version 1 has neither widest row nor row bytes kind 1, a failure:  JSON of {"error": class name,
-    "message": text, "context": {name: value}} kind 2, too wide:   nothing
+    "PSTR" | u8 version | u8 kind | i32 partition id | i64 unused | body
+    kind 0, a result:   i64 widest row | i64, i32 unused | i32 message version | i64 row bytes
+                        | i32 count, messages; version 1 has neither widest row nor row bytes
+    kind 1, a failure:  JSON of {"error": class name, "message": text, "context": {name: value}}
+    kind 2, too wide:   nothing
 """
 
 import json

@@ -209,13 +209,13 @@ def _begun_run(state: State, facts: model_facts.Facts, is_committed: bool) -> Ru
     stands = facts.ask(OwnStands) is OwnStands.THIS_BATCH
     if is_committed:
         own = (batch, facts.own.ref) if facts.own is not None and stands else None
-    knows_later = since is not None and since <= batch + 1 and facts.later is None
+    knows_none_later = since is not None and since <= batch + 1 and facts.later is None
     return Run(
         batch=batch,
         own=own,
         seen=latest.ref,
         stood=state.now,
-        has_expired=is_committed and own is None and not knows_later,
+        has_expired=is_committed and own is None and not knows_none_later,
         goes_back=facts.later is not None and (not is_committed or stands),
     )
 
