@@ -21,6 +21,7 @@ REASONS = {
     "installs packages",
     "takes minutes",
     "needs a cloud store",
+    "needs HDFS",
     "needs a cluster manager",
     "needs Paimon's jar",
     "needs Airflow",
