@@ -112,6 +112,16 @@ class HdfsClient(Client):
             self.settings.url, {**config, **_TRIES, **attempts, **provider}, **self.settings.login
         )
 
+    def keep_forever(self) -> None:
+        """Keeps hdfs-native's clients from being freed in a child that was forked. That would wait for
+        their threads, which only the parent has, and the child would never end.
+        """
+        # Only here, because each worker of Spark imports this module, and few processes fork.
+        import ctypes
+
+        for native in self._handles.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(native))
+
 
 class Call(Generic[T]):
     """A call that runs in a daemon thread."""

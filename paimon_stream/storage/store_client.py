@@ -258,6 +258,9 @@ class Client:
                 self._handles[handle] = store
         return store
 
+    def keep_forever(self) -> None:
+        """Called in a child that was forked, for each client of its parent. obstore needs nothing."""
+
     def _open(self, handle: Handle) -> Any:
         max_retries = 0 if handle is Handle.ONCE else self.settings.max_retries
         seconds = self.settings.max_outage_millis / 1000
@@ -304,7 +307,16 @@ _RIGHT: Final[set[ClientSettings]] = set()
 _LOCK: Final = threading.Lock()
 _USED_BY_PARENT: Final[set[ClientSettings]] = set()
 """The stores that the parent of this process had used before it forked. Their clients hang here."""
-os.register_at_fork(after_in_child=lambda: _USED_BY_PARENT.update(_CLIENTS))
+
+
+def _give_up_clients() -> None:
+    """Refuses the clients of the parent in a child that was forked."""
+    _USED_BY_PARENT.update(_CLIENTS)
+    for client in _CLIENTS.values():
+        client.keep_forever()
+
+
+os.register_at_fork(after_in_child=_give_up_clients)
 
 
 def client_of(settings: ClientSettings, kind: type[ClientKind]) -> ClientKind:

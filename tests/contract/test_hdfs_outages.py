@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 import pytest
@@ -268,3 +268,30 @@ def test_a_process_ends_well_while_calls_return_that_it_has_given_up(hdfs_server
         finally:
             hdfs_server.child.send_signal(signal.SIGCONT)
         assert process.wait(60) == 0
+
+
+FORKS = """
+import os, sys
+from paimon_stream.storage.uri import open_folder
+storage = open_folder(sys.argv[1])
+storage.write("a", b"content")
+child = os.fork()
+if child == 0:
+    sys.exit(3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_that_was_forked_after_hdfs_was_used_ends(hdfs_server: MiniHdfs) -> None:
+    location, _ = hdfs_server.place()
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKS, location],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.communicate(timeout=30)[0] == "3\n"
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
