@@ -177,7 +177,7 @@ def gcs_server(s3_server: StoreServer) -> Iterator[StoreServer]:
 
 @pytest.fixture(scope="session")
 def hdfs_server() -> Iterator[MiniHdfs]:
-    """An HDFS that no test changes for others. With TEST_STORE=hdfs it is that of `kits/places.py`."""
+    """An HDFS that each test leaves as it was: what it kills, it starts again. With TEST_STORE=hdfs it is that of `kits/places.py`."""
     if STORE == "hdfs":
         yield places.server()
         return

@@ -14,12 +14,14 @@ from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.uri import open_folder
 from tests.kits import store_writers
 from tests.kits.hdfs import MiniHdfs
+from tests.kits.seeds import examples
 from tests.kits.store_writers import COLUMNS, FAR, Crowd, Written, append
 
 pytestmark = pytest.mark.hdfs
 
 PATIENT = {"commit.max-retries": "1000", "commit.max-retry-wait": "1 s"}
-PROCESSES, TURNS = 4, 25
+PROCESSES, TURNS = 4, examples(8, 25)
+OF_JAVA = examples(4, 10)
 
 
 def put(location: str, options: dict[str, str], writer: int) -> list[PutResult]:
@@ -59,18 +61,18 @@ def test_java_commits_by_rename_beside_us_and_none_is_lost(
     javas: list[int] = []
 
     def commit_by_java() -> None:
-        for n in range(10):
+        for n in range(OF_JAVA):
             java_on_hdfs.write(location, [{"id": -n, "name": "java"}], commit_identifier=n + 1)
             javas.append(-n)
 
     beside = threading.Thread(target=commit_by_java, daemon=True)
     beside.start()
     with Crowd(2) as crowd:
-        written = crowd.run(append, [(location, options, 1 + n, 1, 10) for n in range(2)])
+        written = crowd.run(append, [(location, options, 1 + n, 1, OF_JAVA) for n in range(2)])
     beside.join(600)
-    assert len(javas) == 10
+    assert len(javas) == OF_JAVA
     check(table, written, javas)
-    assert len(java_on_hdfs.read(location)) == 30
+    assert len(java_on_hdfs.read(location)) == 3 * OF_JAVA
 
 
 def check(table: PaimonTable, written: list[Written], others: list[int]) -> None:

@@ -9,14 +9,14 @@ import pytest
 from paimon_stream import PaimonTable
 from tests.conformance.test_tables_on_s3_beside_java import COLUMNS, KINDS, by_id, ours, row
 from tests.kits.hdfs import MiniHdfs
+from tests.kits.params import each_once
 
 pytestmark = pytest.mark.hdfs
 
 TURNS = 2
 
 
-@pytest.mark.parametrize("first", ["ours", "java"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "first"), each_once(list(KINDS), ["ours", "java"]))
 def test_each_reads_and_continues_what_the_other_wrote(
     hdfs_server: MiniHdfs, java_on_hdfs: Any, kind: str, first: str
 ) -> None:

@@ -39,8 +39,8 @@ NOTICES_SOON = {
 
 
 @pytest.fixture(scope="module")
-def fragile() -> Iterator[MiniHdfs]:
-    """An HDFS of three data nodes, whose nodes these tests kill."""
+def of_three() -> Iterator[MiniHdfs]:
+    """An HDFS of three data nodes."""
     with started(lambda _: MiniHdfs(NOTICES_SOON, data_nodes=3), "hdfs_native") as server:
         yield server
 
@@ -79,17 +79,19 @@ class Puts(threading.Thread):
         self.first.set()
 
 
-def test_a_name_node_that_dies_in_the_middle_of_puts_costs_time_only(fragile: MiniHdfs) -> None:
+def test_a_name_node_that_dies_in_the_middle_of_puts_costs_time_only(
+    hdfs_server: MiniHdfs,
+) -> None:
     """It comes back with the same port. A put that it has carried out without an answer is a success
     of the writer, though the name is taken by then."""
-    storage = fragile.storage()
+    storage = hdfs_server.storage()
     puts = Puts(storage)
     puts.start()
     assert puts.first.wait(60)
     for _ in range(examples(2, 12)):
-        fragile.tell("kill-name-node 0")
+        hdfs_server.tell("kill-name-node 0")
         before = len(puts.results)
-        fragile.tell("start-name-node 0")
+        hdfs_server.tell("start-name-node 0")
         while len(puts.results) < before + 3 and puts.is_alive():
             puts.join(0.05)
     puts.ending.set()
@@ -101,17 +103,18 @@ def test_a_name_node_that_dies_in_the_middle_of_puts_costs_time_only(fragile: Mi
     assert storage.list_files("put", ".") == []
 
 
-def test_a_stream_goes_on_while_a_data_node_dies(fragile: MiniHdfs) -> None:
-    location, options = fragile.place()
+@pytest.mark.full
+def test_a_stream_goes_on_while_a_data_node_dies(of_three: MiniHdfs) -> None:
+    location, options = of_three.place()
     table = PaimonTable.create(location, COLUMNS, storage_options=options)
     table.append(row(0))
-    fragile.tell("kill-data-node")
+    of_three.tell("kill-data-node")
     try:
         for n in (1, 2, 3):
             table.append(row(n))
         assert ids(table) == [0, 1, 2, 3]
     finally:
-        fragile.tell("start-data-nodes")
+        of_three.tell("start-data-nodes")
     assert table.verify().healthy
 
 

@@ -14,7 +14,7 @@ from tests.spark.test_keyed_sink import changes
     "store_server",
     [
         *(pytest.param(kind, marks=pytest.mark.full) for kind in KINDS),
-        pytest.param("hdfs", marks=pytest.mark.hdfs),
+        pytest.param("hdfs", marks=[pytest.mark.hdfs, pytest.mark.full]),
     ],
     indirect=True,
 )
