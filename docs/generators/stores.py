@@ -300,8 +300,8 @@ told it of the last block, which often comes a few milliseconds after the client
 half a second. Here the lease of a file of at most 8 MiB is recovered after 0.1 s instead, or later where data nodes sync
 slowly, which closes it at once: 2 calls more.
 
-**What is left behind.** A killed writer leaves a hidden file, `.<name>.<uuid>.tmp`, which `remove_orphan_files` deletes.
-The name node closes it after an hour at most. Deleted files do not go to the trash.
+**What is left behind.** A killed writer leaves a hidden file, `.<name>.<uuid>.tmp`. `remove_orphan_files` deletes it, except in
+`schema/`, `tag/`, `consumer/` and directly in the table's folder. The name node closes it after an hour at most. Deleted files do not go to the trash.
 """
 
 _HADOOP: Final = (

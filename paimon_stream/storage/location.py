@@ -37,6 +37,7 @@ _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?")
 _PORT: Final = re.compile(r"[^:]*(:[0-9]{1,5})?")
 _AT_ACCOUNT: Final = ("abfss", "abfs", "wasbs")
 _NAME_NODE: Final = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(:[0-9]{1,5})?)?")
+_LAST_PORT: Final = 65535
 _MOST_KEY: Final = 1024
 """Bytes of a key at S3 and Google, characters at Azure."""
 
@@ -186,6 +187,9 @@ def hdfs_location(location: str) -> HdfsLocation:
         raise _invalid(shown, "A location holds no query and no '#'. Rename the folder.")
     if not _NAME_NODE.fullmatch(authority):
         raise _invalid(shown, f"It names no name service and no name node. Give {example}.")
+    port = authority.partition(":")[2]
+    if port and not 0 < int(port) <= _LAST_PORT:
+        raise _invalid(shown, f"A port is a number from 1 to {_LAST_PORT}. Give {example}.")
     parts = [part for part in path.split("/") if part]
     if not parts:
         raise _invalid(shown, f"It has no path, and a table needs a folder. Give {example}.")

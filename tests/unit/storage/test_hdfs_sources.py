@@ -65,6 +65,8 @@ def test_a_location_names_a_file_system_and_a_path(location: str, url: str, path
         ("hdfs://ns1/a/../t", "in full"),
         ("hdfs://ns1/a/b:c", "no colon"),
         ("hdfs://ns1:x/t", "names no name service"),
+        ("hdfs://ns1:99999/t", "A port is a number from 1 to 65535"),
+        ("hdfs://ns1:0/t", "A port is a number from 1 to 65535"),
     ],
 )
 def test_a_location_that_cannot_be_one_is_refused(location: str, words: str) -> None:
