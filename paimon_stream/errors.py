@@ -69,7 +69,9 @@ def naming(table: str) -> Iterator[None]:
 
 
 def first_few(names: Sequence[str], most: int = 5) -> str:
-    """The first `most` of these names as part of a text for people, and how many others there are."""
+    """The first `most` of these names as part of a text for people, and how many others there
+    are.
+    """
     shown = ", ".join(names[:most])
     if len(names) > most:
         return f"{shown} and {len(names) - most:,} more"

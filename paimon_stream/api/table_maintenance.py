@@ -57,8 +57,8 @@ class TableMaintenance(LoadedTable):
     ) -> ExpireReport:
         """Expires old snapshots and deletes the files that only they need. Tags, branches and
         consumers keep the snapshots and files that they need. So does each stream that has a
-        journal and was active within the last day. Changelogs that outlive their snapshots keep their files, too, and
-        expire by the table's `changelog.*` options.
+        journal and was active within the last day. Changelogs that outlive their snapshots keep
+        their files, too, and expire by the table's `changelog.*` options.
 
         Unless `dry_run=True` is given, the call deletes files at once, because the table's metadata
         alone determines what may be deleted (unlike in `remove_orphan_files`). If the storage does

@@ -62,7 +62,9 @@ _BATCH_ROWS: Final = 65_536
 _OF_COMMITS: Final = (COMMIT_GUARD, ON_UNKNOWN_HISTORY, PROTECT_LAST_SNAPSHOT)
 """The sink options that also apply to a writer without a stream."""
 _BEGUN_READERS: Final[WeakSet[pa.RecordBatchReader]] = WeakSet()
-"""The readers that calls with an identity have begun to read, as long as their callers hold them."""
+"""The readers that calls with an identity have begun to read, as long as their callers hold
+them.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

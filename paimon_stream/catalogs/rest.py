@@ -281,8 +281,8 @@ class RestClient:
 
 
 def _wait_before_try(clock: Clock, failure: errors.Unavailable, tries: int, left: float) -> None:
-    """Waits after this many tries. Warns once, when the server is asked on only because an outage may
-    last for `left` more seconds.
+    """Waits after this many tries. Warns once, when the server is asked on only because an outage
+    may last for `left` more seconds.
     """
     if tries == _TRIES:
         _LOG.warning(
@@ -894,8 +894,8 @@ class RestStorage(StorageView):
         }
 
     def _commit(self, body: dict[str, Any]) -> PutResult:
-        """Sends a commit, and returns the server's answer. After `Unavailable` it is unknown whether
-        the snapshot was published. After any other error, nothing was done (§4).
+        """Sends a commit, and returns the server's answer. After `Unavailable` it is unknown
+        whether the snapshot was published. After any other error, nothing was done (§4).
         """
         try:
             success = self._client.ask(

@@ -172,8 +172,8 @@ def _widths(
         widest = max(prose, key=lambda i: widths[i])
         narrower = max(_NARROWEST_PROSE, widths[widest] - too_wide)
         if len(prose) > 1:
-            # The widest column is not made narrower than the second widest one in one step. So several
-            # columns of prose become narrower together.
+            # The widest column is not made narrower than the second widest one in one step. So
+            # several columns of prose become narrower together.
             second = max(widths[i] for i in prose if i != widest)
             next_width = second if second < widths[widest] else widths[widest] - 1
             narrower = max(narrower, next_width)

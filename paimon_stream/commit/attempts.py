@@ -272,8 +272,9 @@ class Attempts:
 
 
 def advice_if_unknown(identifier: int) -> str:
-    """What to do after a commit with this identifier of which nobody knows whether it was published,
-    as sentences. All batch commits share one identifier, so nothing looks for one of them.
+    """What to do after a commit with this identifier of which nobody knows whether it was
+    published, as sentences. All batch commits share one identifier, so nothing looks for one of
+    them.
     """
     if identifier == BATCH_IDENTIFIER:
         return (

@@ -592,8 +592,8 @@ class Committer:
             attempts.outstanding = False
 
     def _open_if_tagged(self, attempts: Attempts, outcome: Outcome) -> Outcome:
-        """The outcome, which says that no file may be removed if the snapshot of a lost attempt may be
-        published or tagged. Raises `CommitUnknown` if nothing was published.
+        """The outcome, which says that no file may be removed if the snapshot of a lost attempt may
+        be published or tagged. Raises `CommitUnknown` if nothing was published.
         """
         if not (attempts.unproven or self._may_be_tagged(attempts)):
             return outcome

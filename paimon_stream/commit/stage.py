@@ -199,8 +199,8 @@ class Stager:
         writer: ManifestWriter,
         names: NameSource,
     ) -> _WrittenMetadata:
-        """Writes the manifests of these changes, the base list (`base_metas`), the delta list and, if
-        needed, the changelog list and the index manifest.
+        """Writes the manifests of these changes, the base list (`base_metas`), the delta list and,
+        if needed, the changelog list and the index manifest.
         """
         delta_metas = writer.write(changes.entries, names)
         base_list = names.next("manifest-list")

@@ -60,9 +60,9 @@ class Staged:
 
     @property
     def own_names(self) -> frozenset[str]:
-        """The names of all files that this commit has written, and to which any snapshot refers that
-        is this one, or was built on this one. Files that a compaction only moves to another level
-        are left out.
+        """The names of all files that this commit has written, and to which any snapshot refers
+        that is this one, or was built on this one. Files that a compaction only moves to another
+        level are left out.
         """
         names = {file.file_name for file in self.added} - {file.file_name for file in self.removed}
         names.update(entry.file.file_name for entry in self.changes.changelog)

@@ -52,8 +52,8 @@ class TableCache:
         self._own_last: Base | None = None
         """Our own last snapshot, until `forget`. The cached snapshot may be another one."""
         self._cached_at: Snapshot | None = None
-        """The snapshot at which the buckets, files and the largest sequence number hold. None for the
-        empty table.
+        """The snapshot at which the buckets, files and the largest sequence number hold. None for
+        the empty table.
         """
         self.buckets = BucketIndex()
         are_kept = table.options.value(CONFLICT_DETECTION) == "row_incremental"

@@ -404,8 +404,8 @@ def _counted(
 def _unknown(
     error: errors.CommitUnknown, location: str, groups: int, earlier: Snapshot | None
 ) -> errors.CommitUnknown:
-    """The error for so many groups of files that may be published. `earlier` is the last snapshot of
-    the compaction, if there is one.
+    """The error for so many groups of files that may be published. `earlier` is the last snapshot
+    of the compaction, if there is one.
     """
     if earlier is None:
         message = (
@@ -424,7 +424,9 @@ def _unknown(
 def _all_in(
     finished: "SimpleQueue[Future[Rewritten]]", seconds: float
 ) -> Iterator[Future[Rewritten]]:
-    """What is in the queue. If the queue is empty, waits for the next result, for at most `seconds`."""
+    """What is in the queue. If the queue is empty, waits for the next result, for at most
+    `seconds`.
+    """
     with suppress(Empty):
         yield finished.get(timeout=seconds)
         while True:

@@ -101,8 +101,8 @@ _DTYPES: Final = {
     pa.from_numpy_dtype(np.dtype(code)): np.dtype(code)
     for code in ("i1", "i2", "i4", "i8", "f4", "f8")
 }
-"""The types in NumPy of Arrow's signed integers and floats. `to_pandas_dtype` would need pandas to be
-installed, in Arrow 18.
+"""The types in NumPy of Arrow's signed integers and floats. `to_pandas_dtype` would need pandas to
+be installed, in Arrow 18.
 """
 
 
@@ -178,9 +178,9 @@ def _is_ascii(column: pa.Array) -> bool:
 
 def count_not_utf8(column: pa.Array) -> int:
     """The number of values that are not UTF-8 in a column of text or bytes. Bytes below 128 are
-    UTF-8 however they are divided into values, and to look at all bytes at once costs a tenth of a look at each
-    value. Else Arrow checks each value when it casts bytes to text. The values are counted only if
-    that cast fails, because counting costs much more.
+    UTF-8 however they are divided into values, and to look at all bytes at once costs a tenth of a
+    look at each value. Else Arrow checks each value when it casts bytes to text. The values are
+    counted only if that cast fails, because counting costs much more.
     """
     if _is_ascii(column):
         return 0

@@ -24,8 +24,8 @@ have none.
 """
 
 BASE_MARK: Final = MARK_PREFIX + "base"
-"""The nonce of the snapshot on which the snapshot was built. The first snapshot of a table has none,
-and neither have snapshots of releases up to 0.1.0.
+"""The nonce of the snapshot on which the snapshot was built. The first snapshot of a table has
+none, and neither have snapshots of releases up to 0.1.0.
 """
 
 ONCE_PREFIX: Final = "once:"

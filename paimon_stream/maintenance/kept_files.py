@@ -210,8 +210,8 @@ class KeptFiles:
 
     def journal_names(self) -> NameSet:
         """The names of the files in journals. The journals are read once in a run."""
-        # Not a `cached_property`, which before Python 3.12 has one lock for all tables: to read many
-        # journals takes long.
+        # Not a `cached_property`, which before Python 3.12 has one lock for all tables: to read
+        # many journals takes long.
         if self._journalled is None:
             names = NameSet()
             names.add(journalled_names(self._storage))

@@ -39,7 +39,9 @@ from paimon_stream.table.table import Table, check_table_kind
 from paimon_stream.table.vectors import VectorIndex
 
 _MOST_COLUMNS: Final = 8
-"""The report gives the bounds of at most this number of columns of a file, those that come first."""
+"""The report gives the bounds of at most this number of columns of a file, those that come
+first.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

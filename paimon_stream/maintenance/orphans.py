@@ -13,8 +13,8 @@ Invariant: a file that may still become part of the table is never removed.
 3. The age is at least an hour. Committers publish nothing that they staged more than half an hour
    ago (`commit/committer.py`). They reuse prepared files only with a journal, and the names in a
    journal count as used. There is one exception: `recommit` also commits a batch again that no
-   journal has, and no removal may run meanwhile (docs/operations.md). They also check that files which may be older than half an hour exist
-   (`commit/checks.py`).
+   journal has, and no removal may run meanwhile (docs/operations.md). They also check that files
+   which may be older than half an hour exist (`commit/checks.py`).
 4. Nothing is removed if snapshots seem to be lost (`hints.py`), because their files would look
    unused.
 5. No removal begins while a rollback has a pin (`pins.py`).

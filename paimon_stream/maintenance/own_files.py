@@ -39,9 +39,9 @@ _FRESH_SECONDS: Final = 60
 """How long ago a look may have begun. Far less than the five minutes of notes (`expiring.py`)."""
 
 _READERS: Final = 4
-"""How many threads read the lists of a group while its own files are deleted. In a store, where that
-is one trip after another, expiry takes 1.8 times as long without them (500 snapshots, 25 ms for each
-request); on a disk there is nothing to read ahead.
+"""How many threads read the lists of a group while its own files are deleted. In a store, where
+that is one trip after another, expiry takes 1.8 times as long without them (500 snapshots, 25 ms
+for each request); on a disk there is nothing to read ahead.
 """
 
 _SMALL: Final = 1 << 16

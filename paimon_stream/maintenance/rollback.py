@@ -292,10 +292,10 @@ class _Rollback:
 
     def execute(self, begin: Callable[[], None] | None = None) -> None:
         """Removes everything that is later than the target, and then the file of this rollback (the
-        pin). An interrupted
-        rollback to the same target is continued. Everything is noted before the target is restored
-        (`table/removals.py`), because after that a killed run no longer shows which snapshots had
-        expired. `begin` is called when everything is noted, before anything is removed.
+        pin). An interrupted rollback to the same target is continued. Everything is noted before
+        the target is restored (`table/removals.py`), because after that a killed run no longer
+        shows which snapshots had expired. `begin` is called when everything is noted, before
+        anything is removed.
         """
         self._require_pin()
         going = self._going()

@@ -164,9 +164,9 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
 
 
 def _remove_files_of(tag: Snapshot, cleaner: Cleaner) -> None:
-    """Removes the files that only a deleted tag needed. They stay as orphans if a journal, a list or
-    a manifest that may refer to them cannot be read. Raises `StorageError`, and `CorruptMetadata`
-    for a tag or snapshot.
+    """Removes the files that only a deleted tag needed. They stay as orphans if a journal, a list
+    or a manifest that may refer to them cannot be read. Raises `StorageError`, and
+    `CorruptMetadata` for a tag or snapshot.
     """
     storage = cleaner.storage
     try:

@@ -337,7 +337,9 @@ class _OptionReader:
         )
 
     def _check_function(self, column: DataField, function: str) -> None:
-        """Raises `InvalidOption` or `UnsupportedFeature` if the function cannot merge the column."""
+        """Raises `InvalidOption` or `UnsupportedFeature` if the function cannot merge the
+        column.
+        """
         context = {"table": self._table, "column": column.name, "function": function}
         if not function or function != function.strip():
             raise InvalidOption(

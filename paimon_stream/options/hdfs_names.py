@@ -26,8 +26,8 @@ _JAVAS: Final = "hadoop."
 
 
 def hadoop_name(name: str) -> str | None:
-    """Hadoop's name of an option, which may have Java Paimon's prefix, and be in lower case, as Spark
-    writes the options of a data source; None for a name without an effect here.
+    """Hadoop's name of an option, which may have Java Paimon's prefix, and be in lower case, as
+    Spark writes the options of a data source; None for a name without an effect here.
     """
     for candidate in (name, name[len(_JAVAS) :] if name.lower().startswith(_JAVAS) else name):
         lowered = candidate.lower()

@@ -44,8 +44,8 @@ CHOOSING_ROWS: Final[Mapping[str, str | None]] = MappingProxyType(
         "table-read.sequence-number.enabled": "false",
     }
 )
-"""Options of reads by which other rows come, or the rows in another form, each with Paimon's default.
-A read with the default reads the same as without the option.
+"""Options of reads by which other rows come, or the rows in another form, each with Paimon's
+default. A read with the default reads the same as without the option.
 """
 
 OF_OTHERS: Final = (

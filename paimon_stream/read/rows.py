@@ -332,8 +332,8 @@ def _with_rows(
     """Each section with the function that reads its files. With `with_position`, the last column
     has each row's position in its file.
 
-    `row_filter` does not choose among rows that a first-row table looks up, as in Java, nor among rows
-    whose position is wanted.
+    `row_filter` does not choose among rows that a first-row table looks up, as in Java, nor among
+    rows whose position is wanted.
     """
     assert scan.merge is not None
     columns = [*scan.columns, SEQUENCE_COLUMN, KIND_COLUMN]

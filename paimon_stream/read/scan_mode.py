@@ -28,8 +28,8 @@ MODE: Final = Option("scan.mode", one_of(_DEFAULT, *FOLLOWED_MODES), _DEFAULT, "
 
 
 def names_start(options: Mapping[str, str]) -> bool:
-    """Whether the `scan.mode` of a read says where it starts, so that options in the table's schema do
-    not.
+    """Whether the `scan.mode` of a read says where it starts, so that options in the table's schema
+    do not.
     """
     return mode_in(options.get(MODE.key, _DEFAULT)) != _DEFAULT
 

@@ -167,7 +167,9 @@ class Runs:
     _runtime: Runtime = field(default_factory=system)
 
     def write_frame(self, frame: DataFrame, batch_id: int, settings: SinkSettings) -> None:
-        """Writes one batch of `foreachBatch`. Every error of this package names the table and the batch."""
+        """Writes one batch of `foreachBatch`. Every error of this package names the table and the
+        batch.
+        """
         with self.reporting_failures(settings.location, batch_id):
             batch_id = _checked_batch_id(batch_id)
             settings = replace(settings, session=frame.sparkSession)

@@ -268,8 +268,8 @@ def open_checkpoint(
     Args:
         location: the checkpoint's location, in the form that Spark expects. Unlike in URIs, nothing
             is percent-encoded.
-        storage_options: the options of the table's storage. A checkpoint in an object store or in HDFS uses
-            the options that its own store knows.
+        storage_options: the options of the table's storage. A checkpoint in an object store or in
+            HDFS uses the options that its own store knows.
         spark: returns the session's options of object stores.
     """
     scheme = scheme_of(location)
@@ -287,8 +287,8 @@ def open_checkpoint(
 
 
 def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None) -> Storage | None:
-    """The object store or HDFS of a checkpoint. None if the store cannot be read, so that later batches do
-    not wait for it.
+    """The object store or HDFS of a checkpoint. None if the store cannot be read, so that later
+    batches do not wait for it.
     """
     try:
         storage = open_folder(location, storage_options_for(location, options), spark=spark)

@@ -169,8 +169,8 @@ def enter(
 
 
 def _module(kind: str) -> Any:
-    """The module of a kind of read or write, for a call of Spark that begins. It is loaded only when
-    it is needed, because a worker that reads needs no code that writes.
+    """The module of a kind of read or write, for a call of Spark that begins. It is loaded only
+    when it is needed, because a worker that reads needs no code that writes.
     """
     prepare_worker()
     return require(f"paimon_stream.spark.datasource_{kind}", "spark", f'format("{NAME}")')

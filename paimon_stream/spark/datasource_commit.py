@@ -8,11 +8,11 @@ the restarted query does that.
 
 Invariants:
 
-- A file of a task has a new name, and nobody knows it before `publish_batch` (`stream/publishing.py`) has
-  journalled it. Until then, any code that ends the batch may remove the file. Afterwards only
-  `publish_batch` may. Spark calls `abort` in two cases. After a `commit` that raised, it passes the
-  answers of all tasks. If `commit` was never called, it passes None for each task that failed, and
-  only in this case `abort` removes files.
+- A file of a task has a new name, and nobody knows it before `publish_batch`
+  (`stream/publishing.py`) has journalled it. Until then, any code that ends the batch may remove
+  the file. Afterwards only `publish_batch` may. Spark calls `abort` in two cases. After a `commit`
+  that raised, it passes the answers of all tasks. If `commit` was never called, it passes None for
+  each task that failed, and only in this case `abort` removes files.
 - The process keeps the run of each query in its memory. It uses the run only if the run's newest
   batch is the one right before this batch. Otherwise the batch is judged from storage, as the first
   batch of a run. All writers of a run have one token.
@@ -309,7 +309,8 @@ def commit_batch(
         return
     runs = _RUNS.setdefault((first.query_id, sink.location), Runs())
     with runs.reporting_failures(sink.location, batch_id), ExitStack() as unless_kept:
-        # `TaskRows.write` calls `pop_all` last. From then on only `publish_batch` removes the files.
+        # `TaskRows.write` calls `pop_all` last. From then on only `publish_batch` removes the
+        # files.
         unless_kept.callback(_remove, sink, answers)
         query_id = first.query_id
         for_commit = first.for_commit

@@ -1,7 +1,7 @@
-"""Reads from Spark's configuration where its object stores and HDFS are, and which credentials open them. In
-the driver, the Hadoop configuration is read, with which Spark itself reads and writes. It has
-`spark.hadoop.fs.s3a.*` and the settings of the session. Hadoop's defaults are left out. On Spark
-Connect, where no JVM can be reached, the settings of the session are read.
+"""Reads from Spark's configuration where its object stores and HDFS are, and which credentials open
+them. In the driver, the Hadoop configuration is read, with which Spark itself reads and writes. It
+has `spark.hadoop.fs.s3a.*` and the settings of the session. Hadoop's defaults are left out. On
+Spark Connect, where no JVM can be reached, the settings of the session are read.
 """
 
 import json

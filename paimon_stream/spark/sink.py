@@ -64,7 +64,8 @@ class PaimonSink:
 
     >>> sink = PaimonSink("/data/warehouse/shop.db/orders")  # doctest: +SKIP
     >>> writer = orders.writeStream.foreachBatch(sink)  # doctest: +SKIP
-    >>> query = writer.option("checkpointLocation", "/data/checkpoints/orders").start()  # doctest: +SKIP
+    >>> query = writer.option("checkpointLocation", "/data/checkpoints/orders").start()  # doctest:
+    +SKIP
     """
 
     __slots__ = ("_runs", "_settings")

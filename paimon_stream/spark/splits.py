@@ -109,9 +109,9 @@ def rows_of_split(
 def _in_spark(
     array: pa.Array, column: DataField, micros: DataType, wanted: pa.DataType
 ) -> pa.Array:
-    """The values of a column in the Arrow type that Spark expects. `micros` is the column's type with
-    microseconds. Values that Spark has as they are have been checked when they were read, and are
-    not looked at again.
+    """The values of a column in the Arrow type that Spark expects. `micros` is the column's type
+    with microseconds. Values that Spark has as they are have been checked when they were read, and
+    are not looked at again.
     """
     if micros != column.type:
         array = convert(array, column.type, micros, normalize, column.name)

@@ -234,9 +234,9 @@ def partitions_of(frame: Any, planned: Any = None) -> int | None:
 
     Args:
         frame: the rows.
-        planned: the plan that Spark will run for these rows. If the frame is not an RDD, the partitions
-            of this plan are counted, which takes a few milliseconds. If it is None, the answer for
-            such a frame is None.
+        planned: the plan that Spark will run for these rows. If the frame is not an RDD, the
+            partitions of this plan are counted, which takes a few milliseconds. If it is None, the
+            answer for such a frame is None.
     """
     try:
         plan = frame._jdf.queryExecution().analyzed()

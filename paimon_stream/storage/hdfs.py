@@ -1,9 +1,9 @@
 """Tables in HDFS, by hdfs-native: no JVM, no files of Hadoop on executors (stores.md §11).
 
 The atomic create is a rename: the content goes to a temporary file beside the target, which is then
-renamed without overwriting. The name node does that in one step, and refuses it if the target exists.
-Java Paimon publishes snapshots by the same rename, so both may commit to a table side by side. A
-file that is created under its final name would be seen while it is empty.
+renamed without overwriting. The name node does that in one step, and refuses it if the target
+exists. Java Paimon publishes snapshots by the same rename, so both may commit to a table side by
+side. A file that is created under its final name would be seen while it is empty.
 
 Invariant: only the writer of a temporary file knows its name, which no other file ever has. So that
     file is gone if and only if a rename of its writer took effect. This decides after every error,
@@ -11,8 +11,9 @@ Invariant: only the writer of a temporary file knows its name, which no other fi
     If somebody else removes the temporary file, as with the table's whole folder, the file is not
     there either. Then the outcome counts as unknown.
 
-Temporary files are named `.<name>.<uuid>.tmp`, or without a name that is too long for that. Listings leave out names that begin with a dot unless
-they are asked for, so a file left by a killed process does no harm.
+Temporary files are named `.<name>.<uuid>.tmp`, or without a name that is too long for that.
+Listings leave out names that begin with a dot unless they are asked for, so a file left by a killed
+process does no harm.
 """
 
 import io
@@ -315,7 +316,8 @@ class HdfsStorage(Storage):
             self.ask("delete", temporary, lambda hdfs: hdfs.delete(full, False), Handle.ONCE)
 
     def _temporary(self, path: str, data: bytes) -> str:
-        """The path of a new temporary file beside the file, with the data. Each try has a file of its
+        """The path of a new temporary file beside the file, with the data. Each try has a file of
+        its
         own: a try that is not waited for any more may still change its file.
         """
         self._full(path)
@@ -386,8 +388,8 @@ class HdfsStorage(Storage):
         return False
 
     def _require(self, path: str, failure: errors.PaimonStreamError) -> None:
-        """Raises `NotFound` if there is no such file. An outage is not waited for again if `failure`
-        is one.
+        """Raises `NotFound` if there is no such file. An outage is not waited for again if
+        `failure` is one.
         """
         full = self._full(path)
         handle = Handle.ONCE if isinstance(failure, errors.Unavailable) else Handle.CALM
@@ -416,8 +418,8 @@ class HdfsStorage(Storage):
             return []
 
     def _full(self, path: str) -> str:
-        """The absolute path in HDFS. Raises `InvalidOption` for a path outside the root, or one that
-        HDFS refuses.
+        """The absolute path in HDFS. Raises `InvalidOption` for a path outside the root, or one
+        that HDFS refuses.
         """
         checked_path(path)
         if _FORBIDDEN.search(path):
@@ -436,8 +438,8 @@ class HdfsStorage(Storage):
 
 class _Output(io.RawIOBase):
     """The context of `open_output`, and its stream. A file of at most 8 MiB is written when the
-    context ends, and again if HDFS fails meanwhile. A larger one goes to a temporary file while it is
-    written.
+    context ends, and again if HDFS fails meanwhile. A larger one goes to a temporary file while it
+    is written.
     """
 
     def __init__(self, storage: HdfsStorage, path: str) -> None:

@@ -1,7 +1,7 @@
 """The connections of this process to HDFS, by hdfs-native (stores.md §11).
 
-Outages are waited for, forks refused and logins trusted as for object stores (store_client.py). Calls
-differ in two ways:
+Outages are waited for, forks refused and logins trusted as for object stores (store_client.py).
+Calls differ in two ways:
 
 - hdfs-native has no deadline for a name node or a data node that is silent. So each call runs in a
   daemon thread, and its caller stops waiting when the time is over: the call then counts as failed
@@ -40,7 +40,9 @@ temporary file could seem to be there whose rename has taken effect."""
 
 _LEAST_CLOSING_SECONDS: Final = 0.1
 _MOST_CLOSING_SECONDS: Final = 0.4
-"""How long closing a file may take before its lease is recovered. hdfs-native asks again after 0.5."""
+"""How long closing a file may take before its lease is recovered. hdfs-native asks again after
+0.5.
+"""
 _SYNCS: Final = 4
 """Closing a file may take as long as so many syncs of it in addition."""
 _MOST_AT_EXIT_SECONDS: Final = 1.0
@@ -52,8 +54,8 @@ class Pace:
     """How files are closed (`finish`).
 
     Attributes:
-        may_recover: whether leases are recovered. That ends for the whole process once it did not close
-            a file: then the data nodes are slower than expected.
+        may_recover: whether leases are recovered. That ends for the whole process once it did not
+            close a file: then the data nodes are slower than expected.
     """
 
     may_recover: bool = True
@@ -73,7 +75,8 @@ class HdfsClient(Client):
     pace: Pace = field(default_factory=Pace)
 
     def _run(self, effect: Callable[[Any], T], handle: Handle) -> T:
-        # All handles share one connection: what each of them asks for is done here, not by hdfs-native.
+        # All handles share one connection: what each of them asks for is done here, not by
+        # hdfs-native.
         store = self._handle(Handle.CALM)
         try:
             return Call(lambda: effect(store)).result(self._seconds(handle))
@@ -113,8 +116,8 @@ class HdfsClient(Client):
         )
 
     def keep_forever(self) -> None:
-        """Keeps hdfs-native's clients from being freed in a child that was forked. That would wait for
-        their threads, which only the parent has, and the child would never end.
+        """Keeps hdfs-native's clients from being freed in a child that was forked. That would wait
+        for their threads, which only the parent has, and the child would never end.
         """
         # Only here, because each worker of Spark imports this module, and few processes fork.
         import ctypes
@@ -152,15 +155,16 @@ class Call(Generic[T]):
 
 
 def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:
-    """Makes a new file durable and closes it. The data nodes bring the content to their disks before.
-    They cannot do that for erasure-coded files, whose content is on several of them.
+    """Makes a new file durable and closes it. The data nodes bring the content to their disks
+    before. They cannot do that for erasure-coded files, whose content is on several of them.
 
-    A name node closes a file only when a data node has told it of the last block. Often that comes a
-    few milliseconds after hdfs-native has asked, which asks again after half a second. Recovering the
-    lease closes the file at once if its last block is known by then, and changes nothing if the name
-    node has been asked and the block is not known yet. So it saves most of that time, for a file that
-    nobody else knows. If the content is still under way, it makes the writer fail, and the caller
-    writes another file. So it comes later where the data nodes took long to sync, or not at all.
+    A name node closes a file only when a data node has told it of the last block. Often that comes
+    a few milliseconds after hdfs-native has asked, which asks again after half a second. Recovering
+    the lease closes the file at once if its last block is known by then, and changes nothing if the
+    name node has been asked and the block is not known yet. So it saves most of that time, for a
+    file that nobody else knows. If the content is still under way, it makes the writer fail, and
+    the caller writes another file. So it comes later where the data nodes took long to sync, or not
+    at all.
 
     Args:
         hdfs: hdfs-native's client.

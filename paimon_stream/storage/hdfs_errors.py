@@ -2,8 +2,8 @@
 
 The name node answers with the class of a Java exception. That class decides, and without an answer,
 what hdfs-native says of the connection. Only `Unavailable` leaves open whether the call took effect
-(store_errors.py). Messages name the verb, the path, the class, a user without rights and advice, never
-hdfs-native's text.
+(store_errors.py). Messages name the verb, the path, the class, a user without rights and advice,
+never hdfs-native's text.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The settings of HDFS. They come from three sources, in this order: the storage options, Spark's
-Hadoop configuration, and the files of Hadoop's configuration on this machine. Each name has its value
-from the first source that has one. No message holds a value.
+Hadoop configuration, and the files of Hadoop's configuration on this machine. Each name has its
+value from the first source that has one. No message holds a value.
 
 The driver gathers the settings, and they travel to the executors, which need no files of Hadoop.
 """
@@ -114,7 +114,9 @@ def hdfs_settings_of(
 
 
 def moved_settings(settings: HdfsSettings, place: HdfsLocation) -> HdfsSettings:
-    """The settings of another folder that are otherwise those of a table. Raises `InvalidOption`."""
+    """The settings of another folder that are otherwise those of a table. Raises
+    `InvalidOption`.
+    """
     url, path = _file_system(place, settings.config)
     return replace(settings, location=place.shown, url=url, prefix=path)
 

@@ -1,5 +1,5 @@
-"""Locations in object stores and in HDFS as users write them, and the part of a location that may be
-shown.
+"""Locations in object stores and in HDFS as users write them, and the part of a location that may
+be shown.
 """
 
 import re
@@ -168,8 +168,8 @@ def store_location(location: str) -> StoreLocation:
 
 
 def hdfs_location(location: str) -> HdfsLocation:
-    """The parts of a location in HDFS, whose scheme is one of `HDFS_SCHEMES`. As in Java, nothing is
-    percent-decoded, and empty parts of the path are ignored. Raises `InvalidOption`.
+    """The parts of a location in HDFS, whose scheme is one of `HDFS_SCHEMES`. As in Java, nothing
+    is percent-decoded, and empty parts of the path are ignored. Raises `InvalidOption`.
     """
     scheme = scheme_of(location)
     shown = shown_location(location).rstrip("/")

@@ -1,5 +1,5 @@
-"""The connections of this process to object stores (stores.md §1, §5), and what those to HDFS have in
-common with them (hdfs_client.py).
+"""The connections of this process to object stores (stores.md §1, §5), and what those to HDFS have
+in common with them (hdfs_client.py).
 
 A store is opened when it is first used, once in each process, and is shared by all tables with the
 same bucket and settings. The library obstore is imported at that time. A child that is forked later
@@ -62,8 +62,8 @@ _RETRY_SECONDS: Final = 60
 _SAY_AGAIN_SECONDS: Final = 60
 """The seconds between two messages of the log that an outage lasts."""
 _REPEATED: Final = (("list", store_errors.BROKEN), ("delete", store_errors.TIMED_OUT))
-"""Failed requests that may be repeated although obstore itself does not repeat them: a listing whose
-answer is cut off, and a deletion without an answer.
+"""Failed requests that may be repeated although obstore itself does not repeat them: a listing
+whose answer is cut off, and a deletion without an answer.
 """
 
 
@@ -259,7 +259,9 @@ class Client:
         return store
 
     def keep_forever(self) -> None:
-        """Called in a child that was forked, for each client of its parent. obstore needs nothing."""
+        """Called in a child that was forked, for each client of its parent. obstore needs
+        nothing.
+        """
 
     def _open(self, handle: Handle) -> Any:
         max_retries = 0 if handle is Handle.ONCE else self.settings.max_retries

@@ -67,8 +67,8 @@ def open_folder(
     Raises:
         UnsupportedFeature: the location has another scheme.
         InvalidOption: the location is malformed, or a storage option is unknown.
-        MissingExtra: obstore is not installed, for a location in a store, or hdfs-native, for one in
-            HDFS.
+        MissingExtra: obstore is not installed, for a location in a store, or hdfs-native, for one
+            in HDFS.
 
     >>> open_folder("file:///data/db.db/orders").location
     '/data/db.db/orders'

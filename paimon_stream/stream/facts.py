@@ -266,8 +266,8 @@ class BaseHeld(Enum):
 
 
 class WindowWhole(Enum):
-    """Are all snapshots still there that the table got after the journalled attempt at the batch was
-    prepared?
+    """Are all snapshots still there that the table got after the journalled attempt at the batch
+    was prepared?
 
     If all are there, and none has the batch, the attempt was not published. If a snapshot is
     missing, the attempt may have been published as that snapshot. If rollbacks removed the base of

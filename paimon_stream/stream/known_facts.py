@@ -113,7 +113,9 @@ class Facts(Findings):
 
     @property
     def own(self) -> Snapshot | None:
-        """The stream's newest snapshot, even if an operator let the checkpoint continue despite it."""
+        """The stream's newest snapshot, even if an operator let the checkpoint continue despite
+        it.
+        """
         return self.history.own
 
     @cached_property

@@ -83,10 +83,10 @@ def which_last(evidence: Evidence, user: str, last: JournalEntry) -> Finding[Las
 def which_last_above(
     evidence: Evidence, own: Snapshot, entry: JournalEntry | None, last: JournalEntry | None
 ) -> Finding[LastHeld]:
-    """What became of the last journalled batch, if our newest snapshot, `own`, is part of the table.
-    A batch that was committed above that snapshot is not in the table. If Spark may have continued
-    after a batch that this commit user did not commit, only a note can show that the batch was
-    removed.
+    """What became of the last journalled batch, if our newest snapshot, `own`, is part of the
+    table. A batch that was committed above that snapshot is not in the table. If Spark may have
+    continued after a batch that this commit user did not commit, only a note can show that the
+    batch was removed.
 
     Args:
         evidence: what the storage holds.

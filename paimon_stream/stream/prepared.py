@@ -31,9 +31,9 @@ class EntryWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedEntry:
-    """The journal's entry of one batch: a `CommitJournal`. It is written before a snapshot is put, at
-    the latest while the batch is staged. Once there is a snapshot, the entries of earlier batches
-    are removed, except the newest.
+    """The journal's entry of one batch: a `CommitJournal`. It is written before a snapshot is put,
+    at the latest while the batch is staged. Once there is a snapshot, the entries of earlier
+    batches are removed, except the newest.
 
     Attributes:
         journal: the journal of the stream.

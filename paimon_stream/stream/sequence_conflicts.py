@@ -50,8 +50,8 @@ def prepared_numbering(table: Table, judged_on: SnapshotRef | None) -> Numbering
 
     Args:
         table: the table, with the options of the writer.
-        judged_on: the snapshot on which the batch was judged. It is not later than the one on which the
-            rows were numbered. None if the table was empty then.
+        judged_on: the snapshot on which the batch was judged. It is not later than the one on which
+            the rows were numbered. None if the table was empty then.
     """
     if not table.schema.primary_keys:
         return None

@@ -188,9 +188,9 @@ def _removed(run: StreamRun, remove: Callable[[], None]) -> bool:
 
 
 def _own_stood(written: WrittenBatch, own: PreviousBatch | None) -> int | None:
-    """A time at which the last snapshot of this stream was part of the table (epoch milliseconds). If
-    the judgement of this batch saw the snapshot, or if this batch published it, this is the time at
-    which the judgement began. Otherwise, it is the remembered time.
+    """A time at which the last snapshot of this stream was part of the table (epoch milliseconds).
+    If the judgement of this batch saw the snapshot, or if this batch published it, this is the time
+    at which the judgement began. Otherwise, it is the remembered time.
     """
     verdict = written.verdict
     remembered = written.judged.standing.memory

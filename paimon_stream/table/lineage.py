@@ -84,13 +84,13 @@ def in_lineage(snapshots: SnapshotStore, snapshot: Snapshot, latest: Snapshot) -
 class Descent:
     """A walk down the lineage, from the latest snapshot.
 
-    A step whose lower snapshot the upper one names is proven. Any other one is checked by manifests only where
-    the snapshots raise a doubt: their times go back, or their counts of rows do not add up. Several
-    snapshots beside the lineage raise one at the last of them, because it was made after the
-    snapshot above had been published and others had expired. A single one raises none, and none do
-    if their writer's clock is behind and all have as many rows, or if another engine forwards main
-    to a branch whose first snapshots have expired. So a caller that draws a conclusion from the
-    last snapshot of the walk asks `ends_in_lineage`.
+    A step whose lower snapshot the upper one names is proven. Any other one is checked by manifests
+    only where the snapshots raise a doubt: their times go back, or their counts of rows do not add
+    up. Several snapshots beside the lineage raise one at the last of them, because it was made
+    after the snapshot above had been published and others had expired. A single one raises none,
+    and none do if their writer's clock is behind and all have as many rows, or if another engine
+    forwards main to a branch whose first snapshots have expired. So a caller that draws a
+    conclusion from the last snapshot of the walk asks `ends_in_lineage`.
     """
 
     def __init__(self, snapshots: SnapshotStore, latest: Snapshot) -> None:

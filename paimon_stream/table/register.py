@@ -138,7 +138,9 @@ def encode_register(registered: RegisteredWriter) -> bytes:
 
 
 def decode_register(data: bytes, path: str) -> RegisteredWriter:
-    """The register of a file; `path` is for messages. Raises `CorruptMetadata`, `UnknownVersion`."""
+    """The register of a file; `path` is for messages. Raises `CorruptMetadata`,
+    `UnknownVersion`.
+    """
     with json_text.reading_checksummed(
         "writer", data, path, "a register of a stream", _CURE
     ) as written:

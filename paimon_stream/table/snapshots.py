@@ -93,7 +93,9 @@ class SnapshotStore:
         self._reported: int | None = None
         """The stale hint that a warning has named."""
         self._to_sample = range(0)
-        """The ids without a gap, as of the last listing, until `read_samples` has read some of them."""
+        """The ids without a gap, as of the last listing, until `read_samples` has read some of
+        them.
+        """
         self._known: dict[int, SnapshotRef] = {}
         """By id, snapshots that were part of the table's lineage."""
 
