@@ -362,7 +362,7 @@ def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
     """Proves that a storage creates files atomically: creates a new file in the folder twice, and
     then removes it. The second create must change nothing, and must report that the file exists.
 
-    In an object store, each process does this once for each bucket. If the server of a catalog
+    In an object store or HDFS, each process does this once for each client. If the server of a catalog
     publishes the snapshots, the check is left out. If the store fails for a moment, the check is
     repeated. The name of the file begins with a dot, so that listings do not show it.
 
@@ -414,8 +414,8 @@ def _probe(storage: Storage, path: str) -> None:
 
 
 def is_unproven(storage: Storage) -> bool:
-    """Whether the storage is an object store that this process has not checked yet. On a disk, only
-    streams make the check.
+    """Whether the storage is an object store or HDFS that this process has not checked yet. On a
+    disk, only streams make the check.
     """
     client = _client(storage)
     return client is not None and not client.atomic and not is_served(storage)
