@@ -376,7 +376,7 @@ def probe_atomic_create(storage: Storage, folder: str, ids: IdSource) -> None:
     """Proves that a storage creates files atomically: creates a new file in the folder twice, and
     then removes it. The second create must change nothing, and must report that the file exists.
 
-    In an object store, each process does this once for each bucket. If the server of a catalog
+    In an object store or HDFS, each process does this once for each client. If the server of a catalog
     publishes the snapshots, the check is left out. If the store fails for a moment, the check is
     repeated. The name of the file begins with a dot, so that listings do not show it.
 
