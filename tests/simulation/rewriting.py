@@ -8,11 +8,13 @@ written and removed are operations of the storage, and everything else is the co
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from queue import Empty
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -309,12 +311,42 @@ class Task(Future[Rewritten]):
         super().__init__()
         self._work = work
 
+    def add_done_callback(self, fn: Callable[[Future[Rewritten]], object]) -> None:
+        """Also tells a queue which tasks it may have."""
+        queue = getattr(fn, "__self__", None)
+        if isinstance(queue, Finished):
+            queue.tasks.append(self)
+        super().add_done_callback(fn)
+
     def carry_out(self) -> None:
         """Rewrites the unit. What ends the process ends everything."""
         try:
             self.set_result(self._work())
         except Exception as why:  # noqa: BLE001  whoever asks for the result judges it
             self.set_exception(why)
+
+
+class Finished:
+    """In place of the queue of units that are ready. If none is, some are rewritten when somebody waits."""
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+        self._ready: deque[Task] = deque()
+
+    def put(self, task: Task) -> None:
+        self.tasks.remove(task)
+        self._ready.append(task)
+
+    def get(self, timeout: float) -> Task:
+        if not self._ready:
+            for task in self.tasks[:AT_ONCE]:
+                task.carry_out()
+        return self.get_nowait()
+
+    def get_nowait(self) -> Task:
+        if not self._ready:
+            raise Empty
+        return self._ready.popleft()
 
 
 class Pool:
@@ -385,7 +417,7 @@ def wait(running: Iterable[Task], timeout: float, when: str) -> Waited:
 
 DOUBLES: tuple[tuple[Any, str, object], ...] = (
     (job, "ThreadPoolExecutor", Pool),
-    (job, "wait", wait),
+    (job, "SimpleQueue", Finished),
     (compacting, "wait", wait),
     (rewrite, "BucketWriter", Writer),
     (rewrite, "read_batches", read_batches),
