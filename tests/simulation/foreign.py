@@ -14,6 +14,9 @@ from typing import Any, Final
 import fastavro
 import pyarrow as pa
 
+from tests.simulation import rules
+from tests.simulation.state import Violation
+
 Record = Mapping[str, Any]
 
 _HEADER: Final = fastavro.parse_schema(
@@ -66,9 +69,17 @@ def _header(before_mark: bytes) -> tuple[Any, bytes]:
 
 @lru_cache(_REMEMBERED)
 def records_of(data: bytes) -> tuple[Record, ...]:
-    """The records of an Avro file. fastavro's own reader of files needs a library for zstd, and
-    parses the schema each time. A block is read as an array: its count is there, and the mark of
-    the end is not. The mark of the file is found at its end.
+    """The records of an Avro file. Raises `Violation` for a file that ends in the middle."""
+    try:
+        return _records_of(data)
+    except EOFError as torn:
+        raise Violation(rules.WHOLE, f"a metadata file ends in the middle: {torn}") from torn
+
+
+def _records_of(data: bytes) -> tuple[Record, ...]:
+    """fastavro's own reader of files needs a library for zstd, and parses the schema each time. A
+    block is read as an array: its count is there, and the mark of the end is not. The mark of the
+    file is found at its end.
     """
     file = io.BytesIO(data)
     mark = data[-_MARK:]

@@ -33,6 +33,7 @@ def the_vanished_temporary_file_is_not_asked(patch: Patch) -> None:
 )
 def a_failed_rename_is_done(patch: Patch) -> None:
     patch.setattr(HdfsStorage, "_is_gone", lambda self, temporary, failure: True)
+    patch.setattr(HdfsStorage, "_require", lambda self, path, failure: None)
 
 
 @bug(
