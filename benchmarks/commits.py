@@ -391,7 +391,7 @@ def median_ms(times: list[Timed], which: int) -> float:
 
 
 def goal_of(count: int, measured: dict[str, dict[str, float]]) -> tuple[str, float | None]:
-    """The goal of a commit of so many messages as text, and the most milliseconds by it; None if
+    """The goal of a commit of this number of messages as text, and the most milliseconds by it; None if
     Java is not in this run.
     """
     most = GOALS.get(str(count))

@@ -61,7 +61,7 @@ class Step:
 
 
 def steps_of(rounds: int, dropped: int) -> list[Step]:
-    """All steps, with so many rounds where a benchmark has rounds."""
+    """All steps. A benchmark that has rounds runs this number of them."""
     often = f"--rounds {rounds} --dropped {dropped} --starts {rounds}"
     return [
         Step(

@@ -143,7 +143,7 @@ def first_batch(snapshots: int) -> Trips:
 
 
 def expiry(snapshots: int) -> Trips:
-    """An expiry of so many snapshots at once. None of them has replaced a data file."""
+    """An expiry that removes a number of snapshots at once. None of them has replaced a data file."""
     bench = Bench(options={"write-only": "true"})
     Stream(bench).batches(snapshots + 1)
     bench.clock.advance(2 * 24 * 3600 * 1000)

@@ -404,7 +404,7 @@ def _counted(
 def _unknown(
     error: errors.CommitUnknown, location: str, groups: int, earlier: Snapshot | None
 ) -> errors.CommitUnknown:
-    """The error for so many groups of files that may be published. `earlier` is the last snapshot
+    """The error for `groups` groups of files that may be published. `earlier` is the last snapshot
     of the compaction, if there is one.
     """
     if earlier is None:

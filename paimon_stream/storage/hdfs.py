@@ -16,7 +16,6 @@ Listings leave out names that begin with a dot unless they are asked for, so a f
 process does no harm.
 """
 
-import io
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
@@ -39,7 +38,7 @@ from paimon_stream.storage.hdfs_client import UNHURRIED, HdfsClient, finish
 from paimon_stream.storage.hdfs_sources import HdfsSettings
 from paimon_stream.storage.store_client import Handle, client_of, is_right, trust
 from paimon_stream.storage.store_errors import Request as Asked
-from paimon_stream.storage.store_files import LEAST_READ, Block, source_of
+from paimon_stream.storage.store_files import LEAST_READ, Block, HeldOutput, source_of
 from paimon_stream.storage.together import AT_ONCE, Request, RequestTally, at_once
 
 T = TypeVar("T")
@@ -436,21 +435,23 @@ class HdfsStorage(Storage):
         )
 
 
-class _Output(io.RawIOBase):
+class _Output(HeldOutput):
     """The context of `open_output`, and its stream. A file of at most 8 MiB is written when the
     context ends, and again if HDFS fails meanwhile. A larger one goes to a temporary file while it
     is written.
     """
 
     def __init__(self, storage: HdfsStorage, path: str) -> None:
-        super().__init__()
+        super().__init__(
+            storage.location,
+            path,
+            piece_bytes=_PIECE,
+            whole_bytes=_HELD,
+            sent_bytes=_PIECE,
+        )
         storage.is_link(path)  # raises for a wrong path
         self._storage = storage
-        self._path = path
         self._temporary = storage.temporary_of(path)
-        self._writer: Any = None
-        self._held = bytearray()  # what was not sent yet
-        self._size = 0  # the number of bytes written so far
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
@@ -472,30 +473,8 @@ class _Output(io.RawIOBase):
             self._ask(self._writer.close)
         self._storage.drop(self._temporary)
 
-    def writable(self) -> bool:
-        """Whether it can be written to."""
-        return True
-
-    def tell(self) -> int:
-        """The number of bytes written so far."""
-        return self._size
-
-    def write(self, data: Any, /) -> int:
-        """Accepts all of the data, and sends some if there is enough of it."""
-        if self.closed:
-            raise ValueError("The stream is closed.")
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), _PIECE):
-            self._take(view[start : start + _PIECE])
-        return len(view)
-
-    def _take(self, piece: memoryview) -> None:
-        if self._writer is None and len(self._held) + len(piece) > _HELD:
-            self._writer = self._storage.open_temporary(self._path, self._temporary)
-        self._held += piece
-        self._size += len(piece)
-        if self._writer is not None and len(self._held) >= _PIECE:
-            self._send()
+    def _open(self) -> Any:
+        return self._storage.open_temporary(self._path, self._temporary)
 
     def _send(self) -> None:
         for start in range(0, len(self._held), _PIECE):
@@ -508,10 +487,7 @@ class _Output(io.RawIOBase):
 
     def _require_new(self, result: PutResult) -> None:
         if result is PutResult.EXISTS:
-            full = f"{self._storage.location}/{self._path}"
-            raise errors.AlreadyExists(
-                f"{full} exists already. Remove it, or write under another name.", path=full
-            )
+            raise self._exists()
 
 
 def _range(source: Any, start: int, end: int) -> bytes:

@@ -44,7 +44,7 @@ _MOST_CLOSING_SECONDS: Final = 0.4
 0.5.
 """
 _SYNCS: Final = 4
-"""Closing a file may take as long as so many syncs of it in addition."""
+"""Closing a file may take as long as this number of syncs in addition."""
 _MOST_AT_EXIT_SECONDS: Final = 1.0
 _THREAD: Final = "paimon-stream-hdfs"
 

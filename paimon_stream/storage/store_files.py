@@ -3,6 +3,7 @@ pyarrow (stores.md §6).
 """
 
 import io
+from abc import abstractmethod
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -69,7 +70,75 @@ class _AskedStore(Protocol):
     ) -> T: ...
 
 
-class Upload(io.RawIOBase):
+class HeldOutput(io.RawIOBase):
+    """The stream of `open_output` for a storage that creates a small file in one call. The data is
+    held until the file has more than `whole_bytes`. After that, `_open` gives a writer, and `_send`
+    hands the held data to it whenever there are `sent_bytes`. A subclass has both, and creates the
+    file when the context ends.
+
+    Args:
+        location: the location of the storage.
+        path: the path of the file.
+        piece_bytes: how many bytes are taken at once.
+        whole_bytes: the most bytes of a file that is created in one call.
+        sent_bytes: how many bytes are held before they are sent.
+    """
+
+    def __init__(
+        self, location: str, path: str, *, piece_bytes: int, whole_bytes: int, sent_bytes: int
+    ) -> None:
+        super().__init__()
+        self._location = location
+        self._path = path
+        self._piece_bytes = piece_bytes
+        self._whole_bytes = whole_bytes
+        self._sent_bytes = sent_bytes
+        # The client's writer, for a file of more than `whole_bytes`.
+        self._writer: Any = None
+        self._held = bytearray()  # what was not sent yet
+        self._size = 0  # the number of bytes written so far
+
+    def writable(self) -> bool:
+        """Whether the stream can be written to."""
+        return True
+
+    def tell(self) -> int:
+        """The number of bytes that were written so far."""
+        return self._size
+
+    def write(self, data: Any, /) -> int:
+        """Accepts all of the data, and sends some whenever there is enough of it."""
+        if self.closed:
+            raise ValueError("The stream is closed.")
+        view = memoryview(data).cast("B")
+        for start in range(0, len(view), self._piece_bytes):
+            self._take(view[start : start + self._piece_bytes])
+        return len(view)
+
+    def _take(self, piece: memoryview) -> None:
+        if self._writer is None and len(self._held) + len(piece) > self._whole_bytes:
+            self._writer = self._open()
+        self._held += piece
+        self._size += len(piece)
+        if self._writer is not None and len(self._held) >= self._sent_bytes:
+            self._send()
+
+    @abstractmethod
+    def _open(self) -> Any:
+        """The client's writer of a file that is not created in one call."""
+
+    @abstractmethod
+    def _send(self) -> None:
+        """Hands the held data to the writer."""
+
+    def _exists(self) -> AlreadyExists:
+        full = f"{self._location}/{self._path}"
+        return AlreadyExists(
+            f"{full} exists already. Remove it, or write under another name.", path=full
+        )
+
+
+class Upload(HeldOutput):
     """The context and the stream of `open_output`. Only a few parts are held in memory, even for a
     large file. A file of one part is created on the condition that there is no such object. obstore
     cannot send this condition with several parts. So before the first of several parts is sent, a
@@ -77,15 +146,15 @@ class Upload(io.RawIOBase):
     """
 
     def __init__(self, store: _AskedStore, path: str) -> None:
-        super().__init__()
+        super().__init__(
+            store.location,
+            path,
+            piece_bytes=_PART,
+            whole_bytes=_PART,
+            sent_bytes=_HELD_WITH_PARTS,
+        )
         self._key = store.key(path)
         self._store = store
-        self._path = path
-        # obstore's writer, for a file that is sent in parts. The file appears when the writer
-        # completes it.
-        self._writer: Any = None
-        self._held = bytearray()  # what was not sent yet
-        self._size = 0  # the number of bytes written so far
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
@@ -100,35 +169,14 @@ class Upload(io.RawIOBase):
         ):
             raise self._exists()
 
-    def writable(self) -> bool:
-        """Whether the stream can be written to."""
-        return True
-
-    def tell(self) -> int:
-        """The number of bytes that were written so far."""
-        return self._size
-
-    def write(self, data: Any, /) -> int:
-        """Accepts all of the data, and sends a part whenever there is enough data for one."""
-        if self.closed:
-            raise ValueError("The stream is closed.")
-        view = memoryview(data).cast("B")
-        for start in range(0, len(view), _PART):
-            self._take(view[start : start + _PART])
-        return len(view)
-
-    def _take(self, piece: memoryview) -> None:
-        if self._writer is None and len(self._held) + len(piece) > _PART:
-            if self._store.exists(self._path):
-                raise self._exists()
-            writer_options = {"buffer_size": _PART, "max_concurrency": _TOGETHER}
-            self._writer = self._ask(
-                lambda obstore, store: obstore.open_writer(store, self._key, **writer_options)
-            )
-        self._held += piece
-        self._size += len(piece)
-        if self._writer is not None and len(self._held) >= _HELD_WITH_PARTS:
-            self._send()
+    def _open(self) -> Any:
+        """The writer of obstore, which sends parts. The file appears when the writer completes it."""
+        if self._store.exists(self._path):
+            raise self._exists()
+        writer_options = {"buffer_size": _PART, "max_concurrency": _TOGETHER}
+        return self._ask(
+            lambda obstore, store: obstore.open_writer(store, self._key, **writer_options)
+        )
 
     def _send(self) -> None:
         """Hands the held data to obstore, which sends a part as soon as it has enough data."""
@@ -172,12 +220,6 @@ class Upload(io.RawIOBase):
 
     def _ask(self, effect: Callable[[Any, Any], Any]) -> Any:
         return self._store.ask("write", self._path, effect, Handle.PARTS)
-
-    def _exists(self) -> AlreadyExists:
-        full = f"{self._store.location}/{self._path}"
-        return AlreadyExists(
-            f"{full} exists already. Remove it, or write under another name.", path=full
-        )
 
 
 def open_source(store: _AskedStore, path: str) -> Any:

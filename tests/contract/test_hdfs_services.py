@@ -29,7 +29,7 @@ class Appends(threading.Thread):
             self.count += 1
 
     def until(self, count: int) -> None:
-        """Waits until so many commits are done."""
+        """Waits until this number of commits is done."""
         while self.count < count:
             assert self.is_alive()
             self.join(0.05)
