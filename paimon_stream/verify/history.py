@@ -18,6 +18,7 @@ from paimon_stream.errors import (
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot, decode_snapshot
+from paimon_stream.format.snapshot_marks import is_ours
 from paimon_stream.maintenance.hints import lost_history
 from paimon_stream.maintenance.pins import read_pins
 from paimon_stream.storage.base import FileStat, Storage
@@ -194,12 +195,12 @@ def check_line(roots: Iterable[CheckedRoot], findings: Findings) -> None:
 
 def check_identifiers(roots: Sequence[CheckedRoot], findings: Findings) -> None:
     """Checks that each append of a stream exists once, that the commits of a stream are in order,
-    and that no stream has batch commits (semantics.md §1.3).
+    and that no stream goes on after a batch commit (semantics.md §1.3).
     """
     last: dict[str, int] = {}
     published: dict[tuple[str, int, str], int] = {}
     batch: dict[str, CheckedRoot] = {}
-    streams: set[str] = set()
+    going_on: set[str] = set()
     for root in roots:
         snapshot = root.snapshot
         if root.is_tag:
@@ -209,7 +210,8 @@ def check_identifiers(roots: Sequence[CheckedRoot], findings: Findings) -> None:
         if number == BATCH_IDENTIFIER:
             batch.setdefault(user, root)
             continue
-        streams.add(user)
+        if user in batch:
+            going_on.add(user)
         key = (user, number, snapshot.commit_kind.value)
         if key in published and snapshot.commit_kind.value == "APPEND":
             findings.error(
@@ -237,12 +239,15 @@ def check_identifiers(roots: Sequence[CheckedRoot], findings: Findings) -> None:
                 "stream's log.",
             )
         last[user] = max(number, last.get(user, number))
-    _check_batch_identifiers({user: batch[user] for user in batch.keys() & streams}, findings)
+    ended = batch.keys() & last.keys() - going_on
+    of_ours = {user for user in ended if user.startswith(_STREAM) or is_ours(batch[user].snapshot)}
+    _check_batch_identifiers({user: batch[user] for user in going_on | of_ours}, findings)
 
 
 def _check_batch_identifiers(batch: Mapping[str, CheckedRoot], findings: Findings) -> None:
-    """Adds an error for each stream with a snapshot that has the identifier of batch commits.
-    `batch` has such snapshots by commit user.
+    """Adds an error for each stream that has a snapshot with the identifier of batch commits. Such
+    a snapshot is right as the last commit of another engine's stream: Flink ends a bounded stream
+    so. `batch` has the snapshots that are wrong, by commit user.
     """
     for user in sorted(batch):
         findings.error(

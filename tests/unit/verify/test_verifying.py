@@ -324,6 +324,15 @@ def lookup_switched_on(d: Damage) -> None:
 
 
 PLAIN = "append_bucketed"
+
+
+def go_on_after_the_end(damage: Damage) -> None:
+    """A stream that commits after a batch commit of its user."""
+    damage.append(commit_user="flink", commit_identifier=1)
+    damage.append(commit_user="flink", commit_identifier=BATCH_IDENTIFIER)
+    damage.append(commit_user="flink", commit_identifier=2)
+
+
 BROKEN = {
     "snapshot-broken": write("snapshot/snapshot-1", b"{]"),
     "snapshot-id": lambda d: d.storage.write(
@@ -364,7 +373,7 @@ BROKEN = {
     "statistics-of-file": wrong_bounds,
     "identifier-repeated": lambda d: d.append(commit_identifier=d.latest.commit_identifier),
     "identifier-back": lambda d: d.append(commit_identifier=0),
-    "batch-identifier-of-stream": lambda d: d.append(commit_identifier=BATCH_IDENTIFIER),
+    "batch-identifier-of-stream": go_on_after_the_end,
     "hint-unreadable": write("snapshot/LATEST", b"abc"),
     "latest-hint": write("snapshot/LATEST", b"999"),
     "latest-hint-behind": write("snapshot/LATEST", b"1"),
@@ -400,6 +409,30 @@ def test_damage_is_found_under_its_code(code: str) -> None:
     for one in report.findings:
         assert one.message and one.cure
     json.dumps(report.to_json())
+
+
+def test_the_last_commit_of_a_bounded_stream_of_flink_is_right() -> None:
+    """Flink commits the end of a bounded stream with the identifier of batch commits, under the
+    user of the stream. A compaction may follow under the same identifier.
+    """
+    damage = Damage()
+    damage.append(commit_user="flink", commit_identifier=1)
+    damage.append(commit_user="flink", commit_identifier=BATCH_IDENTIFIER)
+    damage.append(commit_user="flink", commit_identifier=BATCH_IDENTIFIER)
+    assert look(damage.table).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("user", "properties"),
+    [("paimon-stream_1234", {}), ("own", {"paimon-stream.version": "0.1.0"})],
+)
+def test_a_batch_commit_of_ours_is_not_the_end_of_a_stream(
+    user: str, properties: dict[str, str]
+) -> None:
+    damage = Damage()
+    damage.append(commit_user=user, commit_identifier=1)
+    damage.append(commit_user=user, commit_identifier=BATCH_IDENTIFIER, properties=properties)
+    assert [one.code for one in look(damage.table).findings] == ["batch-identifier-of-stream"]
 
 
 def test_a_gap_in_the_batches_of_a_stream_is_reported() -> None:
