@@ -11,6 +11,7 @@ were committed before it. The same holds for the files that a killed run has pre
 from dataclasses import dataclass, replace
 from typing import Final
 
+from paimon_stream.commit.index_losses import IndexLosses
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.table_cache import MAX_SEQUENCE, TableCache, highest_of
 from paimon_stream.errors import CorruptMetadata, IndexConflict, NotFound, SequenceConflict
@@ -73,6 +74,7 @@ class Sequences:
         """Whether each bucket has the hash index that it needs. With dynamic buckets that is not
         known before it was checked (`_check_indexed`).
         """
+        self._index_losses = IndexLosses(table, cache)
 
     # -- numbers ----------------------------------------------------------------------------------
     def next(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering:
@@ -85,15 +87,17 @@ class Sequences:
                 hash index, because the removed keys do not keep their buckets.
 
         Raises:
-            CorruptMetadata: metadata cannot be read, or a bucket has no index.
+            CorruptMetadata: metadata cannot be read, a bucket has no index, or another engine has
+                taken keys out of the index.
             StorageError: something cannot be read.
         """
         latest = known or self._snapshots.latest()
         while True:
             try:
                 highest = self._cache.highest_at(latest)
-                if latest is not None and not (replaces or self._is_indexed):
+                if latest is not None and self._is_dynamic and not replaces:
                     self._check_indexed(latest)
+                    self._index_losses.check(latest)
             except (NotFound, CorruptMetadata):
                 is_still_latest = self._snapshots.latest() == latest
                 if is_still_latest:
@@ -112,6 +116,8 @@ class Sequences:
         bucket would be written a second time (table-kinds.md K1.5). All manifests are read for
         this, once in a run.
         """
+        if self._is_indexed:
+            return
         lacking = self._cache.manifests.unindexed(latest)
         if lacking:
             partition, bucket = lacking[0]

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.api.table_writing import batch_commit
+from paimon_stream.errors import CorruptMetadata
 from tests.kits.kinds import faults
 from tests.kits.params import one_in
 from tests.kits.reading import assert_rows, java_rows
@@ -95,3 +97,82 @@ def test_writers_of_both_go_on_with_each_other(kinds: Any, tmp_path: Path, start
         table = same_as_java(kinds, path)
         assert {(row["p"], row["k"]): row["v"] for row in table.to_arrow().to_pylist()} == model
         assert table.to_arrow().num_rows == len(model)
+
+
+@pytest.fixture
+def two_days(kinds: Any, tmp_path: Path) -> Path:
+    """A table with partitions, to which Java has written keys of the day 1."""
+    path = tmp_path / "db.db" / "t"
+    kinds.create_table(
+        path,
+        [("day", "INT NOT NULL"), ("k", "BIGINT NOT NULL"), ("v", "BIGINT")],
+        primary_keys=["day", "k"],
+        partition_keys=["day"],
+        options={"bucket": "-1", "dynamic-bucket.target-row-num": "5"},
+    )
+    write(kinds, path, *range(5))
+    return path
+
+
+def write(kinds: Any, path: Path, *keys: int, **how: Any) -> None:
+    """Java writes keys of the day 1."""
+    kinds.write_dynamic(path, [(1, key, key) for key in keys], **how)
+
+
+def append(path: Path, *keys: int, day: int = 1) -> None:
+    columns = {"day": [day] * len(keys), "k": list(keys), "v": list(keys)}
+    schema = pa.schema([("day", pa.int32()), ("k", pa.int64()), ("v", pa.int64())])
+    PaimonTable.load(str(path)).append(pa.table(columns, schema=schema))
+
+
+def test_keys_that_java_takes_out_of_the_index_stop_our_next_batch(
+    kinds: Any, two_days: Path
+) -> None:
+    """Java has read the index before we add keys to the same bucket, and publishes afterwards."""
+    append(two_days, 10, 11)
+    write(kinds, two_days, 20, before_commit=lambda: append(two_days, 12))
+    table = PaimonTable.load(str(two_days))
+    assert "row-not-indexed" in {one.code for one in table.verify(sample=1000).findings}
+    for day in (1, 2):
+        with pytest.raises(CorruptMetadata, match="lacks 1 keys that it had before snapshot 4"):
+            append(two_days, 12, day=day)
+    table.rebuild_index(dry_run=False)
+    append(two_days, 12)
+    write(kinds, two_days, 12, 20, 21)
+    append(two_days, 21)
+    table.compact(full=True)  # Two engines at once have used the same sequence numbers.
+    assert same_as_java(kinds, two_days).to_arrow().num_rows == 10
+
+
+def test_a_run_that_goes_on_finds_lost_keys_and_writes_again_after_the_rebuild(
+    kinds: Any, two_days: Path
+) -> None:
+    commit = batch_commit(PaimonTable.load(str(two_days))._table)
+    assert commit.numbers() is not None
+    append(two_days, 10)
+    write(kinds, two_days, 20, before_commit=lambda: append(two_days, 12))
+    with pytest.raises(CorruptMetadata, match="lacks 1 keys"):
+        commit.numbers()
+    table = PaimonTable.load(str(two_days))
+    table.rebuild_index(dry_run=False)
+    assert commit.numbers() is not None
+
+
+def test_keys_that_java_overwrites_or_a_rollback_takes_away_are_not_lost(
+    kinds: Any, two_days: Path
+) -> None:
+    commit = batch_commit(PaimonTable.load(str(two_days))._table)
+    append(two_days, 10, 11)
+    assert commit.numbers() is not None
+    kept = PaimonTable.load(str(two_days)).latest_snapshot()
+    write(kinds, two_days, 30, 31, overwrite={})
+    write(kinds, two_days, 32)
+    assert commit.numbers() is not None
+    append(two_days, 10, 33)
+    assert commit.numbers() is not None
+    PaimonTable.load(str(two_days)).rollback_to(kept.id)
+    for key in range(40, 45):
+        write(kinds, two_days, key)
+        assert commit.numbers() is not None
+    append(two_days, 30, 45)
+    assert same_as_java(kinds, two_days).to_arrow().num_rows == 14

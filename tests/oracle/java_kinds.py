@@ -35,11 +35,13 @@ class JavaKinds(JavaPaimon):
         channels: int = 1,
         assigners: int = 1,
         options: Mapping[str, str] | None = None,
+        before_commit: Callable[[], object] = lambda: None,
     ) -> list[int]:
         """Writes and commits rows of a table with hash dynamic buckets; returns the bucket of each row.
 
         As an engine with `channels` assigner tasks of which `assigners` start a partition's buckets. An overwrite
-        uses the assigner that loads no index, as Spark's and Flink's do.
+        uses the assigner that loads no index, as Spark's and Flink's do. `before_commit` is called once the index
+        was read and all files are written.
         """
         table = self._table(path, options)
         identifier = BATCH_COMMIT_IDENTIFIER if commit_identifier is None else commit_identifier
@@ -52,6 +54,7 @@ class JavaKinds(JavaPaimon):
             messages = write.prepareCommit(False, identifier)
         finally:
             write.close()
+        before_commit()
         self._commit(table, commit_user, identifier, messages, overwrite, commit_identifier is not None, None)
         return json.loads(self._bridge.json(buckets))
 

@@ -1,0 +1,143 @@
+"""Notices keys that another engine has taken out of the hash index (table-kinds.md K1.6).
+
+Java's writers hold the whole index of a bucket in memory, and put it over the bucket's index file
+when they publish. So if one of them writes at the same time as this package, the keys that we have
+added since it read the index are gone. Such a key could get a second row in another bucket.
+
+Invariants: a key of a live index file stays in the index of its partition, unless an overwrite
+removes it, or unless this package does. What other engines publish is compared once in a run. The
+first look of a run begins at the newest snapshot of this package, so a batch of ours above a loss
+that nobody has noticed hides the loss. `verify` finds it then.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from paimon_stream.commit.table_cache import TableCache
+from paimon_stream.errors import CorruptMetadata, NotFound
+from paimon_stream.format.entries import HASH, IndexFileMeta
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.snapshot_marks import is_ours
+from paimon_stream.table.hash_index import NO_HASHES, Hashes, hashes_of, read_index_file
+from paimon_stream.table.table import Table
+
+_MOST_LOOKED_BACK: Final = 100
+"""How many snapshots the first look of a run reads to find one of this package."""
+
+_Index = dict[bytes, dict[int, IndexFileMeta]]
+"""The hash index file of each bucket, by partition."""
+
+
+class IndexLosses:
+    """Looks for lost keys in what others have published, for the committer of one table."""
+
+    def __init__(self, table: Table, cache: TableCache) -> None:
+        self._table = table
+        self._snapshots = cache.snapshots
+        self._manifests = cache.manifests
+        self._checked: Snapshot | None = None
+        """The newest snapshot up to which nothing is lost; None before the first look."""
+
+    def check(self, latest: Snapshot) -> None:
+        """Compares the indexes of the snapshots since the last look, up to the latest one. Raises
+        `CorruptMetadata` if keys are lost, and `StorageError`.
+        """
+        for start, end in _spans_of_others(self._since(latest)):
+            self._compare(start, end, latest)
+        self._checked = latest
+
+    def _since(self, latest: Snapshot) -> Sequence[Snapshot]:
+        """The snapshots to look at, ascending. The first of them was looked at before, or is the
+        newest one of this package.
+        """
+        checked = self._checked
+        if checked is not None and checked.id <= latest.id:
+            window = self._snapshots.window(checked.id, latest)
+            if window.complete:
+                return (checked, *window.snapshots)
+        descending: list[Snapshot] = []
+        for snapshot in self._snapshots.walk_down(latest):
+            descending.append(snapshot)
+            if is_ours(snapshot) or len(descending) > _MOST_LOOKED_BACK:
+                break
+        return descending[::-1]
+
+    def _compare(self, start: Snapshot, end: Snapshot, latest: Snapshot) -> None:
+        """Raises `CorruptMetadata` if the index of `latest` lacks keys that the index of `start`
+        has, and that of `end` has not.
+        """
+        if start.index_manifest == end.index_manifest:
+            return
+        try:
+            before = self._index(start)
+            after = self._index(end)
+            now = self._index(latest)
+        except (NotFound, CorruptMetadata):
+            return  # A snapshot has expired, or its index is damaged: then assigning keys fails.
+        for partition, files in before.items():
+            same = files.items() & after.get(partition, {}).items()
+            changed = dict(files.items() - same)
+            left = dict(after.get(partition, {}).items() - same)
+            lost = self._without(self._hashes(partition, changed), partition, left)
+            if len(lost):
+                lost = self._without(lost, partition, now.get(partition, {}))
+            if len(lost) and self._snapshots.stands(start):
+                raise self._error(partition, len(lost), end)
+
+    def _without(self, hashes: Hashes, partition: bytes, files: dict[int, IndexFileMeta]) -> Hashes:
+        """The hashes that these index files of a partition do not have."""
+        if not len(hashes):
+            return hashes
+        return np.setdiff1d(hashes, self._hashes(partition, files))
+
+    def _hashes(self, partition: bytes, files: dict[int, IndexFileMeta]) -> Hashes:
+        """The hashes in index files of one partition. A file that is missing or damaged has none:
+        the one that lost it is not the one that is looked for here.
+        """
+        reads: list[Callable[[], Hashes]] = [
+            partial(self._read, partition, bucket, file) for bucket, file in files.items()
+        ]
+        return np.concatenate([NO_HASHES, *self._table.storage.together(reads)])
+
+    def _read(self, partition: bytes, bucket: int, file: IndexFileMeta) -> Hashes:
+        table = self._table
+        try:
+            return hashes_of(read_index_file(table.storage, table.layout, partition, bucket, file))
+        except CorruptMetadata:
+            return NO_HASHES
+
+    def _index(self, snapshot: Snapshot) -> _Index:
+        index: _Index = {}
+        for entry in self._manifests.index_entries(snapshot.index_manifest):
+            if entry.file.index_type == HASH:
+                index.setdefault(entry.partition, {})[entry.bucket] = entry.file
+        return index
+
+    def _error(self, partition: bytes, count: int, end: Snapshot) -> CorruptMetadata:
+        return CorruptMetadata(
+            f"the hash index of partition {self._table.layout.partition(partition) or '()'} lacks {count:,} keys that it "
+            f"had before snapshot {end.id} of user {end.commit_user!r}: another engine has written the table at the same "
+            "time, and has put its own index over the one that this package had published. These keys could get a second "
+            "row. Nothing was written. Stop the other writer, run `paimon-stream rebuild-index TABLE --yes`, which rebuilds "
+            "the index from the table's files, and let only one of the two write from then on.",
+            snapshot=end.id,
+        ).of_table(self._table.location)
+
+
+def _spans_of_others(snapshots: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Snapshot]]:
+    """The first and the last snapshot of each span within which keys can only be added: all
+    snapshots of the span but the first are of other engines, and are no overwrites.
+    """
+    start = end = None
+    for snapshot in snapshots:
+        may_remove = is_ours(snapshot) or snapshot.commit_kind is CommitKind.OVERWRITE
+        if start is None or may_remove:
+            if start is not None and end is not None and end is not start:
+                yield start, end
+            start = snapshot
+        end = snapshot
+    if start is not None and end is not None and end is not start:
+        yield start, end
