@@ -1,5 +1,5 @@
-"""The parts that all reports share: JSON, progress during the work, and numbers in a form for
-people.
+"""The parts that all reports share: JSON, progress during the work, numbers in a form for people,
+and which warnings are news.
 """
 
 import dataclasses
@@ -17,6 +17,26 @@ amount, or None if the total is not known.
 _MILLIS: Final = dt.timedelta(milliseconds=1)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+_LOGGED: Final[dict[tuple[str, str], int]] = {}
+"""The warnings that this process has logged, by table and text, with what they counted."""
+
+
+def is_news(location: str, warning: str, count: int = 1) -> bool:
+    """Whether a warning about a table is to be logged: this process has not logged it yet, or what
+    it counts has doubled since. A program that appends in a loop does not repeat it each time.
+
+    Args:
+        location: the table.
+        warning: the text of the warning, without what it counts.
+        count: what the warning counts; 1 if it counts nothing.
+    """
+    logged_count = _LOGGED.get((location, warning))
+    if logged_count is not None and count < 2 * logged_count:
+        return False
+    _LOGGED[location, warning] = count
+    return True
 
 
 def silent(what: str, done: int, total: int | None) -> None:

@@ -33,6 +33,7 @@ from paimon_stream.format.entries import FileKind, ManifestEntry
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.stats import RowOrder, row_order
+from paimon_stream.reports import is_news
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import shown
@@ -102,6 +103,11 @@ def _may_be_old(entry: ManifestEntry, now: int | None) -> bool:
 
 _LOG = logging.getLogger(__name__)
 
+_DEEP: Final = (
+    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), "
+    "and every reader merges them all. Run a job that compacts, and set write-only = true."
+)
+
 
 class Checker:
     """Checks the commits of one committer, and numbers their rows."""
@@ -123,8 +129,8 @@ class Checker:
         self._has_vectors = table.is_bucket_unaware and options.value(opt.DELETION_VECTORS)
         self._key_order = _key_order(table)
         self._most_runs: int | None = None
-        """How many files of level 0 a bucket may have before a warning names it. None after the
-        warning, and where nobody is warned.
+        """How many files of level 0 a bucket may have before a warning names it. None where nobody is
+        warned.
         """
         somebody_compacts = compacts or options.value(opt.WRITE_ONLY)
         if table.schema.primary_keys and not somebody_compacts:
@@ -375,25 +381,18 @@ class Checker:
 
     # -- afterwards -------------------------------------------------------------------------------
     def warn_of_deep_buckets(self, changes: Changes) -> None:
-        """Warns once, before readers become slow, if a bucket that our commit has touched has more
-        files of level 0 than Java would allow (semantics.md §6.6). Nothing is read for this.
+        """Warns before readers become slow, if a bucket that our commit has touched has more files of
+        level 0 than Java would allow (semantics.md §6.6). A process warns once of a table, and again
+        when a bucket has twice as many. Nothing is read for this.
         """
         most = self._most_runs
         if most is None:
             return
-        for entry in changes.entries:
-            depth = self._cache.buckets.depth(entry.partition, entry.bucket)
-            if depth > most:
-                _LOG.warning(
-                    "%s: bucket %d has %d files of level 0, more than num-sorted-run.stop-trigger (%d), "
-                    "and every reader merges them all. Run a job that compacts, and set write-only = true.",
-                    self._table.location,
-                    entry.bucket,
-                    depth,
-                    most,
-                )
-                self._most_runs = None
-                return
+        touched = {(entry.partition, entry.bucket) for entry in changes.entries}
+        depths = ((self._cache.buckets.depth(*place), place[1]) for place in touched)
+        depth, bucket = max(depths, default=(0, 0))
+        if depth > most and is_news(self._table.location, _DEEP, depth):
+            _LOG.warning(_DEEP, self._table.location, bucket, depth, most)
 
 
 def _without_duplicates(changes: Changes, files: KnownFiles) -> Changes:

@@ -14,6 +14,7 @@ from paimon_stream import options as opt
 from paimon_stream.compact.planning import refusal
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
+from paimon_stream.reports import is_news
 from paimon_stream.stream.compacting import compacts
 from paimon_stream.stream.evidence import Evidence
 from paimon_stream.stream.verdicts import Fresh, Verdict
@@ -93,7 +94,8 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
 def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
     """Logs what readers of a table do not see before another job has compacted it, and the columns
     because of which no reader could merge a -D that comes late. It is called at the start of a run.
-    `in_stream` says whether a stream writes the table, in append or update mode.
+    A process logs each warning of a table once. `in_stream` says whether a stream writes the table,
+    in append or update mode.
     """
     if not table.schema.primary_keys:
         return
@@ -106,15 +108,16 @@ def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:
     if not (in_stream and compacts(table)):
         left_options += _left_to_compaction(table, spec)
     for left in left_options:
-        _LOG.warning(
-            "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one.",
-            table.location,
-            left.option,
-            left.value,
-            left.missing,
-        )
+        if is_news(table.location, f"{left.option} = {left.value}: {left.missing}"):
+            _LOG.warning(
+                "%s: %s = %s: %s. Run a job that compacts this table; write-only = true says that there is one.",
+                table.location,
+                left.option,
+                left.value,
+                left.missing,
+            )
     columns = KindRules.of(table.schema, table.options, spec).late_deletes
-    if columns:
+    if columns and is_news(table.location, f"late -D of {columns}"):
         _LOG.warning(
             "%s: a -D removes a row. But no reader could merge a -D that comes late, with a lower sequence "
             "than its row, because the functions of %s take no value back. Set "

@@ -236,3 +236,17 @@ def test_a_bucket_that_nobody_compacts_is_reported_once(caplog: pytest.LogCaptur
                 commit(bench, committer, number, numbered(bench, f"a{number}", 10 * number))
                 seen = [one for one in caplog.records if "level 0" in one.getMessage()]
                 assert len(seen) == (warned if number >= 8 else 0)
+
+
+def test_a_program_that_writes_in_a_loop_hears_of_a_deep_bucket_once_and_when_it_has_doubled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Each batch write has a committer of its own."""
+    bench = keyed()
+    with caplog.at_level(logging.WARNING, "paimon_stream"):
+        for number in range(20):
+            commit(bench, bench.committer(), number, numbered(bench, f"a{number}", 10 * number))
+    heard = [text.partition(",")[0] for text in caplog.messages]
+    assert heard == [
+        f"{bench.table.location}: bucket 0 has {depth} files of level 0" for depth in (9, 18)
+    ]
