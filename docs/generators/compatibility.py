@@ -52,7 +52,7 @@ _REST: Final = """
 ## What no test runs
 
 - Windows and macOS. File systems other than the one of the machine that runs the tests.
-- Flink itself, Hive, Trino, StarRocks and other engines. They share Paimon's Java library or its format.
+- Hive, Trino, StarRocks and other engines. They share Paimon's Java library or its format.
 - YARN, Kubernetes, Databricks, EMR and Glue: [clusters.md](clusters.md) says what is known of them.
 - Releases of Java Paimon other than those named here.
 """
@@ -118,6 +118,8 @@ def _environments(project: str, makefile: str) -> list[tuple[str, ...]]:
 def _readers(makefile: str) -> list[tuple[str, ...]]:
     java = _one(r'^PAIMON_VERSION = "([\d.]+)"', _text("tests/oracle/java_paimon.py"))
     official = _one(r'^VERSION = "([\d.]+)"', _text("tests/crash/test_official_sink.py"))
+    flink = _one(r'^FLINK: Final = "([\d.]+)"', _text("tests/kits/flink.py"))
+    connector = _one(r'^PAIMON: Final = "([\d.]+)"', _text("tests/kits/flink.py"))
     both = "writes, reads, compacts, expires and rolls back tables of ours, and the other way round"
     reads, where = "reads our tables", "`tests/conformance/test_other_readers.py`"
     return [
@@ -140,6 +142,12 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
             official,
             "a query moves to our sink and back, on one table and one checkpoint",
             "`tests/crash/test_official_sink.py`",
+        ),
+        (
+            "Flink",
+            f"{flink}, with Paimon's connector {connector}",
+            "writes, compacts and alters tables in turns with us and at the same time, and follows what we write ([flink.md](flink.md))",
+            "`tests/flink`, in `make test-flink`",
         ),
     ]
 

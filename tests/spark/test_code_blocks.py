@@ -24,6 +24,7 @@ REASONS = {
     "needs HDFS",
     "needs a cluster manager",
     "needs Paimon's jar",
+    "needs Flink",
     "needs Airflow",
 }
 
