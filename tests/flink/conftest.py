@@ -21,8 +21,9 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
     try:
         running = Flink(tmp_path_factory.mktemp("flink"))
     except FlinkUnavailable as why:
+        reason = str(why).splitlines()[0]
         if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
-            pytest.fail(f"Flink is required and not there: {why}")
-        pytest.skip(f"Flink is not there: {why}")
+            pytest.fail(f"Flink is required and not there: {reason}")
+        pytest.skip(f"Flink is not there: {reason}")
     with running:
         yield running
