@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.table.consumers import consumers
 from tests.kits.beside_flink import LIVE, Shared, wait_until
 from tests.kits.flink import Flink
@@ -38,7 +39,10 @@ def test_a_flink_stream_copies_ours_and_its_consumer_holds_our_expiry(
     copy = Shared(flink, f"copy_{name}", keys, options={"bucket": "1"} if keys else {})
     change(shared, 0, 1)
     consumer = f"{LIVE}, 'consumer-id' = 'copy', 'consumer.expiration-time' = '1 d'"
-    statement = f"INSERT INTO {copy.name} SELECT * FROM {shared.name} /*+ OPTIONS({consumer}) */"
+    statement = (
+        f"INSERT INTO {copy.name} /*+ OPTIONS('write-only' = 'true') */ "
+        f"SELECT * FROM {shared.name} /*+ OPTIONS({consumer}) */"
+    )
     job = flink.start(statement)
     change(shared, 1, 2)
     wait_until(lambda: copy.ours() == shared.ours(), job)
@@ -57,6 +61,8 @@ def test_a_flink_stream_copies_ours_and_its_consumer_holds_our_expiry(
     job.cancel()
     assert shared.flinks() == copy.flinks() == shared.ours()
     assert shared.codes() == set()
+    kinds = {snapshot.commit_kind for snapshot in copy.table.snapshots()}
+    assert kinds == {CommitKind.APPEND}, "with this option, the job does not compact"
 
 
 def test_a_flink_job_of_changes_hands_its_table_over_to_us(flink: Flink) -> None:
