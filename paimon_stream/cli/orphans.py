@@ -198,8 +198,9 @@ def rebuild_index(session: Session, yes: bool) -> CommandAnswer:
             f"The hash index of {buckets} {verb} rebuilt, with {keys}{where}: {listed(report.buckets)}."
         )
     if not parts:
-        parts.append(
-            f"The hash index is right: {count(report.checked, 'bucket')}. There is nothing to do."
-        )
+        rest = "There is nothing to do."
+        if report.snapshot_id is not None:
+            rest = f"From snapshot {report.snapshot_id} on, writers look for keys that others lose."
+        parts.append(f"The hash index is right: {count(report.checked, 'bucket')}. {rest}")
     has_work = bool(report.buckets or report.manifest)
     return changed_answer(report.to_json(), parts, done=yes, has_work=has_work)

@@ -7,10 +7,11 @@ added since it read the index are gone. Such a key could get a second row in ano
 Invariants: a key of a live index file stays in the index of its partition, unless an overwrite
 removes it, or unless this package does. What other engines publish is compared once in a run. The
 first look of a run begins at the newest snapshot of this package, so a batch of ours above a loss
-that nobody has noticed hides the loss. `verify` finds it then.
+that nobody has noticed hides the loss. `verify` finds it then. A lost key need not have a row any
+more. `rebuild-index` reads the rows, and publishes a snapshot from which the next run looks.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -51,7 +52,7 @@ class IndexLosses:
 
     def _since(self, latest: Snapshot) -> Sequence[Snapshot]:
         """The snapshots to look at, ascending. The first of them was looked at before, or is the
-        newest one of this package.
+        newest one of this package. There are none if that is not known.
         """
         checked = self._checked
         if checked is not None and checked.id <= latest.id:
@@ -61,53 +62,51 @@ class IndexLosses:
         descending: list[Snapshot] = []
         for snapshot in self._snapshots.walk_down(latest):
             descending.append(snapshot)
-            if is_ours(snapshot) or len(descending) > _MOST_LOOKED_BACK:
+            if is_ours(snapshot):
+                return descending[::-1]
+            if len(descending) > _MOST_LOOKED_BACK:
                 break
-        return descending[::-1]
+        return ()  # There is nothing of this package to lose.
 
     def _compare(self, start: Snapshot, end: Snapshot, latest: Snapshot) -> None:
         """Raises `CorruptMetadata` if the index of `latest` lacks keys that the index of `start`
-        has, and that of `end` has not.
+        has, and that of `end` has not. Nothing is known if files have expired meanwhile or are
+        damaged. Whoever assigns keys then reports the damage.
         """
         if start.index_manifest == end.index_manifest:
             return
         try:
-            before = self._index(start)
-            after = self._index(end)
-            now = self._index(latest)
+            lost = self._lost(self._index(start), self._index(end), self._index(latest))
         except (NotFound, CorruptMetadata):
-            return  # A snapshot has expired, or its index is damaged: then assigning keys fails.
-        for partition, files in before.items():
-            same = files.items() & after.get(partition, {}).items()
-            changed = dict(files.items() - same)
-            left = dict(after.get(partition, {}).items() - same)
-            lost = self._without(self._hashes(partition, changed), partition, left)
-            if len(lost):
-                lost = self._without(lost, partition, now.get(partition, {}))
-            if len(lost) and self._snapshots.stands(start):
-                raise self._error(partition, len(lost), end)
+            return
+        if lost is not None and self._snapshots.stands(start):
+            raise self._error(*lost, end)
 
-    def _without(self, hashes: Hashes, partition: bytes, files: dict[int, IndexFileMeta]) -> Hashes:
-        """The hashes that these index files of a partition do not have."""
-        if not len(hashes):
-            return hashes
-        return np.setdiff1d(hashes, self._hashes(partition, files))
+    def _lost(self, before: _Index, after: _Index, now: _Index) -> tuple[bytes, int] | None:
+        """The first partition of `before` that has keys which are neither in `after` nor in `now`,
+        and how many. Only files that differ are read. Raises `CorruptMetadata`.
+        """
+        for partition, files in before.items():
+            files_after = after.get(partition, {})
+            unchanged = files.items() & files_after.items()
+            removed = dict(files.items() - unchanged)
+            added = dict(files_after.items() - unchanged)
+            lost = self._hashes(partition, removed)
+            for present in (added, now.get(partition, {})):
+                if len(lost):
+                    lost = np.setdiff1d(lost, self._hashes(partition, present))
+            if len(lost):
+                return partition, len(lost)
+        return None
 
     def _hashes(self, partition: bytes, files: dict[int, IndexFileMeta]) -> Hashes:
-        """The hashes in index files of one partition. A file that is missing or damaged has none:
-        the one that lost it is not the one that is looked for here.
-        """
-        reads: list[Callable[[], Hashes]] = [
-            partial(self._read, partition, bucket, file) for bucket, file in files.items()
-        ]
-        return np.concatenate([NO_HASHES, *self._table.storage.together(reads)])
-
-    def _read(self, partition: bytes, bucket: int, file: IndexFileMeta) -> Hashes:
+        """The hashes in index files of one partition. Raises `CorruptMetadata`."""
         table = self._table
-        try:
-            return hashes_of(read_index_file(table.storage, table.layout, partition, bucket, file))
-        except CorruptMetadata:
-            return NO_HASHES
+        reads = [
+            partial(read_index_file, table.storage, table.layout, partition, bucket, file)
+            for bucket, file in files.items()
+        ]
+        return np.concatenate([NO_HASHES, *map(hashes_of, table.storage.together(reads))])
 
     def _index(self, snapshot: Snapshot) -> _Index:
         index: _Index = {}

@@ -3,7 +3,9 @@
 
 Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile.
 After a rebuild, the index has the keys of all live files, also the keys of rows that delete. A
-correct hash index stays as it is. A wrong index that can be read keeps its hashes, except hashes
+correct hash index stays as it is. Behind a snapshot of another engine, a snapshot is published
+although the index is correct: writers look for keys that such an engine has taken out of the index
+from the newest snapshot of this package on (`commit/index_losses.py`). A wrong index that can be read keeps its hashes, except hashes
 that another bucket has. No row changes.
 """
 
@@ -26,6 +28,7 @@ from paimon_stream.format.entries import (
 )
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
+from paimon_stream.format.snapshot_marks import is_ours
 from paimon_stream.options import (
     BUCKET,
     DELETION_VECTORS,
@@ -62,8 +65,8 @@ class RebuiltIndexReport(Report):
 
     Attributes:
         table: the location of the table.
-        snapshot_id: the snapshot with the new index; None if nothing was wrong, if a lost index
-            manifest was written again, or in a dry run.
+        snapshot_id: the snapshot with the new index; None if nothing was wrong and this package has
+            made the newest snapshot, if a lost index manifest was written again, or in a dry run.
         dry_run: whether nothing was written.
         checked: how many buckets were checked.
         buckets: the folders of the buckets whose hash index was wrong.
@@ -167,7 +170,7 @@ class _Rebuild:
         snapshot_id = None
         if not self.dry_run and lost is not None:
             self._write_again(lost)
-        elif not self.dry_run and self.messages:
+        elif not self.dry_run and (self.messages or not is_ours(self.latest)):
             snapshot_id = self._publish_index_files()
         return RebuiltIndexReport(
             table=self.table.location,
@@ -324,7 +327,9 @@ class _Rebuild:
         commit = TableCommit(
             table, batch_user(table.options, self.runtime.ids), runtime=self.runtime
         )
-        return commit.append(tuple(self.messages), numbering).snapshot_id
+        # With an identifier, there is a snapshot without changes, too.
+        identifier = None if self.messages else 0
+        return commit.append(tuple(self.messages), numbering, identifier=identifier).snapshot_id
 
     def _write_again(self, lost: str) -> None:
         """Writes a lost index manifest again under its name, because all snapshots with that index

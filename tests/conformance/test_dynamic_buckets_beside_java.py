@@ -125,6 +125,16 @@ def append(path: Path, *keys: int, day: int = 1) -> None:
     PaimonTable.load(str(path)).append(pa.table(columns, schema=schema))
 
 
+def delete_again(path: Path, key: int) -> None:
+    """We append a key and delete it, and compact its rows away."""
+    append(path, key)
+    columns = {"day": [1], "k": [key], "v": [None], "kind": ["-D"]}
+    schema = [("day", pa.int32()), ("k", pa.int64()), ("v", pa.int64()), ("kind", pa.string())]
+    table = PaimonTable.load(str(path))
+    table.append(pa.table(columns, schema=pa.schema(schema)), operation_column="kind")
+    table.compact(full=True)
+
+
 def test_keys_that_java_takes_out_of_the_index_stop_our_next_batch(
     kinds: Any, two_days: Path
 ) -> None:
@@ -156,6 +166,26 @@ def test_a_run_that_goes_on_finds_lost_keys_and_writes_again_after_the_rebuild(
     table = PaimonTable.load(str(two_days))
     table.rebuild_index(dry_run=False)
     assert commit.numbers() is not None
+
+
+def test_lost_keys_without_rows_stop_our_batches_only_until_a_rebuild(
+    kinds: Any, two_days: Path
+) -> None:
+    """The index is right without keys whose rows were deleted and compacted away."""
+    write(kinds, two_days, 20, before_commit=lambda: delete_again(two_days, 12))
+    kinds.compact(two_days)
+    table = PaimonTable.load(str(two_days))
+    with pytest.raises(CorruptMetadata, match="lacks 1 keys"):
+        append(two_days, 12)
+    newest = table.latest_snapshot().id
+    report = table.rebuild_index(dry_run=False)
+    assert (report.buckets, report.snapshot_id) == ((), newest + 1)
+    assert table.rebuild_index(dry_run=False).snapshot_id is None
+    append(two_days, 12)
+    write(kinds, two_days, 12)
+    append(two_days, 12)
+    table.compact(full=True)
+    assert same_as_java(kinds, two_days).to_arrow().num_rows == 7
 
 
 def test_keys_that_java_overwrites_or_a_rollback_takes_away_are_not_lost(

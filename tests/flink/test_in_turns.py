@@ -64,7 +64,12 @@ KINDS: Final[dict[str, Kind]] = {
     "keyed_input": keyed(changelog_producer="input"),
     "keyed_lookup": keyed(changelog_producer="lookup", **LEFT),
     "keyed_full": keyed(changelog_producer="full-compaction", **LEFT),
-    "sums": keyed(deletes=False, merge_engine="aggregation", fields__v__aggregate_function="sum"),
+    "sums": keyed(
+        updates=False,
+        deletes=False,
+        merge_engine="aggregation",
+        fields__v__aggregate_function="sum",
+    ),
     "partial": keyed(deletes=False, merge_engine="partial-update"),
     "first_row": keyed(updates=False, deletes=False, merge_engine="first-row", **LEFT),
     "sequenced": keyed(sequence__field="v"),
