@@ -54,6 +54,18 @@ class ChangelogRetention(NamedTuple):
         return cls(outlive, outlive and options.value(CHANGELOG_PRODUCER) == "none")
 
 
+class _Needs(NamedTuple):
+    """The names of files that a snapshot needs.
+
+    Attributes:
+        metadata: the files in `manifest/`, `index/` and `statistics/`.
+        live: data files and extra files.
+    """
+
+    metadata: frozenset[str]
+    live: NameSet
+
+
 class KeptFiles:
     """The files that a run of expiry must not delete."""
 
@@ -179,24 +191,42 @@ class KeptFiles:
         self, snapshots: SnapshotStore, history: Sequence[Snapshot]
     ) -> tuple[frozenset[str], NameSet]:
         """The names of the metadata files, and of the data files and extra files, that the
-        snapshots in `history` need, which are ascending. Those that expire meanwhile are left out.
+        snapshots in `history` need, which are ascending. Those that have expired are left out.
         Raises `CorruptMetadata`, `StorageError`.
         """
-        metadata: set[str] = set()
+        metadata = frozenset[str]()
         live = NameSet()
-        below: Snapshot | None = None
-        for snapshot in history:
-            try:
-                metadata |= metadata_names(self._storage, self._manifests, snapshot)
-                for entry in entries_above(snapshots, self._manifests, below, snapshot):
-                    if entry.kind is FileKind.ADD:
-                        live.add((entry.file.file_name, *entry.file.extra_files))
-                below = snapshot
-            except CorruptMetadata:
-                if snapshots.stands(snapshot):
-                    raise
-                below = None
-        return frozenset(metadata), live
+        expired: set[str] = set()
+        for group in in_groups(zip([None, *history], history, strict=False), AT_ONCE):
+            reads = [partial(self._needs_above, snapshots, *pair) for pair in group]
+            for (below, snapshot), read in zip(group, self._storage.together(reads), strict=True):
+                needs: _Needs | None = read
+                if below is not None and below.nonce in expired:
+                    needs = self._needs_above(snapshots, None, snapshot)
+                if needs is None:
+                    expired.add(snapshot.nonce)
+                    continue
+                metadata |= needs.metadata
+                live.update(needs.live)
+        return metadata, live
+
+    def _needs_above(
+        self, snapshots: SnapshotStore, below: Snapshot | None, snapshot: Snapshot
+    ) -> "_Needs | None":
+        """What a snapshot needs, apart from data files that the snapshot `below` needs as well.
+        None if it has expired.
+        """
+        live = NameSet()
+        try:
+            metadata = metadata_names(self._storage, self._manifests, snapshot)
+            for entry in entries_above(snapshots, self._manifests, below, snapshot):
+                if entry.kind is FileKind.ADD:
+                    live.add((entry.file.file_name, *entry.file.extra_files))
+        except CorruptMetadata:
+            if snapshots.stands(snapshot):
+                raise
+            return None
+        return _Needs(metadata, live)
 
     def journal_names(self) -> NameSet:
         """The names of the files in journals. The journals are read once in a run."""

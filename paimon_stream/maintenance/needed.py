@@ -116,7 +116,7 @@ def entries_above(
     the snapshot `below`. If the snapshot was built on that one, only the entries of its own changes
     are read. Raises `CorruptMetadata`, `StorageError`.
     """
-    if below is None or not carries_on(store, below, snapshot):
+    if below is None or snapshot.id != below.id + 1 or not carries_on(store, below, snapshot):
         yield from live_entries(manifests, snapshot)
         return
     for meta in manifests.delta(snapshot):

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from paimon_stream.errors import (
     AlreadyExists,
@@ -177,13 +177,13 @@ def _remove_files_of(tag: Snapshot, cleaner: Cleaner) -> None:
     except CorruptMetadata as error:
         _warn_of_orphans(storage.location, error)
         return
-    history = _history_beside(cleaner.snapshots, tag)
-    if history is None:
+    roots = _roots_beside(cleaner.snapshots, tag)
+    if roots is None:
         return
-    roots = [*history, *read_tags(storage).values()]
-    if any(root.nonce == tag.nonce for root in roots):
+    of_same_id = [root for root in (*roots.tags, *roots.history) if root.id == tag.id]
+    if any(root.nonce == tag.nonce for root in of_same_id):
         return
-    if any(root.id == tag.id for root in roots):
+    if of_same_id:
         _LOG.warning(
             "%s: snapshot %d was replaced after it was tagged, and recommit may be about to commit its "
             "files again, so they stay as orphans.",
@@ -192,7 +192,7 @@ def _remove_files_of(tag: Snapshot, cleaner: Cleaner) -> None:
         )
         return
     try:
-        cleaner.remove_tagged(tag, history)
+        cleaner.remove_tagged(tag, roots.history)
     except CorruptMetadata as error:
         _warn_of_orphans(storage.location, error)
 
@@ -373,10 +373,21 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
     return plain[: -len(b"\n}")] + written.encode()
 
 
-def _history_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """For a tag whose file is gone: all snapshots of the table, ascending, of which some may have
-    expired since. None if a rollback is under way, or if tags come and go. In both cases, the tag's
-    files stay as orphans.
+class _Roots(NamedTuple):
+    """What refers to files in the branch at work, but for long-lived changelogs.
+
+    Attributes:
+        tags: the tagged snapshots.
+        history: the snapshots, ascending. Some of them may have expired since they were read.
+    """
+
+    tags: list[Snapshot]
+    history: list[Snapshot]
+
+
+def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> _Roots | None:
+    """For a tag whose file is gone: all tags and snapshots. None if a rollback is under way, or if
+    tags come and go. In both cases, the tag's files stay as orphans.
 
     Tags and snapshots are read until two readings show the same tags. So a snapshot that is tagged
     and expires between two reads is not missed: one of the two readings has it, or the tag. A
@@ -392,7 +403,8 @@ def _history_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] |
         history |= {snapshot.nonce: snapshot for snapshot in _all_snapshots(snapshots)}
         if (pins, tags) == before:
             if not pins and history:
-                return sorted(history.values(), key=lambda snapshot: snapshot.id)
+                ascending = sorted(history.values(), key=lambda snapshot: snapshot.id)
+                return _Roots([*tags.values()], ascending)
             break
         before = (pins, tags)
     _LOG.warning(
