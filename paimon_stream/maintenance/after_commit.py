@@ -26,6 +26,7 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.automatic_tags import TagNames, create_automatic_tags
 from paimon_stream.maintenance.expire import ExpireReport, expire_snapshots, expiry_is_due
 from paimon_stream.maintenance.expire_partitions import expire_partitions, is_time
+from paimon_stream.maintenance.files_of_tags import FilesOfTags
 from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import expire_tags
 from paimon_stream.runtime import Runtime, system
@@ -130,6 +131,8 @@ class AfterCommit:
     """The committer's newest snapshot. After a batch without a snapshot, the work uses this one."""
     _tags: _AutomaticTags = field(default_factory=_AutomaticTags)
     _oldest: _OldestSnapshot = field(default_factory=_OldestSnapshot)
+    _of_tags: FilesOfTags = field(default_factory=FilesOfTags)
+    """What the tags need. It is kept, so that each expiry reads only tags that are new."""
     _due: int = 0
     """How many commits to an object store or HDFS may have made an expiry due so far."""
     _reported: str | None = None
@@ -249,7 +252,9 @@ class AfterCommit:
             self._failed(table, error)
 
     def _expire_snapshots(self, table: Table, last: Snapshot | None) -> None:
-        report = expire_snapshots(table, last_of_stream=last, runtime=self.runtime)
+        report = expire_snapshots(
+            table, last_of_stream=last, of_tags=self._of_tags, runtime=self.runtime
+        )
         self._notify(report)
         if report.snapshots:
             _LOG.info(

@@ -20,6 +20,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
+from paimon_stream.maintenance.files_of_tags import FilesOfTags
 from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Clock, Runtime, system
@@ -152,12 +153,14 @@ def expire_snapshots(
     dry_run: bool = False,
     protect_streams: bool = True,
     last_of_stream: Snapshot | None = None,
+    of_tags: FilesOfTags | None = None,
     runtime: Runtime | None = None,
     progress: Progress = silent,
 ) -> ExpireReport:
     """Expires old snapshots, and deletes every file that only these snapshots need.
-    `last_of_stream` is the last snapshot of the caller's own stream. `progress` is called with the
-    number of snapshots that have expired.
+    `last_of_stream` is the last snapshot of the caller's own stream. `of_tags` is what earlier calls
+    have read of the tags, and gets what this one reads. `progress` is called with the number of
+    snapshots that have expired.
 
     Writers, other expirers, rollbacks and creators of tags may work at the same time. The next run
     finishes a run that was killed. A run stops when a rollback begins. Raises the errors of
@@ -186,7 +189,9 @@ def expire_snapshots(
     end = _end(table.options, snapshots, retention, ids, newest.id)
     if end > ids[0] and protect_streams:
         end = min(end, _least_of_streams(storage, clock.now_millis(), last_of_stream))
-    cleaner = Cleaner(table=table, snapshots=snapshots, dry_run=dry_run, clock=clock)
+    cleaner = Cleaner(
+        table=table, snapshots=snapshots, dry_run=dry_run, clock=clock, of_tags=of_tags
+    )
     if end > ids[0]:
         cleaner.kept.refresh_tags()  # a tag that cannot be read is named before anything expires
     expired = _expire(cleaner, ids, end, newest, clock, progress)

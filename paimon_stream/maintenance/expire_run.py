@@ -61,6 +61,7 @@ from paimon_stream.format.entries import FileKind, FileSource, ManifestEntry, Ma
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance import needed
 from paimon_stream.maintenance.expiring import ExpiringNotes, Remover
+from paimon_stream.maintenance.files_of_tags import FilesOfTags
 from paimon_stream.maintenance.kept_files import ChangelogRetention, KeptFiles
 from paimon_stream.maintenance.own_files import OwnFiles
 from paimon_stream.maintenance.pins import read_pins
@@ -160,7 +161,17 @@ class Cleaner:
         *,
         dry_run: bool = False,
         clock: Clock | None = None,
+        of_tags: FilesOfTags | None = None,
     ) -> None:
+        """Prepares a run.
+
+        Args:
+            table: the table.
+            snapshots: its snapshots.
+            dry_run: only counts what would be deleted.
+            clock: measures how old a look at the history is. None: that of the system.
+            of_tags: what earlier runs have read of the tags. None: nothing.
+        """
         self.table = table
         self.snapshots = snapshots
         self.remover = Remover(self.storage, dry_run, table.options.value(FILE_OPERATION_THREADS))
@@ -178,7 +189,9 @@ class Cleaner:
         """Reads lists and manifests before they are needed."""
         self._lists: dict[str, tuple[str, ...]] = {}
         """The manifests in the lists that were read, by the name of the list."""
-        self.kept = KeptFiles(table, self.manifests, self.changelogs, self._lists)
+        self.kept = KeptFiles(
+            table, self.manifests, self.changelogs, self._lists, of_tags or FilesOfTags()
+        )
         """What must stay."""
         self._emptied = _EmptiedFolders(table, self.remover)
         kept_changelogs = self.changelogs if self._retention.outlive else None
@@ -227,7 +240,7 @@ class Cleaner:
             )
             without_changelogs = () if self._retention.outlive else gone
             self._remove_rows(guarded, replaced, without_changelogs)
-            kept = self.kept.names_kept(gone, following)
+            kept = self.kept.names_kept(following)
             if kept is not None:
                 kept |= metadata_of_changelogs
                 self._delete_metadata(guarded, gone, kept, self._expiring_lists)
@@ -259,7 +272,7 @@ class Cleaner:
         guarded = _GuardedRemover(self.remover, lambda: bool(read_pins(self.storage)))
         try:
             self.kept.refresh_tags()
-            kept = self.kept.names_kept(gone, earliest)
+            kept = self.kept.names_kept(earliest)
             if kept is None:
                 return
             metadata, _ = needed.changelog_needs(self.storage, self.manifests, following)
@@ -324,25 +337,24 @@ class Cleaner:
         )
         return bool(pins) or stands
 
-    def remove_tagged(self, tag: Snapshot, neighbours: Sequence[Snapshot]) -> None:
+    def remove_tagged(self, tag: Snapshot, history: Sequence[Snapshot]) -> None:
         """Removes the files that only a deleted tag needed. Stops if a rollback has a pin, or has
         restored the tag's snapshot.
 
         Args:
             tag: the tagged snapshot, which has expired. The tag's file is gone.
-            neighbours: the tags or snapshots before and after the tagged snapshot. A file that no
-                neighbour has is in no other root either.
+            history: the snapshots of the table, ascending. Those that have expired meanwhile are
+                left out.
 
         Raises:
-            CorruptMetadata: the neighbours cannot be read. Nothing was deleted.
+            CorruptMetadata: a snapshot or another tag cannot be read. Nothing was deleted.
             StorageError: the storage fails.
         """
         guarded = _GuardedRemover(self.remover, partial(self._is_wanted, tag))
         self.kept.refresh_tags()
-        kept = self.kept.branches.metadata
-        for neighbour in neighbours:
-            kept |= needed.metadata_names(self.storage, self.manifests, neighbour)
-        live = self.kept.live_names_of(neighbours)
+        kept = self.kept.branches.metadata | self.kept.metadata_of_tags()
+        metadata_of_history, live = self.kept.files_of_history(self.snapshots, history)
+        kept |= metadata_of_history
         ids = self.changelogs.ids()
         nearest = next(
             (place for place, changelog_id in enumerate(ids, 1) if changelog_id > tag.id), None
@@ -353,7 +365,12 @@ class Cleaner:
             names, files = needed.changelog_needs(self.storage, self.manifests, changelog)
             kept |= names
             live.add(files)
-        sets = (live, self.kept.journal_names(), self.kept.branches.live_names())
+        sets = (
+            live,
+            self.kept.live_names_of_tags(),
+            self.kept.journal_names(),
+            self.kept.branches.live_names(),
+        )
 
         def unused() -> Iterator[str]:
             for entry in needed.live_entries(self.manifests, tag):
@@ -398,9 +415,22 @@ class Cleaner:
         self._ahead.expect(
             (manifest_path(meta.file_name), meta.file_size) for _, metas in deltas for meta in metas
         )
+        if not deltas:
+            return
+        try:
+            protected = self.kept.protected(of_changelogs)
+        except CorruptMetadata as error:
+            _LOG.warning(
+                "%s: data files that snapshots %d to %d replaced stay as orphans; what is needed "
+                "cannot be read: %s",
+                self.storage.location,
+                deltas[0][0].id,
+                deltas[-1][0].id,
+                error,
+            )
+            return
         for snapshot, metas in deltas:
             try:
-                protected = self.kept.protected(snapshot.id - 1, of_changelogs)
                 for entry in self._deleted_entries(metas):
                     is_appended = entry.file.file_source != FileSource.COMPACT
                     if appended_stay and is_appended:

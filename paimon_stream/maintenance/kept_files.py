@@ -5,31 +5,34 @@ deleted.
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Final, NamedTuple
+from functools import cached_property, partial
+from typing import NamedTuple
 
 from paimon_stream.errors import CorruptMetadata
+from paimon_stream.format.entries import FileKind
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.files_of_tags import FilesOfTags
 from paimon_stream.maintenance.needed import (
     ChangelogStore,
     OtherBranches,
     changelog_needs,
-    live_entries,
+    entries_above,
     metadata_names,
 )
 from paimon_stream.options import CHANGELOG_PRODUCER, Options
 from paimon_stream.storage.base import FileStat
+from paimon_stream.storage.read_ahead import in_groups
+from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.layout import TAG_FOLDER
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.option_rules import changelog_outlives
 from paimon_stream.table.references import NameSet, journalled_names, read_tag
 from paimon_stream.table.schema import SchemaStore
+from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
-_NEAREST: Final = 2
-"""How many ids of tags are looked at on the way down: one of them may lie beside the lineage."""
 
 
 class ChangelogRetention(NamedTuple):
@@ -51,13 +54,16 @@ class ChangelogRetention(NamedTuple):
         return cls(outlive, outlive and options.value(CHANGELOG_PRODUCER) == "none")
 
 
-class _FilesOfTags(NamedTuple):
-    """The names of the live files of some tagged snapshots. The nonces tell which snapshots these
-    are.
+class _Needs(NamedTuple):
+    """The names of files that a snapshot needs.
+
+    Attributes:
+        metadata: the files in `manifest/`, `index/` and `statistics/`.
+        live: data files and extra files.
     """
 
-    nonces: frozenset[str]
-    names: NameSet
+    metadata: frozenset[str]
+    live: NameSet
 
 
 class KeptFiles:
@@ -69,6 +75,7 @@ class KeptFiles:
         manifests: ManifestStore,
         changelogs: ChangelogStore,
         lists: dict[str, tuple[str, ...]],
+        of_tags: FilesOfTags,
     ) -> None:
         self._table = table
         self._storage = table.storage
@@ -80,10 +87,7 @@ class KeptFiles:
         """The other branches, as of `refresh_tags`."""
         self._tags: dict[FileStat, Snapshot] = {}
         """The tagged snapshots, as of `refresh_tags`, by the files of the tags."""
-        self._tag_names: dict[str, frozenset[str]] = {}
-        """The metadata that tagged snapshots need, by their nonces."""
-        self._files_of_tags: _FilesOfTags | None = None
-        """The files of the tags that were asked for last."""
+        self._of_tags = of_tags
         self._journalled: NameSet | None = None
         """The files in journals."""
 
@@ -97,11 +101,13 @@ class KeptFiles:
         """
         self.branches.look()
         before = self._tags
-        self._tags = {}
-        for stat in self._storage.list_files(TAG_FOLDER, "tag-"):
-            tag = before.get(stat) or read_tag(self._storage, stat.path)
-            if tag is not None:
-                self._tags[stat] = tag
+        stats = self._storage.list_files(TAG_FOLDER, "tag-")
+        self._tags = {stat: before[stat] for stat in stats if stat in before}
+        for unread in in_groups([stat for stat in stats if stat not in before], AT_ONCE):
+            reads = [partial(read_tag, self._storage, stat.path) for stat in unread]
+            for stat, tag in zip(unread, self._storage.together(reads), strict=True):
+                if tag is not None:  # else it was deleted meanwhile
+                    self._tags[stat] = tag
 
     def older_changelogs(self) -> tuple[frozenset[str], NameSet]:
         """The names of the metadata files, and of the data files, that older long-lived changelogs
@@ -133,49 +139,16 @@ class KeptFiles:
             for schema_id in schemas.ids()
         )
 
-    def _tags_up_to(self, snapshot_id: int) -> list[Snapshot]:
-        """The tagged snapshots with the two largest ids up to this one. A tagged snapshot of the
-        lineage has everything that an older tag shares with a snapshot that exists now. But a
-        writer that does not publish atomically may have replaced a snapshot after it was tagged. So
-        an id may have several tags, and the nearest one may be of a snapshot beside the lineage.
+    def names_kept(self, following: Snapshot) -> frozenset[str] | None:
+        """The metadata that is kept when snapshots below `following` are removed; None if that
+        cannot be determined. It is what `following`, the other branches and all tags need.
         """
-        below = [tag for tag in self._tags.values() if tag.id <= snapshot_id]
-        nearest_ids = sorted({tag.id for tag in below})[-_NEAREST:]
-        return [tag for tag in below if tag.id in nearest_ids]
-
-    def _tags_above(self, snapshot_id: int) -> list[Snapshot]:
-        """The tagged snapshots with the smallest id above `snapshot_id`."""
-        above = [tag for tag in self._tags.values() if tag.id > snapshot_id]
-        nearest_id = min((tag.id for tag in above), default=0)
-        return [tag for tag in above if tag.id == nearest_id]
-
-    def names_kept(self, gone: Sequence[Snapshot], following: Snapshot) -> frozenset[str] | None:
-        """The metadata that is kept when everything from the first of `gone` up to `following` is
-        removed; None if that cannot be determined. It is what these need: `following`, the other
-        branches, the tags in between, and the tags next below and above. The nearest tags are asked
-        because snapshots may lie beside the lineage. The tags below are asked even where the id of
-        the first snapshot is tagged: a paused writer may have created that id again after the
-        tagged snapshot expired.
-        """
-        first = gone[0].id
-        tags = [tag for tag in self._tags.values() if first <= tag.id < following.id]
-        tags += self._tags_up_to(first - 1)
-        for snapshot in gone:
-            tags += self._tags_above(snapshot.id)
         try:
-            kept = (
+            return (
                 metadata_names(self._storage, self._manifests, following, self._lists)
                 | self.branches.metadata
+                | self.metadata_of_tags()
             )
-            before = self._tag_names
-            self._tag_names = {}
-            for nonce, tag in {tag.nonce: tag for tag in tags}.items():
-                names = before.get(nonce)
-                if names is None:
-                    names = metadata_names(self._storage, self._manifests, tag)
-                self._tag_names[nonce] = names
-                kept |= names
-            return kept
         except CorruptMetadata as error:
             _LOG.warning(
                 "%s: metadata of the snapshots before %d stays as orphans; what is needed cannot "
@@ -186,27 +159,74 @@ class KeptFiles:
             )
             return None
 
-    def protected(self, snapshot_id: int, of_changelogs: NameSet) -> Callable[[str], bool]:
-        """Returns a function for the names of data files that the snapshot after `snapshot_id`
-        deleted. The function tells whether a tag, a branch, a journal or a long-lived changelog
-        (`of_changelogs`) refers to the file.
+    def protected(self, of_changelogs: NameSet) -> Callable[[str], bool]:
+        """Returns a function for the names of data files that snapshots deleted. The function tells
+        whether a tag, a branch, a journal or a long-lived changelog (`of_changelogs`) refers to the
+        file. Raises `CorruptMetadata`, `StorageError`.
         """
-        sets = [self.journal_names(), self.branches.live_names(), of_changelogs]
-        tags = self._tags_up_to(snapshot_id)
-        if tags:
-            nonces = frozenset(tag.nonce for tag in tags)
-            if self._files_of_tags is None or self._files_of_tags.nonces != nonces:
-                by_nonce = {tag.nonce: tag for tag in tags}
-                self._files_of_tags = _FilesOfTags(nonces, self.live_names_of([*by_nonce.values()]))
-            sets.append(self._files_of_tags.names)
+        sets = [
+            self.journal_names(),
+            self.branches.live_names(),
+            of_changelogs,
+            self.live_names_of_tags(),
+        ]
         return lambda name: any(name in names for names in sets)
 
-    def live_names_of(self, snapshots: Sequence[Snapshot]) -> NameSet:
-        """The names of all data files and extra files that are live in these snapshots."""
-        names = NameSet()
-        for entry in live_entries(self._manifests, *snapshots):
-            names.add((entry.file.file_name, *entry.file.extra_files))
-        return names
+    def metadata_of_tags(self) -> frozenset[str]:
+        """The names of the metadata files that the tags need. Raises `CorruptMetadata`,
+        `StorageError`.
+        """
+        return self._of_tags.metadata(self._storage, self._tags_by_path())
+
+    def live_names_of_tags(self) -> NameSet:
+        """The names of all data files and extra files that are live in the tags. Raises
+        `CorruptMetadata`, `StorageError`.
+        """
+        return self._of_tags.live(self._storage, self._tags_by_path())
+
+    def _tags_by_path(self) -> dict[str, Snapshot]:
+        return {stat.path: tag for stat, tag in self._tags.items()}
+
+    def files_of_history(
+        self, snapshots: SnapshotStore, history: Sequence[Snapshot]
+    ) -> tuple[frozenset[str], NameSet]:
+        """The names of the metadata files, and of the data files and extra files, that the
+        snapshots in `history` need, which are ascending. Those that have expired are left out.
+        Raises `CorruptMetadata`, `StorageError`.
+        """
+        metadata = frozenset[str]()
+        live = NameSet()
+        expired: set[str] = set()
+        for group in in_groups(zip([None, *history], history, strict=False), AT_ONCE):
+            reads = [partial(self._needs_above, snapshots, *pair) for pair in group]
+            for (below, snapshot), read in zip(group, self._storage.together(reads), strict=True):
+                needs: _Needs | None = read
+                if below is not None and below.nonce in expired:
+                    needs = self._needs_above(snapshots, None, snapshot)
+                if needs is None:
+                    expired.add(snapshot.nonce)
+                    continue
+                metadata |= needs.metadata
+                live.update(needs.live)
+        return metadata, live
+
+    def _needs_above(
+        self, snapshots: SnapshotStore, below: Snapshot | None, snapshot: Snapshot
+    ) -> "_Needs | None":
+        """What a snapshot needs, apart from data files that the snapshot `below` needs as well.
+        None if it has expired.
+        """
+        live = NameSet()
+        try:
+            metadata = metadata_names(self._storage, self._manifests, snapshot)
+            for entry in entries_above(snapshots, self._manifests, below, snapshot):
+                if entry.kind is FileKind.ADD:
+                    live.add((entry.file.file_name, *entry.file.extra_files))
+        except CorruptMetadata:
+            if snapshots.stands(snapshot):
+                raise
+            return None
+        return _Needs(metadata, live)
 
     def journal_names(self) -> NameSet:
         """The names of the files in journals. The journals are read once in a run."""

@@ -109,6 +109,20 @@ def live_entries(manifests: ManifestStore, *snapshots: Snapshot) -> Iterator[Man
                     yield entry
 
 
+def entries_above(
+    store: SnapshotStore, manifests: ManifestStore, below: Snapshot | None, snapshot: Snapshot
+) -> Iterator[ManifestEntry]:
+    """Entries of a snapshot. Among them are the ADD entries of all live files that are not live in
+    the snapshot `below`. If the snapshot was built on that one, only the entries of its own changes
+    are read. Raises `CorruptMetadata`, `StorageError`.
+    """
+    if below is None or snapshot.id != below.id + 1 or not carries_on(store, below, snapshot):
+        yield from live_entries(manifests, snapshot)
+        return
+    for meta in manifests.delta(snapshot):
+        yield from manifests.read(meta)
+
+
 def refuse_missing(table: Table, snapshot: Snapshot, *, data: bool = True) -> None:
     """Checks that the lists and manifests of a snapshot can be read, and that its data files exist.
     If `data` is False, no data file is looked for. Raises `CorruptMetadata`, `NotFound`,
@@ -265,7 +279,7 @@ class OtherBranches:
                 snapshot_below = None
             if stat in self._unread:
                 with self._unless_gone(stat):
-                    for entry in self._entries_above(store, snapshot_below, snapshot):
+                    for entry in entries_above(store, self._manifests, snapshot_below, snapshot):
                         if entry.kind is FileKind.ADD:
                             self._live.add((entry.file.file_name, *entry.file.extra_files))
                     self._unread.discard(stat)
@@ -273,18 +287,6 @@ class OtherBranches:
             below = (folder, snapshot.id) if is_read else None
             snapshot_below = snapshot if is_read else None
         return self._live
-
-    def _entries_above(
-        self, store: SnapshotStore, below: Snapshot | None, snapshot: Snapshot
-    ) -> Iterator[ManifestEntry]:
-        """Entries of a snapshot. Among them are the ADD entries of all live files that are not live
-        in the snapshot `below`.
-        """
-        if below is None or not carries_on(store, below, snapshot):
-            yield from live_entries(self._manifests, snapshot)
-            return
-        for meta in self._manifests.delta(snapshot):
-            yield from self._manifests.read(meta)
 
     def changelogs(self) -> set[str]:
         """The changelog lists of the snapshots in other branches, if the branch at work is not

@@ -12,9 +12,9 @@ Invariant: a file that may still become part of the table is never removed.
    changed.
 3. The age is at least an hour. Committers publish nothing that they staged more than half an hour
    ago (`commit/committer.py`). They reuse prepared files only with a journal, and the names in a
-   journal count as used. There is one exception: `recommit` also commits a batch again that no
-   journal has, and no removal may run meanwhile (docs/operations.md). They also check that files
-   which may be older than half an hour exist (`commit/checks.py`).
+   journal count as used. They also check that files which may be older than half an hour exist
+   (`commit/checks.py`). There is one exception: `recommit` also commits a batch again that no
+   journal has. It and a removal keep each other away (`table/recommit_notes.py`).
 4. Nothing is removed if snapshots seem to be lost (`hints.py`), because their files would look
    unused.
 5. No removal begins while a rollback has a pin (`pins.py`).
@@ -28,6 +28,7 @@ the seconds between. Only a file that is written again would be young, and names
 import logging
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -56,6 +57,7 @@ from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.read_ahead import in_groups, pages_of_all
 from paimon_stream.storage.uri import shown
 from paimon_stream.table.layout import CHANGELOG_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
+from paimon_stream.table.recommit_notes import RemovalNote, removing_orphans
 from paimon_stream.table.references import References, branches, histories, name_hash
 from paimon_stream.table.searched_folders import SearchedFolders
 from paimon_stream.table.table import Table
@@ -157,15 +159,16 @@ def remove_orphan_files(
             else:
                 now = min(now, by_storage)
     searched = SearchedFolders(storage, table.layout, max_paths)
-    deletion = _Deletion(searched=searched, dry_run=dry_run, max_paths=max_paths, progress=progress)
-    return _OrphanRemoval(
-        table=table,
-        runtime=running,
-        cutoff=now - age,
-        progress=progress,
-        searched=searched,
-        deletion=deletion,
-    ).run()
+    with nullcontext() if dry_run else removing_orphans(storage, running) as note:
+        deletion = _Deletion(searched=searched, note=note, max_paths=max_paths, progress=progress)
+        return _OrphanRemoval(
+            table=table,
+            runtime=running,
+            cutoff=now - age,
+            progress=progress,
+            searched=searched,
+            deletion=deletion,
+        ).run()
 
 
 def _age(older_than: Age | None, location: str) -> int:
@@ -214,14 +217,14 @@ class _Deletion:
 
     Attributes:
         searched: the folders in which the orphans were found.
-        dry_run: whether orphans are only counted.
+        note: keeps `recommit` away; None if orphans are only counted.
         max_paths: how many paths are listed at most.
         files: how many orphans there are, by kind. This and the other attributes are those of
             `OrphanReport`.
     """
 
     searched: SearchedFolders
-    dry_run: bool
+    note: RemovalNote | None
     max_paths: int
     progress: Progress
     files: dict[str, int] = field(default_factory=dict, init=False)
@@ -229,6 +232,11 @@ class _Deletion:
     paths: list[str] = field(default_factory=list, init=False)
     failed: int = field(default=0, init=False)
     folders: int = field(default=0, init=False)
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether orphans are only counted."""
+        return self.note is None
 
     @property
     def _storage(self) -> Storage:
@@ -240,7 +248,10 @@ class _Deletion:
         """
         in_folders = (stat for stat in stats if not self.searched.skips_link(stat.path))
         for group in in_groups(in_folders, _GROUP):
-            counted = group if self.dry_run else self._deleted(group)
+            counted = group
+            if self.note is not None:
+                self.note.check()
+                counted = self._deleted(group)
             for stat in counted:
                 self.files[kind] = self.files.get(kind, 0) + 1
                 self.sizes[kind] = self.sizes.get(kind, 0) + stat.size

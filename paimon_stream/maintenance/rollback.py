@@ -804,8 +804,10 @@ def _refuse_id_of_another(
         if whole_of(snapshots.storage) is snapshots.storage:  # a branch has no branches
             advice += (
                 " To make the table what the tag keeps, create a branch from the tag and "
-                "fast-forward to it."
+                "fast-forward to it"
             )
+            # While an interrupted rollback has a pin, a fast forward without this is refused.
+            advice += " with take_over (--take-over)." if pins else "."
         raise errors.NotFound(
             f"the table has another snapshot {wanted.id} now, of user {holder.commit_user!r}, because "
             f"the one that {target.kept_by} keeps was rolled back or replaced. A rollback to it would "

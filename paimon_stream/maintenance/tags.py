@@ -12,17 +12,18 @@ Invariants:
   files. Then the journals are read: a batch may be committed again with files that only the tag
   has (`stream/recommit.py`), and its entry disappears after that. A batch that no journal has may
   be committed again, too, so nothing else is deleted if the tag's id has another snapshot or tag,
-  which shows that the tag's snapshot was replaced. Then tags and snapshots are read
-  until two readings are equal. A file is deleted only if no tag or snapshot next to the deleted
-  tag, no branch and no journal has it.
+  which shows that the tag's snapshot was replaced. Then all tags and
+  snapshots are read. A file is deleted only if no tag, snapshot, branch or journal has it
+  (`files_of_tags.py` says why the nearest ones are not enough).
 """
 
 import datetime as dt
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from paimon_stream.errors import (
     AlreadyExists,
@@ -42,6 +43,8 @@ from paimon_stream.options import TAG_TIME_RETAINED, Age, age_of
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Clock, Runtime, system
 from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.read_ahead import in_groups
+from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.layout import PIN_PREFIX, tag_path
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.references import read_tag
@@ -175,9 +178,12 @@ def _remove_files_of(tag: Snapshot, cleaner: Cleaner) -> None:
         _warn_of_orphans(storage.location, error)
         return
     roots = _roots_beside(cleaner.snapshots, tag)
-    if roots is None or any(root.nonce == tag.nonce for root in roots):
+    if roots is None:
         return
-    if any(root.id == tag.id for root in roots):
+    of_same_id = [root for root in (*roots.tags, *roots.history) if root.id == tag.id]
+    if any(root.nonce == tag.nonce for root in of_same_id):
+        return
+    if of_same_id:
         _LOG.warning(
             "%s: snapshot %d was replaced after it was tagged, and recommit may be about to commit its "
             "files again, so they stay as orphans.",
@@ -186,7 +192,7 @@ def _remove_files_of(tag: Snapshot, cleaner: Cleaner) -> None:
         )
         return
     try:
-        cleaner.remove_tagged(tag, _nearest(roots, tag))
+        cleaner.remove_tagged(tag, roots.history)
     except CorruptMetadata as error:
         _warn_of_orphans(storage.location, error)
 
@@ -367,55 +373,48 @@ def _tag_json(snapshot: Snapshot, time_retained: dt.timedelta | None, clock: Clo
     return plain[: -len(b"\n}")] + written.encode()
 
 
-def _nearest(roots: Iterable[Snapshot], tag: Snapshot) -> list[Snapshot]:
-    """The roots with the nearest ids below and above that of the tag's snapshot, and with the same
-    id. If the tag shares a file with any root, it shares the file with one of these. There are two
-    ids on each side, because one of the two may lie beside the lineage: a paused writer may have
-    created an expired id again. An id may have several roots, because a writer that does not
-    publish atomically may have replaced tagged snapshots.
+class _Roots(NamedTuple):
+    """What refers to files in the branch at work, but for long-lived changelogs.
+
+    Attributes:
+        tags: the tagged snapshots.
+        history: the snapshots, ascending. Some of them may have expired since they were read.
     """
-    distinct = {root.nonce: root for root in roots}.values()
-    ids = sorted({root.id for root in distinct})
-    below = [root_id for root_id in ids if root_id < tag.id]
-    above = [root_id for root_id in ids if root_id > tag.id]
-    nearest = {*below[-2:], tag.id, *above[:2]}
-    return [root for root in distinct if root.id in nearest]
+
+    tags: list[Snapshot]
+    history: list[Snapshot]
 
 
-def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """For a tag whose file is gone: all tags, and the snapshots nearest to the tag's own, as they
-    were at one moment. They are read until two readings are equal. A snapshot that neither existed
-    at that moment nor was kept by a tag cannot come back, because rollbacks and the creators of
-    tags check again after they have written. None if no such moment is found, or if a rollback is
-    under way. In both cases, the tag's files stay as orphans.
+def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> _Roots | None:
+    """For a tag whose file is gone: all tags and snapshots. None if a rollback is under way, or if
+    tags come and go. In both cases, the tag's files stay as orphans.
+
+    Tags and snapshots are read until two readings show the same tags. So a snapshot that is tagged
+    and expires between two reads is not missed: one of the two readings has it, or the tag. A
+    snapshot that is published later has files of these, new ones, or those of a journal. No other
+    snapshot can come back, because rollbacks and the creators of tags check again after they have
+    written.
     """
     before = None
+    history: dict[str, Snapshot] = {}
     for _ in range(_LOOKS):
         pins = read_pins(snapshots.storage)
         tags = read_tags(snapshots.storage)
-        neighbours = _neighbours(snapshots, tag)
-        now = (tags, pins, neighbours)
-        if neighbours is not None and now == before:
-            if not pins and neighbours:
-                return [*tags.values(), *neighbours]
+        history |= {snapshot.nonce: snapshot for snapshot in _all_snapshots(snapshots)}
+        if (pins, tags) == before:
+            if not pins and history:
+                ascending = sorted(history.values(), key=lambda snapshot: snapshot.id)
+                return _Roots([*tags.values()], ascending)
             break
-        before = now
+        before = (pins, tags)
     _LOG.warning(
         "%s: files of the deleted tag of snapshot %d stay as orphans.", snapshots.location, tag.id
     )
     return None
 
 
-def _neighbours(snapshots: SnapshotStore, tag: Snapshot) -> list[Snapshot] | None:
-    """The snapshots with the ids nearest to that of a tagged snapshot. None if one of them has
-    vanished since the listing.
-    """
-    ids = snapshots.ids()
-    above = [snapshot_id for snapshot_id in ids if snapshot_id >= tag.id]
-    below = [snapshot_id for snapshot_id in ids if snapshot_id < tag.id]
-    nearest = [*below[-2:], *above[:3]]
-    looks = [snapshots.find(snapshot_id) for snapshot_id in nearest]
-    present = [snapshot for snapshot in looks if snapshot is not None]
-    if len(present) < len(nearest):
-        return None
-    return present
+def _all_snapshots(snapshots: SnapshotStore) -> Iterator[Snapshot]:
+    """The snapshots, without those that vanish after the listing."""
+    for group in in_groups(snapshots.ids(), AT_ONCE):
+        reads = [partial(snapshots.find, snapshot_id) for snapshot_id in group]
+        yield from filter(None, snapshots.storage.together(reads))

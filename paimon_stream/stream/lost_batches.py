@@ -41,6 +41,7 @@ class LostBatch:
         nonce: the nonce of its snapshot; empty if it is not known.
         place: the id of its snapshot, if it is known.
         run_id: the run that prepared it, if it is known.
+        journalled: whether a journal names its files.
     """
 
     user: str
@@ -52,6 +53,7 @@ class LostBatch:
     nonce: str = ""
     place: int | None = None
     run_id: str | None = None
+    journalled: bool = True
 
     @property
     def files(self) -> list[DataFileMeta]:
@@ -168,6 +170,7 @@ def listed_batch(table: Table, user: str, batch: int, place: int, nonce: str) ->
         uuid=nonce.removeprefix(LIST_PREFIX).rpartition("-")[0],
         nonce=nonce,
         place=place,
+        journalled=False,
     )
 
 

@@ -7,7 +7,7 @@ own user and identifier, so that a second call and the stream find it.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Final, TypedDict
@@ -44,6 +44,7 @@ from paimon_stream.table.layout import escape_user
 from paimon_stream.table.lineage import has_file, published_after
 from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.recommit_notes import recommitting
 from paimon_stream.table.register import registered_writer
 from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
@@ -151,7 +152,13 @@ def _commit_again(
     report = dataclasses.replace(report, replaced=int(replacing.id), by=replacing.commit_user)
     if dry_run:
         return report
-    outcome = Committer(table, runtime=runtime).commit(_request(now, lost, runtime))
+    fence = nullcontext() if lost.journalled else recommitting(table.storage, runtime)
+    with fence:
+        _check_files(now, lost, collected.append)
+        outcome = Committer(table, runtime=runtime).commit(_request(now, lost, runtime))
+        gone = missing_files(table.storage, table.layout, collected.append)
+    if gone and isinstance(outcome, Published):
+        raise _Errors(table.storage.location, lost).files_gone_since(gone, outcome.snapshot)
     if isinstance(outcome, Superseded):
         if outcome.snapshot.commit_identifier != lost.batch:
             raise _Errors(table.storage.location, lost).went_on(outcome.snapshot)
@@ -542,5 +549,20 @@ class _Errors:
             f"{self.location}: {len(names)} files of batch {self.lost.batch} of user {self.lost.user!r} "
             f"are gone: {', '.join(shown)}. Nothing was published. Write its rows again.",
             **self._facts,
+            files=tuple(shown),
+        )
+
+    def files_gone_since(
+        self, names: Sequence[str], published: Snapshot
+    ) -> errors.PaimonStreamError:
+        """The error where files were deleted while the batch was committed again."""
+        shown = names[:_SHOWN]
+        return errors.DeletedFiles(
+            f"{self.location}: batch {self.lost.batch} of user {self.lost.user!r} was published again as snapshot "
+            f"{published.id}, and meanwhile somebody deleted {len(names)} of its files: {', '.join(shown)}. The "
+            "table cannot be read whole. Restore these files from a backup, or take them out of the table with "
+            "drop_lost_files() and write their rows again.",
+            **self._facts,
+            snapshot=published.id,
             files=tuple(shown),
         )

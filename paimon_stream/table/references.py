@@ -88,6 +88,14 @@ class NameSet:
         if len(self._pending) > _PENDING:
             self._settle()
 
+    def update(self, other: "NameSet") -> None:
+        """Adds the names of another set."""
+        self._pending.extend(other._pending)
+        if len(other._sorted):
+            self._sorted = np.union1d(self._sorted, other._sorted)
+        if len(self._pending) > _PENDING:
+            self._settle()
+
     def __contains__(self, name: str) -> bool:
         if self._pending:
             self._settle()

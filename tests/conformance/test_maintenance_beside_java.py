@@ -1,5 +1,5 @@
-"""Orphan removal and manifest compaction beside Java: they remove the same files and make the same
-snapshot, and Java continues on the result."""
+"""Orphan removal, manifest compaction and expiry beside Java: they remove the same files and make the
+same snapshot, Java continues on the result, and it reads every tag."""
 
 from __future__ import annotations
 
@@ -144,6 +144,72 @@ def test_java_tags_no_snapshot_whose_files_an_expiry_deletes_and_reads_every_tag
     assert sorted(map(str, java.read(path))) == rows
     assert set(java.tags(path)) == {"early", "now"}
     assert [one for one in table.verify().findings if one.severity == "error"] == []
+
+
+def _replace_from(path: Path, first: int) -> None:
+    """Makes room for snapshots that replace all from the id `first` on, as the renames of a writer
+    without a lock do.
+    """
+    for snapshot in path.glob("snapshot/snapshot-*"):
+        if int(snapshot.name.removeprefix("snapshot-")) >= first:
+            snapshot.unlink()
+    (path / "snapshot" / "LATEST").write_text(str(first - 1))
+
+
+def _replaced_tags(java: Any, path: Path) -> list[dict[str, Any]]:
+    """A table with a tag "below", and two tags above it whose snapshots have none of its files and
+    were replaced. Returns the rows of the lowest tag.
+    """
+    java.create_table(path, [("id", "BIGINT")], options={"bucket": "-1"})
+    rows = [{"id": one} for one in range(3)]
+    java.write(path, rows)
+    java.create_tag(path, "below", 1)
+    java.write(path, [{"id": 10}], overwrite={})
+    java.create_tag(path, "lost-2", 2)
+    java.write(path, [{"id": 11}])
+    java.create_tag(path, "lost-3", 3)
+    _replace_from(path, 2)
+    for one in range(20, 23):
+        java.write(path, [{"id": one}])
+    java.create_tag(path, "above", 4)
+    java.write(path, [{"id": 30}], overwrite={})
+    java.write(path, [{"id": 31}])
+    return rows
+
+
+def _of_tag(java: Any, path: Path, tag: str) -> list[int]:
+    return sorted(row["id"] for row in java.read(path, options={"scan.tag-name": tag}))
+
+
+def test_java_reads_the_tag_below_two_replaced_ones_after_an_expiry_and_a_deletion(
+    java: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    rows = _replaced_tags(java, path)
+    table = PaimonTable.load(str(path))
+    assert table.expire_snapshots(1, 1, timedelta(0)).earliest == 6
+    assert _of_tag(java, path, "below") == [row["id"] for row in rows]
+    assert _of_tag(java, path, "lost-2") == [10]
+    assert _of_tag(java, path, "lost-3") == [10, 11]
+    table.delete_tag("above")
+    assert _of_tag(java, path, "below") == [row["id"] for row in rows]
+    assert sorted(row["id"] for row in java.read(path)) == [30, 31]
+
+
+def test_java_reads_the_tag_of_a_snapshot_that_an_overwrite_replaced(
+    java: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "t"
+    java.create_table(path, [("id", "BIGINT")], options={"bucket": "-1"})
+    java.write(path, [{"id": 1}])
+    java.write(path, [{"id": 2}])
+    java.create_tag(path, "replaced", 2)
+    _replace_from(path, 2)
+    java.write(path, [{"id": 3}], overwrite={})
+    java.write(path, [{"id": 4}])
+    PaimonTable.load(str(path)).expire_snapshots(1, 1, timedelta(0))
+    assert _of_tag(java, path, "replaced") == [1, 2]
+    assert sorted(row["id"] for row in java.read(path)) == [3, 4]
 
 
 def _java_compacts(java: Any, path: Path) -> None:

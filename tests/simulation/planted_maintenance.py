@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ from paimon_stream.commit import checks
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import OverwriteSource
 from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.maintenance import expire, kept_files, orphans, rollback, tags
+from paimon_stream.maintenance import expire, orphans, rollback, tags
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.kept_files import KeptFiles
@@ -18,7 +19,7 @@ from paimon_stream.maintenance.needed import OtherBranches
 from paimon_stream.maintenance.own_files import OwnFiles
 from paimon_stream.stream import reuse
 from paimon_stream.table import references
-from paimon_stream.table.references import References
+from paimon_stream.table.references import NameSet, References
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
@@ -69,7 +70,28 @@ def expiry_from_the_wrong_end(patch: Patch) -> None:
     why="A tag refers to the files that go.",
 )
 def expiry_overlooks_tags(patch: Patch) -> None:
-    patch.setattr(KeptFiles, "_tags_up_to", lambda *given: [])
+    patch.setattr(KeptFiles, "_tags_by_path", lambda self: {})
+
+
+def ask_only_nearest(patch: Patch, count: int) -> None:
+    """Of the tags below the snapshot that stays, only those with so many ids are asked."""
+    following_ids: list[int] = []
+    finish, all_tags = Cleaner.finish, KeptFiles._tags_by_path
+
+    def finish_group(
+        self: Cleaner, gone: Sequence[Snapshot], following: Snapshot, **options: Any
+    ) -> None:
+        following_ids.append(following.id)
+        finish(self, gone, following, **options)
+        following_ids.clear()
+
+    def nearest(self: KeptFiles) -> dict[str, Snapshot]:
+        tags = all_tags(self)
+        ids = sorted({tag.id for tag in tags.values() if tag.id < following_ids[-1]})[-count:]
+        return {path: tag for path, tag in tags.items() if tag.id in ids}
+
+    patch.setattr(Cleaner, "finish", finish_group)
+    patch.setattr(KeptFiles, "_tags_by_path", nearest)
 
 
 @bug(
@@ -88,7 +110,27 @@ def expiry_overlooks_tags(patch: Patch) -> None:
     ],
 )
 def only_the_nearest_tag_is_asked(patch: Patch) -> None:
-    patch.setattr(kept_files, "_NEAREST", 1)
+    ask_only_nearest(patch, 1)
+
+
+@bug(
+    "Of the tags below, an expiry asks only those with the two nearest ids.",
+    "batch writer",
+    "tagger",
+    "overwriter",
+    "Java writer without a lock",
+    "hasty keeper",
+    rule=rules.WHOLE,
+    why="Both are of snapshots that had removed the files of the tag below them, and were replaced.",
+    within=1,
+    newcomers=True,
+    script=[
+        *([0], [], [2], [3], [5, 0, 0, 20], [5, 0, 0, 18], [5, 0, 0, 16], [4], [3], [5]),
+        *([5, 0, 20], [5, 0, 0, 18], [5, 0, 0, 16], [4], [3], [5], [4], [6]),
+    ],
+)
+def only_the_two_nearest_tags_are_asked(patch: Patch) -> None:
+    ask_only_nearest(patch, 2)
 
 
 @bug(
@@ -108,14 +150,13 @@ def only_the_nearest_tag_is_asked(patch: Patch) -> None:
     script=[[3], [], [0], [0], [0], [7], [10], [7], [6]],
 )
 def one_tag_of_an_id_is_enough(patch: Patch) -> None:
-    def first_of_each_id(tags: list[Snapshot]) -> list[Snapshot]:
-        return [*{tag.id: tag for tag in reversed(tags)}.values()]
+    all_tags = KeptFiles._tags_by_path
 
-    for name in ("_tags_up_to", "_tags_above"):
-        real = getattr(KeptFiles, name)
-        patch.setattr(
-            KeptFiles, name, lambda self, near, real=real: first_of_each_id(real(self, near))
-        )
+    def first_of_each_id(self: KeptFiles) -> dict[str, Snapshot]:
+        first = {tag.id: path for path, tag in reversed(all_tags(self).items())}
+        return {path: tag for path, tag in all_tags(self).items() if path in first.values()}
+
+    patch.setattr(KeptFiles, "_tags_by_path", first_of_each_id)
 
 
 @bug(
@@ -231,8 +272,8 @@ def all_tags_are_automatic(patch: Patch) -> None:
     seed=6,
 )
 def a_deleted_tag_takes_all(patch: Patch) -> None:
-    patch.setattr(tags, "_nearest", lambda *given: [])
-    patch.setattr(tags, "_roots_beside", lambda *given: [])
+    patch.setattr(tags, "_roots_beside", lambda *given: tags._Roots([], []))
+    patch.setattr(KeptFiles, "live_names_of_tags", lambda self: NameSet())
 
     class Gone(SnapshotStore):
         def stands(self, snapshot: object) -> bool:
@@ -283,8 +324,10 @@ def a_deleted_tag_is_not_looked_after(patch: Patch) -> None:
 def journals_are_read_after_snapshots(patch: Patch) -> None:
     def remove(tag: Any, cleaner: Cleaner) -> None:
         roots = tags._roots_beside(cleaner.snapshots, tag)
-        if roots is not None and all(root.nonce != tag.nonce for root in roots):
-            cleaner.remove_tagged(tag, tags._nearest(roots, tag))
+        if roots is None:
+            return
+        if all(root.nonce != tag.nonce for root in (*roots.tags, *roots.history)):
+            cleaner.remove_tagged(tag, roots.history)
 
     patch.setattr(tags, "_remove_files_of", remove)
 

@@ -143,13 +143,21 @@ def test_no_rollback_to_a_tag_writes_over_a_snapshot_that_has_taken_its_id(
     assert list(bench.storage.list_below("")) == before
 
 
-def test_the_error_of_a_tag_whose_id_is_taken_says_how_to_have_its_rows() -> None:
-    bench = tagged_meanwhile(is_killed=True)
-    with pytest.raises(NotFound, match="create a branch from the tag and fast-forward to it"):
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "completed"])
+def test_the_error_of_a_tag_whose_id_is_taken_says_how_to_have_its_rows(is_killed: bool) -> None:
+    """The fast forward needs `take_over` if the killed rollback has left its pin, and only then."""
+    bench = tagged_meanwhile(is_killed=is_killed)
+    with_take_over = r" with take_over \(--take-over\)" if is_killed else ""
+    with pytest.raises(
+        NotFound, match=rf"create a branch from the tag and fast-forward to it{with_take_over}\.$"
+    ):
         rollback_to(bench.table, "java", take_over=True, runtime=bench.runtime)
     replaced = bench.latest()
     create_branch(bench.table, "again", "java", runtime=bench.runtime)
-    fast_forward(bench.table, "again", take_over=True, runtime=bench.runtime)
+    if is_killed:
+        with pytest.raises(CommitContended, match="nothing was forwarded"):
+            fast_forward(bench.table, "again", runtime=bench.runtime)
+    fast_forward(bench.table, "again", take_over=is_killed, runtime=bench.runtime)
     assert bench.live_names() == ["f0", "f1"]
     assert read_removals(bench.storage).of_nonce(replaced.nonce) is not None
     assert read_pins(bench.storage) == []

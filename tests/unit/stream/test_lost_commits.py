@@ -29,6 +29,7 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, Snapshot
+from paimon_stream.maintenance.orphans import remove_orphan_files
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag
 from paimon_stream.runtime import SimulatedClock, simulated
@@ -37,6 +38,7 @@ from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.recommit import RecommitReport, recommit
 from tests.kits.commits import Bench, forget_removals
 from tests.kits.faults import Fault, FaultyStorage
+from tests.kits.maintained import tried
 from tests.kits.places import following
 from tests.kits.races import Meanwhile
 from tests.kits.rivals import Replacing
@@ -233,6 +235,74 @@ def test_a_tag_that_is_deleted_beside_a_recommit_takes_no_file_of_the_batch(
         for entry in bench.live():
             assert bench.storage.exists(bench.table.layout.file_of(entry)), at
     assert at > 10
+
+
+def lost_without_a_journal() -> tuple[Bench, dict[str, Any]]:
+    """A table that has lost a batch two days ago which no journal has, and what the command needs."""
+    clock = SimulatedClock()
+    bench = Bench(storage=MemoryStorage(clock=clock))
+    bench.clock, bench.runtime = clock, simulated(0, clock)
+    Stream(bench, options={"paimon-stream.journal": "false"}).batches(2)
+    facts = {"snapshot": 2, "delta_list": bench.latest().nonce}
+    lose(bench)
+    bench.clock.advance(2 * 86_400_000)
+    return bench, facts
+
+
+def check_whole(bench: Bench) -> None:
+    for entry in bench.live():
+        assert bench.storage.exists(bench.table.layout.file_of(entry))
+
+
+def test_an_orphan_removal_takes_no_file_of_a_batch_that_is_committed_again_beside_it() -> None:
+    """No journal has the batch. Whoever comes second is refused, or finds the files gone."""
+    at, met, refused = 0, True, 0
+    while met:
+        at = following(at)
+        bench, facts = lost_without_a_journal()
+        ends: list[object] = []
+
+        def commit_again(
+            bench: Bench = bench, facts: dict[str, Any] = facts, ends: list[object] = ends
+        ) -> None:
+            ends.append(tried(lambda: again(bench, "me", 1, **facts)))
+
+        storage = Meanwhile(bench.storage, at, commit_again)
+        remove_orphan_files(bench.on(storage), dry_run=False, runtime=bench.runtime)  # type: ignore[arg-type]
+        met = storage.happened
+        check_whole(bench)
+        refused += any(isinstance(end, CommitContended) for end in ends)
+    assert at > 10
+    assert refused
+
+
+def test_no_orphan_removal_begins_while_a_batch_is_committed_again_that_no_journal_has() -> None:
+    at, met, refused = 0, True, 0
+    while met:
+        at = following(at)
+        bench, facts = lost_without_a_journal()
+        ends: list[object] = []
+
+        def remove(bench: Bench = bench, ends: list[object] = ends) -> None:
+            ends.append(
+                tried(
+                    lambda: remove_orphan_files(bench.table, dry_run=False, runtime=bench.runtime)
+                )
+            )
+
+        storage = Meanwhile(bench.storage, at, remove)
+        again_on = bench.on(storage)  # type: ignore[arg-type]
+        end = tried(
+            lambda table=again_on, bench=bench, facts=facts: recommit(
+                table, "me", 1, dry_run=False, runtime=bench.runtime, **facts
+            )
+        )
+        met = storage.happened
+        assert end is None or isinstance(end, DeletedFiles | NotFound), at
+        check_whole(bench)
+        refused += any(isinstance(one, CommitContended) for one in ends)
+    assert at > 10
+    assert refused
 
 
 @pytest.mark.parametrize("batches", [1, 3])
