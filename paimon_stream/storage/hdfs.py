@@ -93,6 +93,7 @@ class HdfsStorage(Storage):
     """
 
     has_folders = True
+    answers_late = True
     settings: HdfsSettings
     runtime: Runtime = field(default_factory=system, kw_only=True, compare=False)
     tally: RequestTally = field(default_factory=RequestTally, kw_only=True, compare=False)
