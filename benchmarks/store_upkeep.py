@@ -60,6 +60,7 @@ class OneByOne:
     """A storage that sends one request after another, and lists each folder by itself."""
 
     has_folders = True
+    answers_late = False
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner

@@ -278,7 +278,7 @@ def note_path(snapshot_id: int) -> str:
 
 
 _TOGETHER: Final = 64
-"""From this many files on, several threads delete them."""
+"""From this many files on, several threads delete them on a disk. Other storages do so themselves."""
 
 
 @dataclass(slots=True)
@@ -309,7 +309,7 @@ class Remover:
         wanted = list(paths)
         if self.dry_run:
             self.removed[kind] += len(wanted)
-        elif len(wanted) < _TOGETHER or self.threads < 2 or not self.storage.has_folders:
+        elif len(wanted) < _TOGETHER or self.threads < 2 or self.storage.answers_late:
             self.removed[kind] += self._delete(wanted)
         else:
             with ThreadPoolExecutor(self.threads) as pool:

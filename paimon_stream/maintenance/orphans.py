@@ -1,6 +1,7 @@
 """Removes orphans, the files in the table's folders to which nothing refers (semantics.md §9,
-stores.md §8). In `_paimon_stream` only temporary files are removed. Unlike Java, only folders with
-exactly the names of buckets and partitions are searched (`table/searched_folders.py`).
+stores.md §8). In `_paimon_stream` and wherever else metadata lies, only temporary files of killed
+writers are removed. Unlike Java, only folders with exactly the names of buckets and partitions are
+searched (`table/searched_folders.py`).
 
 Invariant: a file that may still become part of the table is never removed.
 
@@ -26,13 +27,14 @@ the seconds between. Only a file that is written again would be young, and names
 """
 
 import logging
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from itertools import compress, groupby
+from itertools import chain, compress, groupby
 from operator import itemgetter
 from typing import Final, TypeAlias
 
@@ -56,7 +58,14 @@ from paimon_stream.storage.base import FileStat, Storage, files_of
 from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.read_ahead import in_groups, pages_of_all
 from paimon_stream.storage.uri import shown
-from paimon_stream.table.layout import CHANGELOG_FOLDER, OWN_FOLDER, SNAPSHOT_FOLDER
+from paimon_stream.table.consumers import CONSUMER_FOLDER
+from paimon_stream.table.layout import (
+    CHANGELOG_FOLDER,
+    OWN_FOLDER,
+    SCHEMA_FOLDER,
+    SNAPSHOT_FOLDER,
+    TAG_FOLDER,
+)
 from paimon_stream.table.recommit_notes import RemovalNote, removing_orphans
 from paimon_stream.table.references import References, branches, histories, name_hash
 from paimon_stream.table.searched_folders import SearchedFolders
@@ -75,6 +84,12 @@ _GROUP: Final = 1000
 _CLOCK: Final = "clock."
 _OLDER_CLOCK: Final = "clock-"
 """The prefix up to release 0.1.0. The name of a commit user's folder may also begin with it."""
+_TEMPORARY: Final = re.compile(
+    r"\.(?:.*\.)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.tmp", re.DOTALL
+)
+"""The name of a file that is renamed when its content is complete. Java names such files alike."""
+_WITH_TEMPORARY: Final = ("", SCHEMA_FOLDER, TAG_FOLDER, CONSUMER_FOLDER)
+"""The folders of metadata in which only temporary files are searched; "" is the table's own."""
 _Longs: TypeAlias = npt.NDArray[np.int64]
 _DAY: Final = DEFAULT_AGE // timedelta(milliseconds=1)
 
@@ -90,7 +105,7 @@ class OrphanReport(Report):
         listed: how many files were checked.
         roots: how many snapshots, tags and changelogs were read.
         files: how many orphans there are, by kind: data, manifest, index, statistics, snapshot,
-            changelog, stream.
+            changelog, stream, temporary.
         sizes: the bytes of the orphans, by kind.
         paths: the paths of the orphans, at most `max_paths`. They are relative to the table.
             Outside the table, they are full paths.
@@ -450,6 +465,15 @@ class _OrphanRemoval:
                 for stat in self._old(storage.list_files(folder, ".")):
                     if stat.name.endswith(".tmp"):
                         yield "stream", stat
+        places = [
+            f"{branch}{folder}".rstrip("/")
+            for branch in branches(storage)
+            for folder in _WITH_TEMPORARY
+        ]
+        listed = storage.together([partial(storage.list_files, place, ".") for place in places])
+        for stat in self._old(chain.from_iterable(listed)):
+            if _TEMPORARY.fullmatch(stat.name):
+                yield "temporary", stat
 
     def _old(self, stats: Iterable[FileStat]) -> Iterator[FileStat]:
         """The listed files that are older than the cutoff."""

@@ -91,6 +91,13 @@ class Storage(Protocol):
         without such folders lists many folders as cheaply as one.
         """
 
+    @property
+    def answers_late(self) -> bool:
+        """Whether answers come over a network. Then requests that do not depend on each other are
+        sent together (`together`), also those for what is read only later.
+        """
+        return False
+
     def read(self, path: str, limit: int = MOST_BYTES) -> bytes:
         """The whole content of the file. Raises `NotFound`. Raises `CorruptMetadata` for a file of
         more than `limit` bytes, without reading it: no file of its kind is so large.
@@ -196,9 +203,9 @@ class Storage(Protocol):
 
     def together(self, requests: Sequence[Request]) -> list[Any]:
         """The results of functions that use this storage and do not depend on each other, in the
-        order of the functions. If answers take long, as in an object store or HDFS, all functions
-        run at the same time in several threads, and the first error is raised when all have
-        ended. In other storages the functions run one after the other, up to the first failure.
+        order of the functions. If `answers_late`, all functions run at the same time in several
+        threads, and the first error is raised when all have ended. In other storages the functions
+        run one after the other, up to the first failure.
         """
         return in_turn(requests)
 

@@ -93,6 +93,7 @@ class HdfsStorage(Storage):
     """
 
     has_folders = True
+    answers_late = True
     settings: HdfsSettings
     runtime: Runtime = field(default_factory=system, kw_only=True, compare=False)
     tally: RequestTally = field(default_factory=RequestTally, kw_only=True, compare=False)
@@ -309,27 +310,36 @@ class HdfsStorage(Storage):
         return self._rename(temporary, path, overwrite=False)
 
     def drop(self, temporary: str) -> None:
-        """Deletes a temporary file, as far as that is possible now."""
-        with suppress(errors.PaimonStreamError):
-            full = self._full(temporary)
+        """Deletes a temporary file, or notes it for the next call that HDFS answers."""
+        full = self._full(temporary)
+        try:
             self.ask("delete", temporary, lambda hdfs: hdfs.delete(full, False), Handle.ONCE)
+        except errors.Unavailable:
+            self.client.left_behind.add(full)
+        except errors.PaimonStreamError:
+            pass  # this user may not delete, so the file stays for `remove_orphan_files`
 
     def _temporary(self, path: str, data: bytes) -> str:
         """The path of a new temporary file beside the file, with the data. Each try has a file of
-        its
-        own: a try that is not waited for any more may still change its file.
+        its own: a try that is not waited for any more may still change its file. It may also create
+        the file after that was deleted, so it notes it as left behind.
         """
         self._full(path)
         tried: list[str] = []
+        dropped: set[str] = set()
 
         def created(hdfs: Any) -> str:
-            tried.append(self.temporary_of(path))
-            writer = self._created(hdfs, tried[-1])
-            for start in range(0, len(data), _PIECE):
-                writer.write(data[start : start + _PIECE])
-            full = self._full(tried[-1])
-            finish(hdfs, writer, full, len(data), self.client.pace)
-            return tried[-1]
+            own = self.temporary_of(path)
+            tried.append(own)
+            try:
+                writer = self._created(hdfs, own)
+                for start in range(0, len(data), _PIECE):
+                    writer.write(data[start : start + _PIECE])
+                finish(hdfs, writer, self._full(own), len(data), self.client.pace)
+                return own
+            finally:
+                if own in dropped:
+                    self.client.left_behind.add(self._full(own))
 
         handle = Handle.LARGE if len(data) > _LARGE else Handle.CALM
         temporary = None
@@ -338,6 +348,7 @@ class HdfsStorage(Storage):
         finally:
             for other in tried:
                 if other != temporary:
+                    dropped.add(other)
                     self.drop(other)
         return temporary
 

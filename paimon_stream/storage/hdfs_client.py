@@ -17,9 +17,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from paimon_stream.runtime import system
+from paimon_stream.errors import PaimonStreamError, Unavailable
+from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage import hdfs_errors, store_errors
 from paimon_stream.storage.hdfs_sources import HdfsSettings
 from paimon_stream.storage.store_client import Asking, Client, Handle
@@ -67,12 +69,52 @@ UNHURRIED: Final = Pace(may_recover=False)
 
 @dataclass(slots=True)
 class HdfsClient(Client):
-    """One file system, as this process uses it."""
+    """One file system, as this process uses it.
+
+    Attributes:
+        pace: how files are closed.
+        left_behind: the paths in HDFS of temporary files that nobody needs and that could not be
+            deleted in an outage. The next call that HDFS answers deletes them.
+    """
 
     needs: ClassVar[tuple[str, str]] = ("hdfs_native", "hdfs")
 
     settings: HdfsSettings
     pace: Pace = field(default_factory=Pace)
+    left_behind: set[str] = field(default_factory=set)
+
+    def ask(
+        self,
+        request: store_errors.Request,
+        runtime: Runtime,
+        effect: Callable[[Any], T],
+        handle: Handle = Handle.CALM,
+    ) -> T:
+        """See `Client.ask`. When HDFS has answered, what was left behind can go."""
+        try:
+            result = Client.ask(self, request, runtime, effect, handle)
+        except Unavailable:
+            raise
+        except PaimonStreamError:
+            self._delete_left_behind()
+            raise
+        self._delete_left_behind()
+        return result
+
+    def _delete_left_behind(self) -> None:
+        """Deletes the files of `left_behind`, as far as HDFS answers."""
+        with suppress(KeyError):  # raised when none is left, perhaps by another thread
+            while True:
+                full = self.left_behind.pop()
+                try:
+                    self._run(partial(_delete, full), Handle.ONCE)
+                except Exception as failed:
+                    failure = self._failure(failed)
+                    if failure is None:
+                        raise
+                    if failure.rule.kind is Unavailable:
+                        self.left_behind.add(full)
+                        return
 
     def _run(self, effect: Callable[[Any], T], handle: Handle) -> T:
         # All handles share one connection: what each of them asks for is done here, not by
@@ -152,6 +194,10 @@ class Call(Generic[T]):
         if not self._results:
             raise hdfs_errors.Late("the call has not ended in time")
         return self._results[0]
+
+
+def _delete(full: str, hdfs: Any) -> None:
+    hdfs.delete(full, False)
 
 
 def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:

@@ -82,6 +82,7 @@ class MemoryStorage(Storage):
     """
 
     has_folders = False
+    answers_late = True  # as in the object store that it stands for
     name: str | None = None
     root: str = field(default="", kw_only=True)
     clock: InitVar[Clock | None] = field(default=None, kw_only=True)

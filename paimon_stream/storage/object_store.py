@@ -62,6 +62,7 @@ class ObjectStorage(Storage):
     """
 
     has_folders = False
+    answers_late = True
     settings: StoreSettings
     runtime: Runtime = field(default_factory=system, kw_only=True, compare=False)
     tally: RequestTally = field(default_factory=RequestTally, kw_only=True, compare=False)

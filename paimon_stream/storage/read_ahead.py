@@ -29,17 +29,14 @@ def in_groups(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[tuple[int, T]]:
-    """The pages of several listings, each with the number of its listing. In a storage with folders
-    one listing follows the other. Otherwise the next pages of several listings are requested at
-    once. The open listings take turns, so that they end at about the same time. So the last
-    requests are sent together, too.
+    """The pages of several listings, each with the number of its listing. Where answers come late,
+    the next pages of several listings are requested at once. The open listings take turns, so that
+    they end at about the same time. So the last requests are sent together, too. In other storages
+    one listing follows the other.
     """
     waiting = enumerate(sources)
-    asked_at_once = AT_ONCE
-    open_at_once = 4 * AT_ONCE
-    if storage.has_folders:
-        asked_at_once = 1
-        open_at_once = 1
+    asked_at_once = AT_ONCE if storage.answers_late else 1
+    open_at_once = 4 * AT_ONCE if storage.answers_late else 1
     active = list(islice(waiting, open_at_once))
     while active:
         turn = active[:asked_at_once]
@@ -54,8 +51,8 @@ def pages_of_all(storage: Storage, sources: Iterable[Iterator[T]]) -> Iterator[t
 
 
 class Ahead(Generic[T]):
-    """When a file is read, also fetches the files that are expected next. From a storage with
-    folders, nothing is fetched ahead (`helps`). Only one thread may use this object.
+    """When a file is read, also fetches the files that are expected next. Where answers do
+    not come late, nothing is fetched ahead (`helps`). Only one thread may use this object.
     """
 
     def __init__(self, storage: Storage, fetch: Callable[[str], T], most_files: int) -> None:
@@ -66,7 +63,7 @@ class Ahead(Generic[T]):
         """The sizes of the files that are expected, in the order in which they are."""
         self._held: dict[str, T] = {}
         """What was fetched and not handed out yet."""
-        self.helps = not storage.has_folders
+        self.helps = storage.answers_late
 
     def expect(self, files: Iterable[tuple[str, int]]) -> None:
         """Announces the files that are read next, in about this order. Each comes with the number

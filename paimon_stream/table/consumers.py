@@ -13,18 +13,18 @@ from paimon_stream.format.json_text import MOST_JSON, integer, parse_json, under
 from paimon_stream.storage.base import FileStat, Storage
 
 _LOG = logging.getLogger(__name__)
-_FOLDER: Final = "consumer"
+CONSUMER_FOLDER: Final = "consumer"
 _PREFIX: Final = "consumer-"
 
 
 def consumer_path(name: str) -> str:
     """The file of the consumer with that name."""
-    return f"{_FOLDER}/{_PREFIX}{name}"
+    return f"{CONSUMER_FOLDER}/{_PREFIX}{name}"
 
 
 def consumer_files(storage: Storage) -> list[FileStat]:
     """The files of all consumers. Raises `StorageError`."""
-    return storage.list_files(_FOLDER, _PREFIX)
+    return storage.list_files(CONSUMER_FOLDER, _PREFIX)
 
 
 def consumers(storage: Storage) -> dict[str, int]:

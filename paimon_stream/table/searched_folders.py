@@ -6,6 +6,7 @@ behind them may belong to somebody else. How object stores are listed is in stor
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from paimon_stream.format.names import is_bucket_folder, is_partition_folder
@@ -107,29 +108,36 @@ class SearchedFolders:
             self._skip(path)
         return is_link
 
-    def _below(self, folder: str, keys: Sequence[str]) -> Iterator[str]:
+    def _below(self, folder: str, keys: Sequence[str]) -> list[str]:
         """The folders of buckets below a folder that has partitions of these keys or, without keys,
         buckets. In a storage that has no folders of its own, returns the first partition folders
         instead.
         """
-        for name in self.storage.list_folders(folder):
-            if keys:
-                is_almost = "=" in name
-                is_named_so = is_partition_folder(name, keys[0])
-            else:
-                is_almost = name.startswith("bucket-")
-                is_named_so = is_bucket_folder(name)
-            if not is_almost:
-                continue
-            path = f"{folder}/{name}" if folder else name
-            if not is_named_so:
-                self._skip(path)
-            elif self.skips_link(path):
-                continue
-            elif keys and self.storage.has_folders:
-                yield from self._below(path, keys[1:])
-            else:
-                yield path
+        folders = [folder]
+        levels = (*keys, None) if self.storage.has_folders else (*keys, None)[:1]
+        for key in levels:
+            folders = list(self._of_level(folders, key))
+        return folders
+
+    def _of_level(self, above: Sequence[str], key: str | None) -> Iterator[str]:
+        """The folders of the partitions of a key, or of buckets if `key` is None, directly in the
+        folders `above`, which are listed together.
+        """
+        list_folders = self.storage.list_folders
+        listed = self.storage.together([partial(list_folders, folder) for folder in above])
+        for folder, names in zip(above, listed, strict=True):
+            for name in names:
+                if key is not None:
+                    is_almost = "=" in name
+                    is_named_so = is_partition_folder(name, key)
+                else:
+                    is_almost = name.startswith("bucket-")
+                    is_named_so = is_bucket_folder(name)
+                path = f"{folder}/{name}" if folder else name
+                if is_almost and not is_named_so:
+                    self._skip(path)
+                elif is_almost and not self.skips_link(path):
+                    yield path
 
     def _skip(self, path: str) -> None:
         if len(self.skipped) < self.most_skipped:

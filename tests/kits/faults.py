@@ -167,6 +167,11 @@ class FaultyStorage(Storage):
         """That of the inner storage."""
         return self.inner.has_folders
 
+    @property
+    def answers_late(self) -> bool:
+        """That of the inner storage."""
+        return self.inner.answers_late
+
     read = _counted("read")
     write = _counted("write")
     put_if_absent = _counted("put_if_absent")

@@ -101,6 +101,10 @@ class HdfsDouble:
         """The next calls of this name meet the faults, one each."""
         self._faults.setdefault(name, []).extend(faults)
 
+    def heal(self) -> None:
+        """No call meets a fault any more."""
+        self._faults.clear()
+
     def call(self, name: str, effect: Callable[[], Any]) -> Any:
         """Does what a client asks, or what a fault says."""
         self.calls.append(name)

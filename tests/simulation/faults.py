@@ -110,6 +110,7 @@ class ProcessStorage:
 
     location = "memory://table"
     has_folders = False
+    answers_late = True
 
     def __init__(self, process: Process) -> None:
         self._process = process

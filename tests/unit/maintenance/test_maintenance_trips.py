@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import PaimonStreamError, Unavailable
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import remove_orphan_files
@@ -16,8 +19,10 @@ from paimon_stream.read.rows import read_batches
 from paimon_stream.read.scan import plan_scan
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.storage.together import Request, at_once
+from paimon_stream.table.table import load_table
 from paimon_stream.verify.verifying import verify
 from tests.kits.commits import Bench
 from tests.kits.faults import Fault, Operation
@@ -70,6 +75,12 @@ class Held(Bulk):
         super().delete(path)
         if alone:
             self.deleting.release()
+
+
+class FoldersFarAway(TripStorage):
+    """Has folders, as a disk has, and answers over a network, as HDFS does."""
+
+    answers_late = True
 
 
 def grown() -> tuple[Bench, Bulk]:
@@ -167,6 +178,30 @@ def test_orphans_are_found_and_deleted_in_few_trips() -> None:
     found = trips(storage, clean)
     assert found.requests > 500 + 3 * SNAPSHOTS
     assert found.trips < found.requests / 8, str(found)
+
+
+def test_folders_behind_a_network_are_listed_and_read_several_at_once(tmp_path: Path) -> None:
+    days = 12
+    append_batches(tmp_path / "t", partitions=days, batches=4)
+    storage = FoldersFarAway(LocalStorage(str(tmp_path / "t")))
+    table = load_table(storage)
+    cleaned = trips(storage, lambda used: remove_orphan_files(table))
+    assert cleaned.kinds["LIST"] > 3 * days
+    assert cleaned.trips < 40, str(cleaned)
+    read = trips(storage, lambda used: [*read_batches(plan_scan(table))])
+    assert read.kinds["GET"] > 4 * days
+    assert read.trips < 20, str(read)
+    verified = trips(storage, lambda used: verify(table, sample=0))
+    assert verified.trips < verified.requests / 2, str(verified)
+
+
+def append_batches(path: Path, *, partitions: int, batches: int) -> None:
+    """Makes a table in which each batch has a row for each partition."""
+    schema = [("id", "BIGINT"), ("dt", "INT")]
+    table = PaimonTable.create(str(path), schema=schema, partition_keys=["dt"])
+    ids = range(partitions)
+    for _ in range(batches):
+        table.append(pa.table({"id": pa.array(ids, pa.int64()), "dt": pa.array(ids, pa.int32())}))
 
 
 @pytest.mark.parametrize("keys", [(), ("id",)])

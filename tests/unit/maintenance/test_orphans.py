@@ -25,6 +25,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.snapshot_json import encode_snapshot
+from paimon_stream.maintenance.branches import create_branch
 from paimon_stream.maintenance.orphans import LEAST_AGE, OrphanReport, remove_orphan_files
 from paimon_stream.runtime import Runtime, SimulatedClock, simulated
 from paimon_stream.storage.base import FileStat, Storage
@@ -38,6 +39,7 @@ from tests.kits.races import Meanwhile
 from tests.kits.streams import At, Stream
 
 DAY = 24 * 3_600_000
+UUID = "0dd4ab1c-93c5-4e11-b25c-e479a52e19c8"
 LITTER = (
     "bucket-0/litter.parquet",
     "manifest/manifest-litter-0",
@@ -49,9 +51,15 @@ LITTER = (
     "_paimon_stream/clock.1234",
     "_paimon_stream/clock-1234",
     "_paimon_stream/me/.7.1234.tmp",
+    f".marker.{UUID}.tmp",
+    f"schema/.schema-1.{UUID}.tmp",
+    f"tag/.tag-x.{UUID}.tmp",
+    f"consumer/.{UUID}.tmp",
 )
 FOREIGN = (
     "schema/.schema-1.1234.tmp",
+    f"schema/schema-1.{UUID}.tmp",
+    f"mine/.data.{UUID}.tmp",
     "schema/notes",
     "tag/notes",
     "consumer/consumer-x",
@@ -119,11 +127,13 @@ def grown(**how: object) -> Scene:
 
 def test_litter_of_every_kind_goes_and_everything_else_stays() -> None:
     scene = grown()
+    create_branch(scene.bench.table, "b")
     kept = scene.all_files()
-    scene.litter(*LITTER, *FOREIGN)
+    of_branch = f"branch/branch-b/tag/.tag-x.{UUID}.tmp"
+    scene.litter(*LITTER, of_branch, *FOREIGN)
     scene.wait()
     report = scene.clean()
-    assert set(report.paths) == set(LITTER)
+    assert set(report.paths) == {*LITTER, of_branch}
     assert scene.all_files() == kept | set(FOREIGN)
     kinds = {
         "data": 1,
@@ -133,9 +143,10 @@ def test_litter_of_every_kind_goes_and_everything_else_stays() -> None:
         "snapshot": 1,
         "changelog": 1,
         "stream": 3,
+        "temporary": 5,
     }
     assert dict(report.files) == kinds
-    assert report.bytes == 6 * len(LITTER)
+    assert report.bytes == 6 * (len(LITTER) + 1)
     assert report.failed == 0
     scene.bench.audit([f"live-{n}" for n in range(4)], orphans=True)
 

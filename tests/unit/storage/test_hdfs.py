@@ -81,6 +81,54 @@ def test_a_create_in_an_outage_that_lasts_is_unavailable_and_cannot_come_late() 
     assert names(hdfs) == set()  # without the temporary file, no late rename takes effect
 
 
+@pytest.mark.parametrize("call", ["close", "rename"])
+def test_a_put_that_is_given_up_removes_its_file_when_the_name_node_is_back(call: str) -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(QUICK, runtime=simulated(1))
+    hdfs.fail(call, *[lost_request] * 9)
+    hdfs.fail("delete", *[lost_request] * 9)
+    with pytest.raises(errors.Unavailable, match="a node refuses connections"):
+        storage.put_if_absent("snapshot/snapshot-1", b"ours")
+    assert names(hdfs)
+    hdfs.heal()
+    assert not storage.exists("snapshot/snapshot-1")
+    assert names(hdfs) == set()
+
+
+def test_what_this_user_may_not_delete_is_not_tried_again() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(QUICK, runtime=simulated(1))
+    storage.write("manifest/m", b"theirs")
+    hdfs.fail("delete", lost_request, refused("org.apache.hadoop.security.AccessControlException"))
+    assert storage.put_if_absent("manifest/m", b"ours") is PutResult.EXISTS
+    assert storage.exists("manifest/m")
+    assert storage.exists("manifest/m")
+    assert hdfs.calls.count("delete") == 2
+
+
+def test_a_try_that_is_carried_out_after_the_put_was_given_up_leaves_no_file() -> None:
+    """The name node was silent. It creates the file when its deletion is long answered."""
+    hdfs = HdfsDouble()
+    storage = hdfs.storage({**QUICK, "paimon-stream.store.max-outage": "0 s"})
+    storage.write("a", b"1")
+    answers = threading.Event()
+
+    def late(call: Callable[[], Any]) -> Any:
+        answers.wait(30)
+        return call()
+
+    hdfs.fail("create", late)
+    with pytest.raises(errors.Unavailable, match="did not answer in time"):
+        storage.put_if_absent("b", b"2")
+    answers.set()
+    for thread in threading.enumerate():
+        if thread.name == "paimon-stream-hdfs":
+            thread.join(30)
+    assert len(names(hdfs)) == 2
+    assert not storage.exists("b")
+    assert names(hdfs) == {"a"}
+
+
 def test_a_replaced_file_whose_answer_is_lost_is_replaced() -> None:
     hdfs = HdfsDouble()
     storage = hdfs.storage()
