@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any, Final
 
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, catalog_arguments
+from paimon_stream.catalogs.hive import HiveCatalog
 from paimon_stream.catalogs.jdbc import JdbcCatalog
 from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.catalogs.opening import open_storage, open_table_folder
@@ -55,7 +56,11 @@ def catalog_of(options: Mapping[str, str]) -> FilesystemCatalog:
     `UnsupportedFeature`.
     """
     arguments = catalog_arguments(options)
-    kinds: dict[str, type[FilesystemCatalog]] = {"jdbc": JdbcCatalog, "rest": RestCatalog}
+    kinds: dict[str, type[FilesystemCatalog]] = {
+        "hive": HiveCatalog,
+        "jdbc": JdbcCatalog,
+        "rest": RestCatalog,
+    }
     kind = kinds.get(metastore_of(arguments["storage_options"]), FilesystemCatalog)
     return kind(**arguments, opened=open_table_folder)
 
