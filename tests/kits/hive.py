@@ -9,7 +9,6 @@ The metastore is the one in pyspark's jars, 2.3.10, with its database in memory.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import socket
 import tempfile
@@ -18,12 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.servers._process import Server, free_port
 from tests.servers.maven import JarsUnavailable, fetched, of_spark
 
 CONNECTOR: Final = "org.apache.paimon:paimon-hive-connector-3.1:1.2.0"
 """The newest of Java Paimon's Hive catalogs that Maven has in one jar."""
 _JAVA: Final = Path(__file__).parents[1] / "servers" / "HiveMetastore.java"
+_BRIDGE: Final = _JAVA.with_name("HiveBridge.java")
 _OPENED: Final = (
     *("java.lang", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch"),
 )
@@ -123,19 +125,24 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 @contextlib.contextmanager
 def java_of_hive() -> Iterator[Any]:
-    """Java Paimon in a JVM of its own, of the version whose Hive catalog Maven has."""
+    """Java Paimon in a JVM of its own, of the version whose Hive catalog Maven has. It makes
+    catalogs and their tables; `written` writes rows.
+    """
     import java_paimon
 
+    class JavaOfHive(java_paimon.JavaPaimon):  # type: ignore[misc]
+        def _load_bridge(self) -> Any:
+            return self.compiled(_BRIDGE.read_text(), "HiveBridge")
+
+        def written(self, table: Any, number: int, name: str) -> None:
+            """Commits one row of a BIGINT and a STRING."""
+            self._bridge.write(table, number, name)
+
     [connector] = fetched([CONNECTOR])
-    before = os.environ.get("PAIMON_BUNDLE_JAR")
-    os.environ["PAIMON_BUNDLE_JAR"] = connector
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PAIMON_BUNDLE_JAR", connector)
+        java = JavaOfHive(max_heap="512m")
     try:
-        paimon = java_paimon.JavaPaimon(max_heap="512m")
+        yield java
     finally:
-        os.environ.pop("PAIMON_BUNDLE_JAR")
-        if before is not None:
-            os.environ["PAIMON_BUNDLE_JAR"] = before
-    try:
-        yield paimon
-    finally:
-        paimon.close()
+        java.close()
