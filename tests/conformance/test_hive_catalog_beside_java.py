@@ -4,6 +4,7 @@ other made, each waits for the lock of the other, and neither loses what others 
 
 from __future__ import annotations
 
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ WAIT = 60
 
 @pytest.fixture
 def database() -> str:
-    return f"db{next(NUMBERS)}"
+    return f"db{os.getpid()}_{next(NUMBERS)}"
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -53,10 +52,9 @@ class Answers:
 
 
 @pytest.fixture
-def short(monkeypatch: Any) -> Iterator[None]:
+def short(monkeypatch: Any) -> None:
     pytest.importorskip("thrift")
     monkeypatch.setattr(hive_client, "_SECONDS", 0.5)
-    yield
 
 
 @pytest.mark.parametrize(
