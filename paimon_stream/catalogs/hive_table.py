@@ -99,6 +99,19 @@ def new_table(
     table = struct_of({NAME: name, DATABASE: database, _OWNER: owner})
     table.fields[_CREATED] = table.fields[_ACCESSED] = I32, seconds
     table.fields[_RETENTION] = I32, 2**31 - 1
+    set_up(table, location)
+    table.set_structs(_PARTITION_KEYS, [])
+    parameters = {"table_type": "PAIMON", "storage_handler": _HANDLER}
+    if external:
+        parameters["EXTERNAL"] = "TRUE"
+    table.set_texts(PARAMETERS, parameters)
+    table.set_text(_KIND, _EXTERNAL if external else "MANAGED_TABLE")
+    follow_schema(table, schema, removed=(), all_options=all_options)
+    return table
+
+
+def set_up(table: Struct, location: str) -> None:
+    """Gives a new table the storage of a table of Paimon in this folder, without columns."""
     storage = table.struct(STORAGE)
     storage.set_text(LOCATION, location)
     storage.set_text(_INPUT, INPUT_FORMAT)
@@ -110,14 +123,6 @@ def new_table(
     serde = storage.struct(_SERDE)
     serde.set_text(2, _SERDE_CLASS)
     serde.set_texts(3, {})
-    table.set_structs(_PARTITION_KEYS, [])
-    parameters = {"table_type": "PAIMON", "storage_handler": _HANDLER}
-    if external:
-        parameters["EXTERNAL"] = "TRUE"
-    table.set_texts(PARAMETERS, parameters)
-    table.set_text(_KIND, _EXTERNAL if external else "MANAGED_TABLE")
-    follow_schema(table, schema, removed=(), all_options=all_options)
-    return table
 
 
 def follow_schema(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import sys
 import threading
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from paimon_stream import catalog, errors
-from paimon_stream.catalogs import hive_client
+from paimon_stream.catalogs import hive_client, hive_table
 from paimon_stream.catalogs.hive_client import (
     BOOL,
+    I32,
     I64,
     LIST,
     MAP,
@@ -134,6 +136,87 @@ def test_an_object_that_is_read_is_written_with_the_fields_that_nobody_here_know
     again = TMemoryBuffer()
     hive_client._write(TBinaryProtocol(again), STRUCT, read)
     assert again.getvalue() == buffer.getvalue()
+
+
+class Metastore(Answers):
+    """Answers in Thrift. It knows some methods only, as metastores of Hive 4 do.
+
+    Attributes:
+        results: the results by method.
+        asked: the methods that were asked for.
+    """
+
+    def __init__(self, results: dict[str, Struct]) -> None:
+        self.results = {"set_ugi": Struct(), **results}
+        self.asked = list[str]()
+        super().__init__(b"")
+
+    def _serve(self) -> None:
+        from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+        from thrift.transport.TSocket import TSocket
+        from thrift.transport.TTransport import TBufferedTransport, TTransportException
+
+        try:
+            while True:
+                client = TSocket()
+                client.setHandle(self.listener.accept()[0])
+                protocol = TBinaryProtocol(TBufferedTransport(client))
+                with contextlib.suppress(TTransportException):
+                    while True:
+                        self._answer_one(protocol)
+        except OSError:
+            return
+
+    def _answer_one(self, protocol: Any) -> None:
+        method, _, number = protocol.readMessageBegin()
+        hive_client._read(protocol, STRUCT)
+        self.asked.append(method)
+        unknown = struct_of({1: f"Invalid method name: '{method}'"})
+        unknown.fields[2] = I32, 1
+        protocol.writeMessageBegin(method, 2 if method in self.results else 3, number)
+        hive_client._write(protocol, STRUCT, self.results.get(method, unknown))
+        protocol.trans.flush()
+
+
+def test_a_metastore_without_the_older_methods_is_asked_by_the_newer_ones(short: None) -> None:
+    table = struct_of({1: "t", 2: "db"})
+    hive_table.set_up(table, "file:/nowhere/db.db/t")
+    read = Struct({0: (STRUCT, Struct({1: (STRUCT, table)}))})
+    several = Struct({0: (STRUCT, Struct({1: (LIST, (STRUCT, [table]))}))})
+    names = Struct({0: (LIST, (STRING, [b"t", b"u"]))})
+    server = Metastore(
+        {
+            "get_table_req": read,
+            "get_table_objects_by_name_req": several,
+            "get_all_tables": names,
+            "get_database": Struct({0: (STRUCT, struct_of({1: "db", 3: "file:/nowhere/db.db"}))}),
+        }
+    )
+    found = catalog({**OPTIONS, "uri": server.uri})
+    assert found.location("db.t") == "/nowhere/db.db/t"
+    assert found.list_tables("db") == ["t"]
+    assert {"get_table", "get_table_req", "get_table_objects_by_name_req"} <= set(server.asked)
+    with pytest.raises(
+        errors.UnsupportedFeature, match=r"does not know the method .*Hive 2\.3 to 4"
+    ):
+        found.list_databases()
+    server.listener.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "advice"),
+    [
+        ("Permission denied: user=me", errors.PermissionDenied, "HADOOP_USER_NAME"),
+        ("the database is away", errors.Unavailable, "Look whether it was done"),
+    ],
+)
+def test_an_exception_of_the_metastore_becomes_one_of_ours(
+    short: None, text: str, kind: type[Exception], advice: str
+) -> None:
+    server = Metastore({"get_all_databases": Struct({1: (STRUCT, struct_of({1: text}))})})
+    with pytest.raises(kind, match=f"refused get_all_databases: MetaException: {text}.*{advice}"):
+        catalog({**OPTIONS, "uri": server.uri}).list_databases()
+    server.listener.close()
 
 
 @pytest.mark.parametrize(
