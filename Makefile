@@ -11,6 +11,7 @@
 #   make test-stores  crash windows, races and verdicts with the tables in S3, Azure and Google Cloud Storage
 #   make test-hdfs    the storage contract, crash windows, races, Java and dying nodes on a real HDFS
 #   make test-flink   a real Flink and this package write, follow and compact the same tables
+#   make test-hive    the Hive catalog beside Java's, on a real Hive Metastore
 #   make test-lowest  the tests without Spark, on the oldest dependencies allowed
 #   make torture      schedules of the simulation; MINUTES=3, SEED=… repeats a run, TABLES=20 of its tables go to Java, PAGE=--page writes its figures down
 #   make orders       every order of two processes, with each single fault; WORLD=expiry, MINUTES=…, SHARE=2/5, PAGE=--page;
@@ -32,7 +33,7 @@ SHELL := /bin/sh
 unexport PYTHONDONTWRITEBYTECODE
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-costs record-costs test-stores test-hdfs test-flink test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
+.PHONY: help demo test test-costs record-costs test-stores test-hdfs test-flink test-hive test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -138,7 +139,7 @@ demo: java .venv/.ready .venv-readers/.ready jar
 test record-costs: JOBS := $(if $(filter file,$(origin JOBS)),3,$(JOBS))
 
 test: java .venv/.ready .venv-readers/.ready jar
-	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster and not hdfs and not flink and not full")
+	$(VENV)/$(PYTEST) $(or $(TESTS),-m "not long and not cluster and not hdfs and not flink and not hive and not full")
 
 # The tables are printed of tests that failed, too.
 test-costs:
@@ -152,7 +153,7 @@ endif
 
 # What the costly files cost, for the next runs: tests/kits/sharing.py says how processes share them.
 record-costs: java .venv/.ready .venv-readers/.ready jar
-	RECORD_COSTS=1 $(VENV)/$(PYTEST) -m "not long and not cluster and not hdfs and not full"
+	RECORD_COSTS=1 $(VENV)/$(PYTEST) -m "not long and not cluster and not hdfs and not hive and not full"
 
 test-long: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) -m "long and not full"
@@ -168,7 +169,7 @@ test-spark4: java $(SPARK4:%=.venv-spark4%/.ready) jar
 	set -e; for minor in $(SPARK4); do .venv-spark4$$minor/bin/$(PYTEST) $(or $(TESTS),-m "spark4 and not full"); done
 
 test-lowest: .venv-lowest/.ready
-	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),-m "lowest and not hdfs and not full")
+	PAIMON_REQUIRE_ORACLE= .venv-lowest/bin/$(PYTEST) $(or $(TESTS),-m "lowest and not hdfs and not hive and not full")
 
 test-stores: .venv/.ready
 	TEST_STORE=s3 $(VENV)/$(PYTEST) $(or $(TESTS),-m "s3 and not full")
@@ -182,6 +183,10 @@ test-hdfs: java .venv/.ready jar
 # One process: each would have a Flink of its own.
 test-flink: java .venv/.ready
 	$(VENV)/python -m pytest $(or $(TESTS),-m "flink and not full")
+
+# One process: each would have a metastore of its own.
+test-hive: java .venv/.ready jar
+	$(VENV)/python -m pytest $(or $(TESTS),-m "hive and not full")
 
 torture: .venv/.ready $(if $(filter-out 0,$(TABLES)),java jar)
 	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --java $(TABLES) $(PAGE)

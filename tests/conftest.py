@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from tests.kits import hdfs, places, progress, sharing
+from tests.kits import hdfs, hive, places, progress, sharing
 from tests.kits.hdfs import MiniHdfs
 from tests.kits.java_catalogs import java_with_s3
 from tests.kits.places import STORE, refreshed
@@ -183,6 +183,20 @@ def hdfs_server() -> Iterator[MiniHdfs]:
         return
     with started(hdfs.start, "hdfs_native") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def hive_metastore() -> Iterator[hive.HiveMetastore]:
+    """A Hive Metastore, whose databases have other names in each test."""
+    with started(hive.start, "thrift") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def java_of_hive(java: Any) -> Iterator[Any]:
+    """Java Paimon with its Hive catalog, in a JVM of its own. `java` says whether there is a Java."""
+    with hive.java_of_hive() as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

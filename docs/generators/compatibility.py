@@ -52,6 +52,7 @@ _REST: Final = """
 ## What no test runs
 
 - Windows and macOS. File systems other than the one of the machine that runs the tests.
+- Hive Metastores other than 2.3.10, and those with Kerberos or TLS.
 - Hive, Trino, StarRocks and other engines. They share Paimon's Java library or its format.
 - YARN, Kubernetes, Databricks, EMR and Glue: [clusters.md](clusters.md) says what is known of them.
 - Releases of Java Paimon other than those named here.
@@ -124,6 +125,12 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
     reads, where = "reads our tables", "`tests/conformance/test_other_readers.py`"
     return [
         ("Java Paimon", java, both, "`tests/conformance`"),
+        (
+            "Java Paimon's Hive catalog",
+            "1.2.0, on the metastore 2.3.10",
+            "each works with the tables that the other made, and waits for its lock",
+            "`tests/conformance/test_hive_catalog_beside_java.py`",
+        ),
         (
             "pypaimon",
             _one(r"'pypaimon==([\d.]+)'", makefile),

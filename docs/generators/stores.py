@@ -127,7 +127,7 @@ What is done about it, where a row is one-way:
   ones that are missing, and Java does not say so.
 - **The command**, `paimon-stream recommit`, commits the same files again, once, after a dry run; then the
   stream goes on. See [operations.md](operations.md#a-commit-was-replaced-by-another-engine).
-- **The cure** is a common lock, or one committer. Name the table by its [JDBC catalog](catalogs.md#a-jdbc-catalog)
+- **The cure** is a common lock, or one committer. Name the table by its [JDBC catalog](catalogs.md#a-jdbc-catalog) or [Hive catalog](catalogs.md#a-hive-metastore)
   here and in Java: both then take the catalog's lock, and no warning comes. Or let Java only read, or let it write
   to a table of its own.
 
@@ -360,9 +360,9 @@ _BESIDE: Final = (
         "safe",
     ),
     (
-        "S3, with the lock of a Hive catalog",
-        "its lock does not bind us: it is not taken here",
-        "one-way",
+        "S3, with the lock of a Hive catalog, by which the table is named here, too",
+        "both hold the lock while they publish; tested on a disk only",
+        "safe where the lock is",
     ),
     (
         "S3, a bucket whose policy demands `s3:if-none-match` for `*/snapshot/snapshot-*`",

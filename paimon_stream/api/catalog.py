@@ -3,7 +3,7 @@ names.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -12,6 +12,7 @@ from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.api.table import PaimonTable, described_columns
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, Named, catalog_arguments, names_of
+from paimon_stream.catalogs.hive import HiveCatalog, partitions_in_metastore
 from paimon_stream.catalogs.jdbc import JdbcCatalog
 from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.catalogs.rest import RestCatalog
@@ -74,7 +75,10 @@ class PaimonCatalog(FilesystemCatalog):
                 f"{location}: the catalog itself chooses the folder of each table. Leave the option 'path' out.",
                 option="path",
             )
-        described |= {"if_not_exists": ignore_if_exists, "storage_options": self.storage_options}
+        described |= {
+            "if_not_exists": ignore_if_exists,
+            "storage_options": self._options_of(identifier),
+        }
         table = PaimonTable.create(
             location, schema, options={**self.table_defaults, **own_options}, **described
         )
@@ -110,6 +114,45 @@ class PaimonCatalog(FilesystemCatalog):
 
 class _JdbcCatalog(PaimonCatalog, JdbcCatalog):
     """A `PaimonCatalog` whose tables are also rows of a database."""
+
+
+class _HiveCatalog(HiveCatalog, PaimonCatalog):
+    """A `PaimonCatalog` whose tables a Hive Metastore knows."""
+
+    def create_table(
+        self,
+        identifier: Named,
+        schema: Any,
+        ignore_if_exists: bool = False,
+        options: Any = None,
+        **described: Any,
+    ) -> PaimonTable:
+        """Creates a table, as `PaimonCatalog.create_table` does, and registers it."""
+        name = ".".join(names_of(identifier, main=True))
+        own_options = opt.Arguments(name).mapping("options", options, _OPTIONS)
+        _refuse_partitions(name, {**self.table_defaults, **own_options})
+        return super().create_table(identifier, schema, ignore_if_exists, options, **described)
+
+    def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:
+        """Changes a table, as `PaimonCatalog.alter_table` does. The metastore is told."""
+        name = ".".join(names_of(identifier))
+        checked = opt.Arguments(name).items("changes", changes, SchemaChange, _CHANGES)
+        _refuse_partitions(
+            name,
+            {change.target: change.value for change in checked if change.action == "setOption"},
+        )
+        super().alter_table(identifier, checked)
+
+
+def _refuse_partitions(name: str, options: Mapping[Any, Any]) -> None:
+    """Raises `UnsupportedFeature` for an option by which Java registers partitions."""
+    refused = partitions_in_metastore(options)
+    if refused:
+        raise errors.UnsupportedFeature(
+            f"{name}: the option {refused[0]!r} is not supported: no partitions are registered in "
+            "the Hive Metastore. Leave it out.",
+            option=refused[0],
+        )
 
 
 class _RestCatalog(RestCatalog, PaimonCatalog):
@@ -178,6 +221,10 @@ def catalog(
     else:
         catalog_options = options_of_catalog(name, options)
     arguments = catalog_arguments(catalog_options)
-    kinds: dict[str, type[PaimonCatalog]] = {"jdbc": _JdbcCatalog, "rest": _RestCatalog}
+    kinds: dict[str, type[PaimonCatalog]] = {
+        "hive": _HiveCatalog,
+        "jdbc": _JdbcCatalog,
+        "rest": _RestCatalog,
+    }
     kind = kinds.get(metastore_of(arguments["storage_options"]), PaimonCatalog)
     return kind(**arguments, opened=open_beside_spark)

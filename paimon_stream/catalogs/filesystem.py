@@ -40,6 +40,9 @@ OF_DATABASE: Final = re.compile(
     "(metastore|uri|warehouse|catalog-key|sync-all-properties)|(jdbc|lock)[.-].+"
 )
 """The options of a JDBC catalog itself. They travel with the storage options of its tables."""
+SYNC_ALL: Final = opt.Option(
+    "sync-all-properties", opt.boolean, "true", "Whether the catalog holds the options of tables."
+)
 _OF_OTHERS: Final = {"uri", "token", "token.provider", "lock.type", "catalog-key", "hive-conf-dir"}
 """Options of catalogs of other kinds."""
 _OF_PAIMON: Final = {
@@ -61,8 +64,8 @@ _MISSPELT: Final = 0.8
 """A name with at least this similarity to an option of a store counts as a misspelling of that
 option. Names of Hadoop's own options have a similarity of at most 0.7.
 """
-_OTHER_KINDS: Final = {"hive": "give the tables' locations"}
-"""Kinds of catalogs that are not supported, and what to do instead of using them."""
+_HIVE_FILES: Final = ("hive-conf-dir", "hadoop-conf-dir", "location-in-properties")
+"""Options of Java's Hive catalog that would change where tables are, and that nothing here reads."""
 
 Named = str | tuple[str, str]
 """The name of a table: `"db.t"`, with backticks around a name that has dots, or `("db", "t")`."""
@@ -258,17 +261,7 @@ class FilesystemCatalog:
         ignored = opt.Arguments(location).flag("ignore_if_not_exists", ignore_if_not_exists)
         if ignored and not SchemaStore(table).ids():
             return
-        try:
-            _delete_external_paths(load_table(table), location)
-        except (errors.ConfigError, errors.FormatError) as failed:
-            _LOG.warning(
-                "%s cannot be understood, and is dropped without its external paths: %s",
-                location,
-                failed,
-            )
-        # The schemas and snapshots are deleted last. So an interrupted drop leaves no complete
-        # table, and no table can be created over the remains (catalogs.md §2).
-        delete_below(storage, folder, last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
+        delete_table_files(table, storage, folder)
 
     def rename_table(
         self,
@@ -311,6 +304,10 @@ class FilesystemCatalog:
         themselves are the record.
         """
 
+    def _options_of(self, identifier: Named) -> Mapping[str, str]:
+        """The storage options that open a table or create it. No request is sent."""
+        return self.storage_options
+
     def _has(self, database: str) -> bool:
         """Whether there is such a database. Raises `InvalidOption` for a name that no folder can
         have, and for `sys`, which Java uses for its system tables.
@@ -348,6 +345,31 @@ class FilesystemCatalog:
         return self.opened(self.warehouse, self.storage_options)
 
 
+def delete_table_files(table: Storage, parent: Storage, folder: str) -> None:
+    """Deletes the files of a table, including those on external paths.
+
+    Args:
+        table: the storage of the table.
+        parent: a storage that has the folder of the table.
+        folder: the folder of the table, in `parent`.
+
+    Raises:
+        NotFound: there is no table.
+    """
+    location = table.location
+    try:
+        _delete_external_paths(load_table(table), location)
+    except (errors.ConfigError, errors.FormatError) as failed:
+        _LOG.warning(
+            "%s cannot be understood, and is dropped without its external paths: %s",
+            location,
+            failed,
+        )
+    # The schemas and snapshots are deleted last. So an interrupted drop leaves no complete
+    # table, and no table can be created over the remains (catalogs.md §2).
+    delete_below(parent, folder, last=(SNAPSHOT_FOLDER, SCHEMA_FOLDER))
+
+
 def _delete_external_paths(table: Table, location: str) -> None:
     """Deletes the folders of the table below its external paths."""
     external = table.layout.external
@@ -376,28 +398,24 @@ class CatalogArguments(TypedDict):
 
 def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
     """The arguments of the catalog that Paimon's options describe. The storage options among them
-    are the options that the store of the warehouse needs. For a REST catalog, they are all options.
+    are the options that the store of the warehouse needs. For a Hive or REST catalog, they are all options.
     Raises `InvalidOption`, and `UnsupportedFeature` for a `metastore` that is not supported.
     """
     cleaned = {str(key).strip().lower(): str(value).strip() for key, value in options.items()}
     kind = metastore_of(options)
     warehouse = cleaned.get("warehouse", "")
-    if kind in _OTHER_KINDS:
-        raise errors.UnsupportedFeature(
-            f"Catalogs with metastore = {kind!r} are not supported. Instead, {_OTHER_KINDS[kind]}.",
-            option="metastore",
-            value=kind,
-        )
-    if not warehouse:
+    if kind == "hive":
+        _check_hive(cleaned)
+    elif not warehouse:
         raise errors.InvalidOption(
             f"Option 'warehouse' is {cleaned.get('warehouse')!r}. "
             "Set it to the folder of the databases.",
             option="warehouse",
         )
-    if kind not in ("filesystem", "jdbc", "rest"):
+    if kind not in ("filesystem", "hive", "jdbc", "rest"):
         raise errors.InvalidOption(
             f"Option 'metastore' is {cleaned.get('metastore')!r}. "
-            "Set it to 'filesystem', 'jdbc' or 'rest'.",
+            "Set it to 'filesystem', 'hive', 'jdbc' or 'rest'.",
             option="metastore",
         )
     if kind != "rest":  # a server may have options of its own
@@ -407,7 +425,7 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
         for key, value in cleaned.items()
         if key.startswith(_DEFAULTS)
     }
-    if kind == "rest":
+    if kind in ("hive", "rest"):
         return {
             "warehouse": warehouse,
             "storage_options": cleaned | {"metastore": kind},
@@ -418,6 +436,27 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
         "storage_options": _storage_options(kind, warehouse, cleaned),
         "table_defaults": defaults,
     }
+
+
+def _check_hive(options: Mapping[str, str]) -> None:
+    """Raises `InvalidOption` if a Hive catalog has no address, and `UnsupportedFeature` for an
+    option whose effect would be missing.
+    """
+    if not options.get("uri"):
+        raise errors.InvalidOption(
+            "Option 'uri' is not set. Set it to the address of the Hive Metastore, "
+            "thrift://host:9083.",
+            option="uri",
+        )
+    refused = [key for key in _HIVE_FILES if options.get(key, "false") != "false"]
+    secured = "hive.metastore.sasl.enabled", "hive.metastore.use.ssl"
+    refused += [key for key in secured if options.get(key, "false").lower() != "false"]
+    if refused:
+        raise errors.UnsupportedFeature(
+            f"Option {refused[0]!r} of a Hive catalog is not supported. Set 'uri', 'warehouse' and "
+            "the options of the store, and use a metastore without Kerberos and TLS.",
+            option=refused[0],
+        )
 
 
 def unknown_options(warehouse: str, options: Mapping[str, str]) -> list[str]:

@@ -17,14 +17,24 @@ from urllib.parse import parse_qsl, unquote
 
 from paimon_stream import errors
 from paimon_stream import options as opt
-from paimon_stream.catalogs.filesystem import OF_DATABASE, FilesystemCatalog, Named, names_of
+from paimon_stream.catalogs.filesystem import (
+    OF_DATABASE,
+    SYNC_ALL,
+    FilesystemCatalog,
+    Named,
+    names_of,
+)
+from paimon_stream.catalogs.locked import (
+    LOCK_TIMEOUT,
+    LONGEST_SLEEP,
+    StorageUnderLock,
+    is_lock_enabled,
+)
 from paimon_stream.extras import require
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.options.option import duration
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import PutResult, Storage
-from paimon_stream.storage.branch import PathPlace, StorageView
-from paimon_stream.storage.location import KIND_OF, scheme_of, shown_location
+from paimon_stream.storage.base import Storage
+from paimon_stream.storage.location import shown_location
 
 _LOG = logging.getLogger(__name__)
 
@@ -71,18 +81,6 @@ _KINDS: Final = {
 }
 _URI: Final = re.compile(
     r"jdbc:(\w+):(?://([^/:?@,]+)(?::([0-9]{1,5}))?/)?(?!//)([^?]+)(?:\?(.*))?"
-)
-_MAX_SLEEP: Final = opt.Option(
-    "lock-check-max-sleep", duration, "8 s", "The longest wait between two looks."
-)
-_TIMEOUT: Final = opt.Option(
-    "lock-acquire-timeout", duration, "8 min", "How long a lock is waited for, and lasts."
-)
-_SYNC: Final = opt.Option(
-    "sync-all-properties", opt.boolean, "true", "Whether rows hold the options of tables."
-)
-_PUBLISHED: Final = re.compile(
-    r"(?:branch/branch-([^/]+)/)?(?:snapshot/snapshot|schema/schema)-\d+"
 )
 _FOLDER: Final = re.compile(r"([^/]+)\.db/+([^/]+)/*\Z")
 # A put may take this long. So a lock is not used if less time than this is left before it expires.
@@ -195,7 +193,7 @@ class JdbcCatalog(FilesystemCatalog):
             insert = f"INSERT INTO {_TABLE} VALUES (:key, :db, :t)"
             with suppress(errors.AlreadyExists):
                 ask(self.storage_options, insert, db=database, t=table)
-        if "$" in table or not opt.Options(self.storage_options).value(_SYNC):
+        if "$" in table or not opt.Options(self.storage_options).value(SYNC_ALL):
             return
         bucket_keys = [name for name in schema.primary_keys if name not in schema.partition_keys]
         keys = {
@@ -240,11 +238,8 @@ def open_table(
     }
     of_store = {key: value for key, value in options.items() if key.lower() not in of_catalog}
     storage = opened(location, of_store)
-    lock_enabled = opt.Option(
-        "lock.enabled", opt.boolean, str(scheme_of(location) in KIND_OF), "Whether there is a lock."
-    )
     is_warehouse = location.rstrip("/") == of_catalog.get("warehouse", "").rstrip("/")
-    if is_warehouse or not opt.Options(of_catalog).value(lock_enabled):
+    if is_warehouse or not is_lock_enabled(location, of_catalog):
         return storage
     names = _FOLDER.search(location)
     if names is None:
@@ -257,9 +252,8 @@ def open_table(
     return cast(Storage, LockedStorage(storage, of_catalog, lock_name))
 
 
-class LockedStorage(StorageView):
-    """The files of a table. Callers use it as a `Storage`. It holds the lock while it puts a
-    snapshot or a schema.
+class LockedStorage(StorageUnderLock):
+    """The files of a table, with the lock of a JDBC catalog.
 
     Attributes:
         wrapped: the storage of the files.
@@ -269,7 +263,6 @@ class LockedStorage(StorageView):
     """
 
     __slots__ = ("lock_name", "options", "runtime")
-    takes_lock = True
 
     def __init__(
         self,
@@ -285,34 +278,6 @@ class LockedStorage(StorageView):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LockedStorage, (self.wrapped, self.options, self.lock_name)
-
-    def _place(self, path: str) -> PathPlace:
-        return PathPlace(self.wrapped)
-
-    def put_if_absent(
-        self,
-        path: str,
-        data: bytes,
-    ) -> PutResult:
-        """See `Storage.put_if_absent`. Raises `CommitContended` if another writer keeps the lock.
-        Nothing is written then.
-        """
-        published = _PUBLISHED.fullmatch(path)
-        if published is None:
-            return self.wrapped.put_if_absent(path, data)
-        with self._lock_of_branch(published[1]):
-            return self.wrapped.put_if_absent(path, data)
-
-    def write(self, path: str, data: bytes) -> None:
-        """See `Storage.write`. A rollback may replace a snapshot that a paused writer has created
-        again. Raises `CommitContended` if another writer keeps the lock. Nothing is written then.
-        """
-        published = _PUBLISHED.fullmatch(path)
-        if published is None:
-            self.wrapped.write(path, data)
-            return
-        with self._lock_of_branch(published[1]):
-            self.wrapped.write(path, data)
 
     @contextmanager
     def _lock_of_branch(self, branch: str | None) -> Iterator[None]:
@@ -343,8 +308,8 @@ class LockedStorage(StorageView):
         """
         clock = self.runtime.clock
         options = opt.Options(self.options, location=self.location)
-        seconds = options.value(_TIMEOUT) / 1000
-        longest_wait = options.value(_MAX_SLEEP) / 1000
+        seconds = options.value(LOCK_TIMEOUT) / 1000
+        longest_wait = options.value(LONGEST_SLEEP) / 1000
         insert = (
             "INSERT INTO paimon_distributed_locks (lock_id, expire_time_seconds) "
             "VALUES (:lock, :seconds)"
@@ -371,7 +336,7 @@ class LockedStorage(StorageView):
                     f"{seconds:,.0f} s. Nothing was published, and it is safe to try again. "
                     "If that writer is dead, its row in paimon_distributed_locks expires by "
                     "itself. If not, raise 'lock-acquire-timeout'.",
-                    option=_TIMEOUT.key,
+                    option=LOCK_TIMEOUT.key,
                 ).of_table(self.location)
             clock.sleep(wait)
             wait = min(2 * wait, longest_wait)

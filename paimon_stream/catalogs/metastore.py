@@ -1,6 +1,8 @@
-"""Finds the kind of catalog that options describe."""
+"""Finds the kind of catalog that options describe, and reads the locations that servers give."""
 
 from collections.abc import Mapping
+
+from paimon_stream.storage.location import scheme_of
 
 
 def metastore_of(options: Mapping[str, str]) -> str:
@@ -12,3 +14,12 @@ def metastore_of(options: Mapping[str, str]) -> str:
         if str(key).strip().lower() == "metastore":
             kind = str(value).strip().lower()
     return kind
+
+
+def location_of_server(location: str) -> str:
+    """The location that a catalog's server gives, as this package spells it. Some servers write
+    `file:/path`, and others `file:///path`. Nothing in it is percent-encoded.
+    """
+    if scheme_of(location) == "file":
+        return "/" + location.partition(":")[2].lstrip("/")
+    return location

@@ -47,7 +47,7 @@ def open_table_folder(
     """
     place, options = checked_options(location, storage_options)
     kind = metastore_of(options)
-    if kind in ("rest", "jdbc"):
+    if kind in ("hive", "jdbc", "rest"):
         catalog = require(
             f"paimon_stream.catalogs.{kind}", kind, f"A catalog with metastore = {kind!r}"
         )

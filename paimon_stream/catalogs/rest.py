@@ -17,6 +17,7 @@ from urllib.parse import quote, urlencode
 from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, Named, names_of
+from paimon_stream.catalogs.metastore import location_of_server
 from paimon_stream.extras import require
 from paimon_stream.options.store_names import store_option
 from paimon_stream.runtime import Clock, system
@@ -321,10 +322,7 @@ class RestCatalog(FilesystemCatalog):
         """The location of a table, and the storage options that open it. Raises `NotFound`."""
         path_in_catalog = path_of(*_names(identifier))
         table = self._client.ask("GET", path_in_catalog)
-        location = str(table.get("path") or "")
-        if scheme_of(location) == "file":
-            # Some servers write `file:/path`, and others `file:///path`.
-            location = "/" + location.partition(":")[2].lstrip("/")
+        location = location_of_server(str(table.get("path") or ""))
         if table.get("isExternal"):  # the server does not commit to it (docs/spec/catalogs.md §4)
             return location, _of_store(location, self._options)
         return location, {

@@ -159,7 +159,7 @@ class Session:
         also for a storage option that the catalog does not use.
         """
         options = {**self.catalog_options, **self.storage_options}
-        if metastore_of(options) != "rest":  # a server may have options of its own
+        if metastore_of(options) not in ("hive", "rest"):  # tables may be in any store
             warehouse = options.get("warehouse", "")
             typed = {key.lower(): value for key, value in self.storage_options.items()}
             unknown = {key: typed[key] for key in unknown_options(warehouse, typed)}

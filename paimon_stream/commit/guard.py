@@ -84,8 +84,8 @@ def _warn_of_others(table: Table, snapshots: Iterable[Snapshot], clock: Clock) -
         f"{table.location}: another engine writes this table: user {foreign.commit_user!r} made snapshot {foreign.id}, "
         f"{ago} ago. In {_STORE_NAMES[KIND_OF[scheme_of(table.location)]]} other engines publish without a condition, so "
         "they may replace a snapshot that was published here, and its rows are lost. Let the other engines only read "
-        "this table, or let only them write it, or open the table by its name in a JDBC catalog, whose lock is taken "
-        "here, too."
+        "this table, or let only them write it, or open the table by its name in a Hive or JDBC catalog, whose lock is "
+        "taken here, too."
     )
     if table.options.value(COMMIT_GUARD) == "strict":
         raise errors.UnsupportedTable(

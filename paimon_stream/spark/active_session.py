@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any, Final
 
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, catalog_arguments
+from paimon_stream.catalogs.hive import HiveCatalog
 from paimon_stream.catalogs.jdbc import JdbcCatalog
 from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.catalogs.opening import open_storage, open_table_folder
@@ -19,6 +20,7 @@ from paimon_stream.table.table import Table
 
 _CATALOGS: Final = "spark.sql.catalog."
 _WAREHOUSE: Final = ".warehouse"
+_METASTORE: Final = ".metastore"
 _PAIMON: Final = "org.apache.paimon."
 
 
@@ -55,7 +57,11 @@ def catalog_of(options: Mapping[str, str]) -> FilesystemCatalog:
     `UnsupportedFeature`.
     """
     arguments = catalog_arguments(options)
-    kinds: dict[str, type[FilesystemCatalog]] = {"jdbc": JdbcCatalog, "rest": RestCatalog}
+    kinds: dict[str, type[FilesystemCatalog]] = {
+        "hive": HiveCatalog,
+        "jdbc": JdbcCatalog,
+        "rest": RestCatalog,
+    }
     kind = kinds.get(metastore_of(arguments["storage_options"]), FilesystemCatalog)
     return kind(**arguments, opened=open_table_folder)
 
@@ -86,17 +92,22 @@ def options_of_catalog(catalog: Any, session: Any = None) -> dict[str, str]:
 
 def catalogs_in(session: Any) -> dict[str, dict[str, str]]:
     """The options of the session's catalogs, with secrets, by the names of the catalogs. Only
-    catalogs with a warehouse count. Their class must be Paimon's, or missing.
+    catalogs with a warehouse or a metastore count. Their class must be Paimon's, or missing.
     """
     options = _options_in_session(session, _CATALOGS)
-    names = [key.removesuffix(_WAREHOUSE) for key in options if key.endswith(_WAREHOUSE)]
+    names = {
+        key.removesuffix(ending)
+        for key in options
+        for ending in (_WAREHOUSE, _METASTORE)
+        if key.endswith(ending)
+    }
     return {
         name: {
             key.removeprefix(f"{name}."): value
             for key, value in options.items()
             if key.startswith(f"{name}.")
         }
-        for name in names
+        for name in sorted(names)
         if "." not in name and options.get(name, _PAIMON).startswith(_PAIMON)
     }
 

@@ -7,6 +7,7 @@ from typing import Final, cast
 
 from paimon_stream import options as opt
 from paimon_stream.catalogs.filesystem import OF_DATABASE
+from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.catalogs.rest import OF_SERVER
 from paimon_stream.errors import InvalidOption
 from paimon_stream.options.store_names import recommended_names
@@ -100,9 +101,10 @@ def _take_catalog(
                 option="warehouse",
             )
         return cast("dict[str, str]", json.loads(catalog_text))
-    if warehouse is None or "/" in path:
+    is_without = warehouse is None and metastore_of(rest) != "hive"
+    if is_without or "/" in path:
         return None
-    catalog = {"warehouse": warehouse}
+    catalog = {} if warehouse is None else {"warehouse": warehouse}
     if "metastore" in rest:
         keys = [key for key in rest if OF_DATABASE.fullmatch(key) or OF_SERVER.fullmatch(key)]
         catalog |= {key: rest.pop(key) for key in keys}

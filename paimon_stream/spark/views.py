@@ -266,7 +266,7 @@ class _Views:
         """The folders of the tables of a database, also of tables without a name in Spark SQL and
         of future tables. A server says only where its present tables are.
         """
-        if metastore_of(self.options) != "rest":
+        if metastore_of(self.options) not in ("hive", "rest"):
             return [f"{self.paimon.warehouse}/{database}.db"]
         known = {name.table: name.location for name in names}
         return [known.get(table) or self.paimon.location((database, table)) for table in tables]

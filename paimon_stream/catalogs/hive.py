@@ -1,0 +1,641 @@
+"""Paimon's Hive catalog. A Hive Metastore knows the databases and tables, and has a copy of each
+table's newest schema for other engines (docs/spec/catalogs.md §6).
+
+The files of a table are the truth. Whoever publishes a schema tells the metastore; if that fails,
+the next one who opens the table by its name does. The metastore replaces a whole table at once, so
+a table is read just before it is changed, and only our fields of it are.
+"""
+
+import getpass
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from socket import gethostname
+from typing import Any, Final, cast
+
+from paimon_stream import errors
+from paimon_stream import options as opt
+from paimon_stream.catalogs import hive_table
+from paimon_stream.catalogs.filesystem import (
+    OF_DATABASE,
+    SYNC_ALL,
+    FilesystemCatalog,
+    Named,
+    delete_table_files,
+    names_of,
+)
+from paimon_stream.catalogs.hive_client import (
+    BOOL,
+    I32,
+    I64,
+    LIST,
+    STRING,
+    STRUCT,
+    HiveClient,
+    Struct,
+    is_stale,
+    struct_of,
+    text_list,
+)
+from paimon_stream.catalogs.locked import (
+    LOCK_TIMEOUT,
+    LONGEST_SLEEP,
+    PUBLISHED,
+    StorageUnderLock,
+    is_lock_enabled,
+)
+from paimon_stream.catalogs.metastore import location_of_server
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.base import PutResult, Storage
+from paimon_stream.storage.hdfs import HdfsStorage
+from paimon_stream.storage.local import LocalStorage
+from paimon_stream.storage.location import scheme_of, shown_location
+from paimon_stream.storage.uri import storage_options_for
+from paimon_stream.table.schema import SchemaStore
+
+_LOG = logging.getLogger(__name__)
+
+_TABLE_NAME: Final = "catalog.table"
+"""The storage option that names the table in the metastore."""
+_DATABASE_LOCATION: Final = 3
+"""The field of a database that has its folder."""
+_AT_ONCE: Final = 300
+"""How many tables one request asks for, as in Java."""
+_TRIES: Final = 10
+"""How often a table is read and changed again if others change it meanwhile."""
+_EXCLUSIVE: Final = 3
+_OF_TABLE: Final = 2
+_ACQUIRED: Final = 1
+_WAITING: Final = 2
+"""The numbers of the metastore's locks: type, level and states."""
+_USED_WITHIN: Final = 60.0
+"""A lock is used only within so many seconds after it was asked for. The metastore lets a lock
+expire after `hive.txn.timeout`, five minutes.
+"""
+IN_METASTORE: Final = ("metastore.partitioned-table", "metastore.tag-to-partition")
+"""Options of tables whose partitions Java registers in the metastore."""
+
+
+class HiveCatalog(FilesystemCatalog):
+    """The databases and tables that a Hive Metastore knows. `storage_options` are all options of
+    the catalog. No request is sent before the first method is called. All methods raise
+    `InvalidOption`, `StorageError`, and `MissingExtra` if thrift is not installed.
+    """
+
+    @property
+    def _client(self) -> HiveClient:
+        return HiveClient(self.storage_options["uri"])
+
+    @property
+    def _shown(self) -> str:
+        return f"the Hive Metastore {shown_location(self.storage_options['uri'])}"
+
+    def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
+        """The location of a table, or of its branch, and the storage options that open it. If the
+        metastore's copy of the schema is older than the table's, it is renewed. Raises `NotFound`.
+        """
+        database, name, branch = self._names(identifier)
+        stored = self._stored(database, name)
+        if stored is None:
+            raise self._no_table(database, name)
+        location = _location(stored)
+        options = self._options_of(identifier)
+        self._renew(database, name, self.opened(location, options), stored)
+        return f"{location}{branch}", options
+
+    def location(self, identifier: Named) -> str:
+        """The folder of a table, which the metastore is asked for. If there is no such table, it is
+        the folder in which it would be created. Raises `NotFound` if there is no such database.
+        """
+        database, name, branch = self._names(identifier)
+        stored = self._stored(database, name)
+        if stored is not None:
+            return f"{_location(stored)}{branch}"
+        return f"{location_of_server(self._new_folder(database, name))}{branch}"
+
+    def list_databases(self) -> list[str]:
+        """The names of the databases, sorted."""
+        _, names = self._client.ask("get_all_databases", Struct())
+        return sorted(name.decode() for name in names)
+
+    def create_database(
+        self,
+        name: str,
+        ignore_if_exists: bool = False,
+    ) -> None:
+        """Creates an empty database, in the warehouse or, without one, in that of the metastore.
+        Raises `AlreadyExists` if there is such a database and `ignore_if_exists` is not set.
+        """
+        ignored = opt.Arguments(self._shown).flag("ignore_if_exists", ignore_if_exists)
+        self._check_case(name)
+        if self._has(name):
+            if ignored:
+                return
+            raise errors.AlreadyExists(
+                f"There is a database {name!r} in {self._shown}. "
+                "Use it, or pass ignore_if_exists=True.",
+                database=name,
+            )
+        database = struct_of({1: name})
+        if self.warehouse:
+            scheme = "" if scheme_of(self.warehouse) else "file:"
+            database.set_text(_DATABASE_LOCATION, f"{scheme}{self.warehouse.rstrip('/')}/{name}.db")
+        database.set_texts(4, {})
+        self._client.ask("create_database", Struct({1: (STRUCT, database)}))
+
+    def list_tables(self, database: str) -> list[str]:
+        """The names of the tables of Paimon in a database, sorted. Raises `NotFound` if there is no
+        such database.
+        """
+        self._database(database)  # raises if there is no such database
+        _, all_names = self._client.ask("get_all_tables", _texts(database))
+        names = [name.decode() for name in all_names]
+        tables: list[Struct] = []
+        for first in range(0, len(names), _AT_ONCE):
+            tables += self._tables(database, names[first : first + _AT_ONCE])
+        return sorted(
+            table.text(hive_table.NAME) for table in tables if hive_table.is_paimon(table)
+        )
+
+    def drop_table(
+        self,
+        identifier: Named,
+        ignore_if_not_exists: bool = False,
+    ) -> None:
+        """Deletes a table: first in the metastore, and then its files. The files of an external
+        table stay. Raises `NotFound`.
+        """
+        ignored = opt.Arguments(self._shown).flag("ignore_if_not_exists", ignore_if_not_exists)
+        database, name, _ = self._names(identifier, main=True)
+        stored = self._stored(database, name)
+        if stored is None:
+            if ignored:
+                return
+            raise self._no_table(database, name)
+        drop = _texts(database, name)
+        drop.fields[3] = BOOL, False  # whether the metastore deletes the files, too
+        self._client.ask("drop_table", drop)
+        if hive_table.is_external(stored):
+            return
+        location = _location(stored)
+        parent, _, folder = location.rpartition("/")
+        options = self._options_of(identifier)
+        table = self.opened(location, options)
+        if SchemaStore(table).ids():
+            in_parent = {key: value for key, value in options.items() if key != _TABLE_NAME}
+            delete_table_files(table, self.opened(parent, in_parent), folder)
+
+    def rename_table(
+        self,
+        source: Named,
+        target: Named,
+    ) -> None:
+        """Renames a table. The metastore moves the folder of a table that is not external.
+
+        Args:
+            source: the present name of the table.
+            target: the new name of the table.
+
+        Raises:
+            NotFound: there is no such table or database.
+            AlreadyExists: the target exists.
+            UnsupportedFeature: the folder would be moved in an object store. There, each file would
+                be copied, and others could see half a table.
+        """
+        database, name, _ = self._names(source, main=True)
+        new_database, new_name, _ = self._names(target, main=True)
+        location, options = self.found(source)
+        self._database(new_database)
+        if self._stored(new_database, new_name) is not None:
+            raise errors.AlreadyExists(
+                f"There is a table {new_database}.{new_name} in {self._shown}. Take another name.",
+                table=f"{new_database}.{new_name}",
+            )
+        storage = getattr(self.opened(location, options), "wrapped", None)
+        stored = self._stored(database, name)
+        is_moved = stored is not None and not hive_table.is_external(stored)
+        if is_moved and not isinstance(storage, LocalStorage | HdfsStorage):
+            raise errors.UnsupportedFeature(
+                f"The table {database}.{name} at {shown_location(location)} cannot be renamed in "
+                "one step. Write its rows into a new one.",
+                option="target",
+            )
+
+        def rename(table: Struct) -> bool:
+            table.set_text(hive_table.NAME, new_name)
+            table.set_text(hive_table.DATABASE, new_database)
+            return True
+
+        change_table(self._client, database, name, rename)
+
+    def _keep(self, identifier: Named, schema: TableSchema, *, new: bool) -> None:
+        """Registers a new table. A table that was changed has told the metastore itself."""
+        if not new:
+            return
+        database, name, branch = self._names(identifier)
+        if branch:
+            return
+        runtime = system()
+        table = hive_table.new_table(
+            database,
+            name,
+            schema,
+            location=self._new_folder(database, name),
+            owner=getpass.getuser(),
+            seconds=runtime.clock.now_millis() // 1000,
+            external=self._makes_external(schema),
+            all_options=_all_options(self.storage_options),
+        )
+        try:
+            self._client.ask("create_table", Struct({1: (STRUCT, table)}))
+        except errors.AlreadyExists:
+            self._stored(database, name)  # raises if the other table is none of Paimon
+
+    def _makes_external(self, schema: TableSchema) -> bool:
+        """Whether the files of a new table stay when the table is dropped."""
+        of_table = schema.options.get("EXTERNAL", schema.options.get("external", ""))
+        kind = self.storage_options.get("table.type", "managed").lower()
+        return kind == "external" or of_table.lower() == "true"
+
+    def _options_of(self, identifier: Named) -> Mapping[str, str]:
+        database, name, _ = self._names(identifier)
+        return {**self.storage_options, _TABLE_NAME: f"{database}.{name}"}
+
+    def _renew(self, database: str, name: str, storage: Storage, stored: Struct) -> None:
+        """Gives the metastore the newest schema, if its copy is another one. Warns if it does not
+        take it. Raises `NotFound` if the folder of the table is gone.
+        """
+        schemas = SchemaStore(storage)
+        if not schemas.ids():
+            raise errors.NotFound(
+                f"The table {database}.{name} of {self._shown} should be in {storage.location}, but "
+                "no table is there. Bring its files back, or drop the table: "
+                f"drop_table('{database}.{name}').",
+                path=storage.location,
+                table=f"{database}.{name}",
+            )
+        schema, removed = _newest(schemas)
+        _warn_of_partitions(storage.location, schema)
+        all_options = _all_options(self.storage_options)
+        if hive_table.follow_schema(stored, schema, removed=removed, all_options=all_options):
+            tell_metastore(self._client, f"{database}.{name}", storage, all_options=all_options)
+
+    def _names(self, identifier: Named, *, main: bool = False) -> tuple[str, str, str]:
+        """The database, the table, and the end of the location for a branch: `$branch_b`, or
+        empty. Raises the errors of `names_of`, and `InvalidOption` for upper case.
+        """
+        database, table = names_of(identifier, main=main)
+        name, mark, branch = table.partition("$")
+        self._check_case(f"{database}.{name}")
+        return database, name, f"{mark}{branch}"
+
+    def _check_case(self, name: str) -> None:
+        """Raises `InvalidOption` for a name with upper case, which the metastore does not keep."""
+        if name != name.lower():
+            raise errors.InvalidOption(
+                f"{name!r} has letters in upper case, which a Hive Metastore does not keep. "
+                f"Give {name.lower()!r}.",
+                option="identifier",
+            )
+
+    def _no_table(self, database: str, name: str) -> errors.NotFound:
+        return errors.NotFound(
+            f"There is no table '{database}.{name}' in {self._shown}. "
+            "Correct the name, or create the table first.",
+            table=f"{database}.{name}",
+        )
+
+    def _stored(self, database: str, name: str) -> Struct | None:
+        """The table in the metastore, if there is one. Raises `UnsupportedFeature` if it is none of
+        Paimon.
+        """
+        table = stored_table(self._client, database, name)
+        if table is not None and not hive_table.is_paimon(table):
+            raise errors.UnsupportedFeature(
+                f"{database}.{name} in {self._shown} is a table or view of Hive, and no table of "
+                "Paimon. Give the name of another table.",
+                table=f"{database}.{name}",
+            )
+        return table
+
+    def _tables(self, database: str, names: list[str]) -> list[Struct]:
+        """The tables of these names."""
+        try:
+            arguments = Struct({1: (STRING, database.encode()), 2: text_list(names)})
+            _, tables = self._client.ask("get_table_objects_by_name", arguments)
+            return list(tables)
+        except errors.UnsupportedFeature:  # newer metastores have only the second method
+            request = Struct({1: (STRING, database.encode()), 2: text_list(names)})
+            result = self._client.ask(
+                "get_table_objects_by_name_req", Struct({1: (STRUCT, request)})
+            )
+            return list(result.items(1))
+
+    def _new_folder(self, database: str, name: str) -> str:
+        """The folder of a new table, as the metastore spells it."""
+        folder = self._database(database).text(_DATABASE_LOCATION)
+        return f"{folder.rstrip('/')}/{name}"
+
+    def _database(self, name: str) -> Struct:
+        """The database in the metastore. Raises `NotFound`."""
+        self._check_case(name)
+        try:
+            database: Struct = self._client.ask("get_database", _texts(name))
+        except errors.NotFound:
+            raise errors.NotFound(
+                f"There is no database {name!r} in {self._shown}. "
+                "Correct the name, or create it first.",
+                database=name,
+            ) from None
+        return database
+
+    def _folder(self, database: str) -> str:
+        return self._database(database).text(_DATABASE_LOCATION)
+
+    def _finds(self, database: str) -> bool:
+        return database in self.list_databases()
+
+    def _forget(self, name: str) -> None:
+        arguments = _texts(name)
+        arguments.fields[2] = BOOL, True  # the folder is deleted
+        arguments.fields[3] = BOOL, False  # tables of others are not
+        self._client.ask("drop_database", arguments)
+
+
+def stored_table(client: HiveClient, database: str, name: str) -> Struct | None:
+    """The table in the metastore, also one that is none of Paimon. None if there is none. Raises
+    `StorageError`.
+    """
+    try:
+        try:
+            table: Struct = client.ask("get_table", _texts(database, name))
+            return table
+        except errors.UnsupportedFeature:  # newer metastores have only the second method
+            request = Struct({1: (STRUCT, _texts(database, name))})
+            return cast(Struct, client.ask("get_table_req", request).struct(1))
+    except errors.NotFound:
+        return None
+
+
+def change_table(
+    client: HiveClient, database: str, name: str, change: Callable[[Struct], bool]
+) -> None:
+    """Changes a table in the metastore. The table is read just before, so what others have changed
+    is kept. If others change it meanwhile, it is read and changed again.
+
+    Args:
+        client: the metastore.
+        database: the name of the database.
+        name: the name of the table.
+        change: a function that changes the object, and returns whether anything is new.
+
+    Raises:
+        NotFound: there is no such table.
+        StorageError: the metastore refused, or others keep changing the table.
+    """
+    for last in (*[False] * (_TRIES - 1), True):
+        table = stored_table(client, database, name)
+        if table is None:
+            raise errors.NotFound(f"There is no table {database}.{name} in the Hive Metastore.")
+        parameters = table.texts(hive_table.PARAMETERS)
+        changed_at = parameters.get(hive_table.CHANGED_AT)
+        if not change(table):
+            return
+        parameters = table.texts(hive_table.PARAMETERS)
+        parameters.pop(hive_table.CHANGED_AT, None)  # the metastore sets the present time
+        table.set_texts(hive_table.PARAMETERS, parameters)
+        context = Struct()
+        how = {"CASCADE": "true", "DO_NOT_UPDATE_STATS": "true"}
+        if changed_at is not None:
+            how["expected_parameter_key"] = hive_table.CHANGED_AT
+            how["expected_parameter_value"] = changed_at
+        context.set_texts(1, how)
+        arguments = _texts(database, name)
+        arguments.fields |= {3: (STRUCT, table), 4: (STRUCT, context)}
+        try:
+            client.ask("alter_table_with_environment_context", arguments)
+            return
+        except errors.StorageError as failed:
+            if last or not is_stale(failed):
+                raise
+
+
+def tell_metastore(client: HiveClient, table: str, storage: Storage, *, all_options: bool) -> None:
+    """Gives the metastore the newest schema of a table. Warns if it does not take it: the files of
+    the table are the truth, and the next one who opens the table by its name tries again.
+
+    Args:
+        client: the metastore.
+        table: the names of the database and the table.
+        storage: the files of the table.
+        all_options: whether the metastore holds the options of the table.
+    """
+    database, _, name = table.partition(".")
+
+    def follow(stored: Struct) -> bool:
+        schema, removed = _newest(SchemaStore(storage))
+        return hive_table.follow_schema(stored, schema, removed=removed, all_options=all_options)
+
+    try:
+        change_table(client, database, name, follow)
+    except errors.PaimonStreamError as failed:
+        _LOG.warning(
+            "%s: the Hive Metastore still has an older schema of %s, which engines may read the "
+            "table by. Opening the table by its name tells it again. %s If it refuses the types of "
+            "columns, set hive.metastore.disallow.incompatible.col.type.changes = false there.",
+            storage.location,
+            table,
+            failed,
+        )
+
+
+def _newest(schemas: SchemaStore) -> tuple[TableSchema, set[str]]:
+    """The newest schema, and the keys of the options that it no longer has."""
+    schema = schemas.latest()
+    removed = set[str]()
+    if schema.id and schemas.exists(schema.id - 1):
+        removed = set(schemas.get(schema.id - 1).options) - set(schema.options)
+    return schema, removed
+
+
+def _warn_of_partitions(location: str, schema: TableSchema) -> None:
+    for key in partitions_in_metastore(schema.options):
+        _LOG.warning(
+            "%s: %s is set, but what is written here registers no partitions in the Hive Metastore. "
+            "Let a Java engine repair the table.",
+            location,
+            key,
+        )
+
+
+def partitions_in_metastore(options: Mapping[str, Any]) -> list[str]:
+    """The keys of those options by which Java registers partitions in the metastore."""
+    return [key for key in IN_METASTORE if str(options.get(key, "false")).lower() != "false"]
+
+
+def _all_options(options: Mapping[str, str]) -> bool:
+    return opt.Options(options).value(SYNC_ALL)
+
+
+def _location(table: Struct) -> str:
+    """The folder of a table, as this package spells it."""
+    return location_of_server(table.struct(hive_table.STORAGE).text(hive_table.LOCATION)).rstrip(
+        "/"
+    )
+
+
+def _texts(*texts: str) -> Struct:
+    """Arguments that are texts."""
+    return struct_of(dict(enumerate(texts, start=1)))
+
+
+def open_table(
+    location: str,
+    options: Mapping[str, str],
+    opened: Callable[..., Storage],
+) -> Storage:
+    """The files of a table in a Hive catalog. The result is a view that tells the metastore of new
+    schemas and, if Java takes the metastore's lock, takes it, too. No request is sent. A folder that
+    the options do not name as a table is opened as it is.
+
+    Args:
+        location: the table's folder, or another folder of the catalog.
+        options: the options of the catalog and of the store.
+        opened: a function that opens the store at a location, with the options of the store.
+    """
+    lowered = {key.lower(): value for key, value in options.items()}
+    storage = opened(location, _of_store(location, lowered))
+    if _TABLE_NAME not in lowered:
+        return storage
+    of_catalog = {
+        key: value
+        for key, value in lowered.items()
+        if OF_DATABASE.fullmatch(key) or key == _TABLE_NAME
+    }
+    return cast(Storage, HiveStorage(storage, of_catalog, is_lock_enabled(location, of_catalog)))
+
+
+def _of_store(location: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Those options of a catalog that the store of a table needs."""
+    own = {key: value for key, value in options.items() if key == opt.UNSAFE_SINGLE_WRITER.key}
+    rest = {
+        key: value
+        for key, value in options.items()
+        if not OF_DATABASE.fullmatch(key) and key != _TABLE_NAME
+    }
+    return {**own, **storage_options_for(location, rest)}
+
+
+class HiveStorage(StorageUnderLock):
+    """The files of a table in a Hive catalog.
+
+    Attributes:
+        wrapped: the storage of the files.
+        options: the options of the catalog, and the name of the table.
+        takes_lock: whether snapshots and schemas are put under the lock.
+        runtime: the runtime, whose clock measures the wait for the lock.
+    """
+
+    __slots__ = ("options", "runtime", "takes_lock")
+
+    def __init__(
+        self,
+        wrapped: Storage,
+        options: Mapping[str, str],
+        takes_lock: bool,
+        runtime: Runtime | None = None,
+    ) -> None:
+        self.wrapped = wrapped
+        self.options = options
+        self.takes_lock = takes_lock
+        self.runtime = runtime or system()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return HiveStorage, (self.wrapped, self.options, self.takes_lock)
+
+    @property
+    def _client(self) -> HiveClient:
+        return HiveClient(self.options["uri"])
+
+    def put_if_absent(
+        self,
+        path: str,
+        data: bytes,
+    ) -> PutResult:
+        """See `Storage.put_if_absent`. The metastore is told of a new schema of branch main. Raises
+        `CommitContended` if another writer keeps the lock. Nothing is written then.
+        """
+        result = super().put_if_absent(path, data)
+        published = PUBLISHED.fullmatch(path)
+        is_new = result is PutResult.CREATED and path != "schema/schema-0"
+        if published and is_new and published[1] is None and path.startswith("schema/"):
+            tell_metastore(
+                self._client,
+                self.options[_TABLE_NAME],
+                self.wrapped,
+                all_options=_all_options(self.options),
+            )
+        return result
+
+    @contextmanager
+    def _lock_of_branch(self, branch: str | None) -> Iterator[None]:
+        if not self.takes_lock:
+            yield
+            return
+        database, _, table = self.options[_TABLE_NAME].partition(".")
+        name = f"{table}$branch_{branch}" if branch else table
+        lock = self._acquire(database, name)
+        try:
+            yield
+        finally:
+            self._release(lock, f"{database}.{name}")
+
+    def _acquire(self, database: str, name: str) -> int:
+        """Acquires the lock as Java does. Returns its id. Raises `CommitContended`."""
+        clock = self.runtime.clock
+        options = opt.Options(self.options, location=self.location)
+        seconds = options.value(LOCK_TIMEOUT) / 1000
+        longest_wait = options.value(LONGEST_SLEEP) / 1000
+        began = asked = clock.monotonic()
+        wait = 0.1
+        answer = self._client.ask("lock", Struct({1: (STRUCT, _lock_request(database, name))}))
+        lock: int = answer.number(1)
+        while answer.number(2) == _WAITING and clock.monotonic() - began <= seconds:
+            clock.sleep(wait)
+            wait = min(2 * wait, longest_wait)
+            asked = clock.monotonic()
+            check = Struct({1: (STRUCT, Struct({1: (I64, lock)}))})
+            answer = self._client.ask("check_lock", check)
+        if answer.number(2) == _ACQUIRED and clock.monotonic() - asked < _USED_WITHIN:
+            return lock
+        self._release(lock, f"{database}.{name}")
+        raise errors.CommitContended(
+            f"The lock of {database}.{name} in the Hive Metastore was another writer's for "
+            f"{clock.monotonic() - began:,.0f} s, or came too late. Nothing was published, and it is "
+            "safe to try again. If that writer is dead, its lock expires by itself. If not, raise "
+            "'lock-acquire-timeout'.",
+            option=LOCK_TIMEOUT.key,
+        ).of_table(self.location)
+
+    def _release(self, lock: int, name: str) -> None:
+        """Releases a lock. Warns if it could not be released: it expires by itself."""
+        try:
+            self._client.ask("unlock", Struct({1: (STRUCT, Struct({1: (I64, lock)}))}))
+        except errors.StorageError as failed:  # what was put stays
+            _LOG.warning(
+                "%s: the lock of %s was not released, and expires by itself: %s",
+                self.location,
+                name,
+                failed,
+            )
+
+
+def _lock_request(database: str, name: str) -> Struct:
+    """The request for the exclusive lock of a table, as Java sends it."""
+    component = Struct({1: (I32, _EXCLUSIVE), 2: (I32, _OF_TABLE)})
+    component.set_text(3, database)
+    component.set_text(4, name)
+    request = struct_of({3: getpass.getuser(), 4: gethostname()})
+    request.fields[1] = LIST, (STRUCT, [component])
+    return request

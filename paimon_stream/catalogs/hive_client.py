@@ -1,0 +1,370 @@
+"""The requests to a Hive Metastore, declared by hand for Thrift (docs/spec/catalogs.md §6).
+
+An object of the metastore is kept as the fields that came over the wire, by their numbers. So an
+object that is read, changed and sent back keeps the fields that only a newer metastore knows.
+
+A request has a connection of its own. No connection is shared by threads or forks, and none can be
+stale. No request is repeated: it is unknown whether one without an answer was carried out.
+"""
+
+import getpass
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from paimon_stream import errors
+from paimon_stream.extras import require
+from paimon_stream.storage.location import shown_location
+
+BOOL: Final = 2
+I32: Final = 8
+I64: Final = 10
+STRING: Final = 11
+STRUCT: Final = 12
+MAP: Final = 13
+SET: Final = 14
+LIST: Final = 15
+"""The numbers of Thrift's types."""
+
+_PORT: Final = 9083
+_SECONDS: Final = 20.0
+"""How long the metastore may be silent."""
+_DEEPEST: Final = 64
+"""How deep the objects of an answer may be nested."""
+_MESSAGE: Final = 1
+"""The field of each exception of the metastore that has its text."""
+_CALL: Final = 1
+_EXCEPTION: Final = 3
+"""The kinds of Thrift's messages."""
+_UNKNOWN_METHOD: Final = 1
+"""The kind of Thrift's exception for a method that the server does not have."""
+
+_NO_SUCH: Final = "NoSuchObjectException"
+_EXISTS: Final = "AlreadyExistsException"
+_INVALID: Final = "InvalidObjectException"
+_REFUSED: Final = "InvalidOperationException"
+_META: Final = "MetaException"
+_RAISED: Final[Mapping[str, Sequence[str]]] = {
+    "get_all_databases": (_META,),
+    "get_database": (_NO_SUCH, _META),
+    "create_database": (_EXISTS, _INVALID, _META),
+    "drop_database": (_NO_SUCH, _REFUSED, _META),
+    "get_all_tables": (_META,),
+    "get_table": (_META, _NO_SUCH),
+    "get_table_req": (_META, _NO_SUCH),
+    "get_table_objects_by_name": (_META, _REFUSED, "UnknownDBException"),
+    "get_table_objects_by_name_req": (_META, _REFUSED, "UnknownDBException"),
+    "create_table": (_EXISTS, _INVALID, _META, _NO_SUCH),
+    "drop_table": (_NO_SUCH, _META),
+    "alter_table_with_environment_context": (_REFUSED, _META),
+    "lock": ("NoSuchTxnException", "TxnAbortedException"),
+    "check_lock": ("NoSuchTxnException", "TxnAbortedException", "NoSuchLockException"),
+    "unlock": ("NoSuchLockException", "TxnOpenException"),
+    "set_ugi": (_META,),
+}
+"""The methods, with the exceptions in the fields 1, 2, … of their results."""
+
+_ERRORS: Final[Mapping[str, type[errors.StorageError]]] = {
+    _NO_SUCH: errors.NotFound,
+    "UnknownDBException": errors.NotFound,
+    "NoSuchLockException": errors.NotFound,
+    _EXISTS: errors.AlreadyExists,
+    _INVALID: errors.StorageError,
+    _REFUSED: errors.StorageError,
+}
+"""The error for each exception of the metastore. Any other exception is `Unavailable`."""
+_OF_RIGHTS: Final = ("Permission denied", "AccessControlException", "Permission.NotAllow")
+"""Parts of the text of an exception that means that the user lacks a right."""
+_MODIFIED: Final = "has been modified"
+"""A part of the text of the exception for a table that somebody else has changed."""
+
+
+@dataclass(slots=True)
+class Struct:
+    """An object of the metastore.
+
+    Attributes:
+        fields: Thrift's type and the value of each field, by the field's number. A text is bytes. A
+            list or set is a pair of the type of its items and a list. A map is the types of its
+            keys and values, and a list of pairs.
+    """
+
+    fields: dict[int, tuple[int, Any]] = field(default_factory=dict)
+
+    def text(self, number: int) -> str:
+        """The text in a field; empty if the field is missing."""
+        _, value = self.fields.get(number, (STRING, b""))
+        return str(value.decode("utf-8", "replace"))
+
+    def number(self, number: int) -> int:
+        """The integer in a field; 0 if the field is missing."""
+        _, value = self.fields.get(number, (I32, 0))
+        return int(value)
+
+    def struct(self, number: int) -> "Struct":
+        """The object in a field. If the field is missing, it gets an empty object."""
+        _, value = self.fields.setdefault(number, (STRUCT, Struct()))
+        assert isinstance(value, Struct)
+        return value
+
+    def items(self, number: int) -> list[Any]:
+        """The items of the list in a field; empty if the field is missing."""
+        _, (_, values) = self.fields.get(number, (LIST, (STRUCT, [])))
+        return list(values)
+
+    def texts(self, number: int) -> dict[str, str]:
+        """The map of texts in a field; empty if the field is missing."""
+        _, (_, _, pairs) = self.fields.get(number, (MAP, (STRING, STRING, [])))
+        return {
+            key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in pairs
+        }
+
+    def set_text(self, number: int, value: str | None) -> None:
+        """Sets the text in a field. None removes the field."""
+        if value is None:
+            self.fields.pop(number, None)
+        else:
+            self.fields[number] = STRING, value.encode()
+
+    def set_texts(self, number: int, values: Mapping[str, str]) -> None:
+        """Sets the map of texts in a field."""
+        pairs = [(key.encode(), value.encode()) for key, value in values.items()]
+        self.fields[number] = MAP, (STRING, STRING, pairs)
+
+    def set_structs(self, number: int, values: Sequence["Struct"]) -> None:
+        """Sets the list of objects in a field."""
+        self.fields[number] = LIST, (STRUCT, list(values))
+
+
+def is_stale(failed: errors.PaimonStreamError) -> bool:
+    """Whether the metastore refused a change because somebody else has changed the table since."""
+    return bool(failed.context.get("stale"))
+
+
+def text_list(values: Sequence[str]) -> tuple[int, Any]:
+    """The field of a list of texts."""
+    return LIST, (STRING, [value.encode() for value in values])
+
+
+def struct_of(texts: Mapping[int, str]) -> Struct:
+    """An object with these texts."""
+    return Struct({number: (STRING, text.encode()) for number, text in texts.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class HiveClient:
+    """The metastore at an address.
+
+    Attributes:
+        uri: the option `uri` of the catalog. Several addresses are separated by commas. The first
+            that can be reached is asked.
+    """
+
+    uri: str
+
+    def ask(self, method: str, arguments: Struct) -> Any:
+        """The result of a method; None if it has none.
+
+        Args:
+            method: the name of the method, which is in `_RAISED`.
+            arguments: the arguments, by their numbers.
+
+        Raises:
+            NotFound, AlreadyExists, PermissionDenied, StorageError: the metastore refused.
+            UnsupportedFeature: the metastore does not have the method.
+            Unavailable: it is unknown whether the request was carried out. If `is_stale` is true of
+                the error, nothing was changed, because somebody else has changed the table.
+            InvalidOption: `uri` is no address.
+            MissingExtra: thrift is not installed.
+        """
+        require("thrift", "hive", f"The Hive Metastore {self._shown}")
+        with self._connected(method) as protocol:
+            self._exchange(
+                protocol, "set_ugi", Struct({1: (STRING, _user().encode()), 2: text_list([])})
+            )
+            return self._exchange(protocol, method, arguments)
+
+    @property
+    def _shown(self) -> str:
+        return ",".join(shown_location(address.strip()) for address in self.uri.split(","))
+
+    @contextmanager
+    def _connected(self, method: str) -> Iterator[Any]:
+        """A connection for one request, as a protocol of Thrift. Raises `Unavailable` if it breaks."""
+        from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+        from thrift.Thrift import TException
+        from thrift.transport.TSocket import TSocket
+        from thrift.transport.TTransport import TBufferedTransport
+
+        problem: Exception = OSError("there is no address")
+        for host, port in _addresses(self.uri):
+            socket = TSocket(host, port)
+            socket.setTimeout(_SECONDS * 1000)
+            transport = TBufferedTransport(socket)
+            try:
+                transport.open()
+            except (TException, OSError) as failed:
+                problem = failed
+                continue
+            try:
+                yield TBinaryProtocol(transport, strictRead=True)
+            except (TException, OSError, EOFError, MemoryError, ValueError) as failed:
+                raise self._unanswered(method, failed) from None
+            finally:
+                transport.close()
+            return
+        raise errors.Unavailable(
+            f"The Hive Metastore {self._shown} cannot be reached for {method} "
+            f"({_first_line(problem)}). Check that it runs, and the option 'uri'.",
+            path=self._shown,
+        )
+
+    def _unanswered(self, method: str, problem: Exception) -> errors.Unavailable:
+        """The error for a connection that broke, or on which the answer was no Thrift."""
+        return errors.Unavailable(
+            f"The Hive Metastore {self._shown} gave no answer to {method} within {_SECONDS:.0f} s, or "
+            f"none in Thrift's binary form ({_first_line(problem)}). Look whether it was done, and try "
+            "again. Metastores that ask for a login (Kerberos) or for TLS are not supported.",
+            path=self._shown,
+        )
+
+    def _exchange(self, protocol: Any, method: str, arguments: Struct) -> Any:
+        """Sends a request and reads its result. Raises the errors of `ask`."""
+        protocol.writeMessageBegin(method, _CALL, 0)
+        _write(protocol, STRUCT, arguments)
+        protocol.writeMessageEnd()
+        protocol.trans.flush()
+        _, kind, _ = protocol.readMessageBegin()
+        result = _read(protocol, STRUCT)
+        protocol.readMessageEnd()
+        if kind == _EXCEPTION:
+            raise self._failure_of_call(method, result)
+        for number, name in enumerate(_RAISED[method], start=1):
+            if number in result.fields:
+                raise self._failure(method, name, result.struct(number).text(_MESSAGE))
+        return result.fields[0][1] if 0 in result.fields else None
+
+    def _failure_of_call(self, method: str, exception: Struct) -> errors.PaimonStreamError:
+        """The error for an exception of Thrift itself."""
+        text = exception.text(1)
+        if exception.number(2) == _UNKNOWN_METHOD:
+            return errors.UnsupportedFeature(
+                f"The Hive Metastore {self._shown} does not know the method {method} ({text}). "
+                "Metastores of Hive 2.3 to 4 are supported.",
+                method=method,
+            )
+        return self._failure(method, _META, text)
+
+    def _failure(self, method: str, name: str, text: str) -> errors.StorageError:
+        """The error for an exception of the metastore.
+
+        Args:
+            method: the method that raised the exception.
+            name: the class of the exception.
+            text: the text of the exception.
+        """
+        kind = _ERRORS.get(name, errors.Unavailable)
+        advice = (
+            "Check what was asked for."
+            if name in _ERRORS
+            else "Look whether it was done, and try again."
+        )
+        if any(part in text for part in _OF_RIGHTS):
+            kind = errors.PermissionDenied
+            advice = f"Give the user {_user()!r} the right, or set HADOOP_USER_NAME."
+        return kind(
+            f"The Hive Metastore {self._shown} refused {method}: {name}: {text[:300]}. {advice}",
+            path=self._shown,
+            stale=_MODIFIED in text,
+        )
+
+
+def _user() -> str:
+    """The user in whose name the metastore is asked, as in Java."""
+    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+
+
+def _first_line(problem: Exception) -> str:
+    text = str(problem) or type(problem).__name__
+    return text.splitlines()[0][:200]
+
+
+def _addresses(uri: str) -> list[tuple[str, int]]:
+    """The hosts and ports in the option `uri`. Raises `InvalidOption`."""
+    addresses = []
+    for address in uri.split(","):
+        scheme, separator, authority = address.strip().rstrip("/").partition("://")
+        host, _, port = (
+            authority.rpartition(":") if ":" in authority else (authority, "", str(_PORT))
+        )
+        is_port = port.isascii() and port.isdecimal() and int(port) < 65536
+        if scheme.lower() != "thrift" or not separator or not host or not is_port or "@" in host:
+            raise errors.InvalidOption(
+                f"Option 'uri' is {shown_location(uri)!r}. "
+                "Set it to the address of the Hive Metastore, thrift://host:9083.",
+                option="uri",
+            )
+        addresses.append((host.strip("[]"), int(port)))
+    return addresses
+
+
+def _write(protocol: Any, kind: int, value: Any) -> None:
+    """Writes a value of one of Thrift's types."""
+    if kind == STRUCT:
+        for number, (inner, content) in value.fields.items():
+            protocol.writeFieldBegin("", inner, number)
+            _write(protocol, inner, content)
+        protocol.writeFieldStop()
+    elif kind == MAP:
+        of_keys, of_values, pairs = value
+        protocol.writeMapBegin(of_keys, of_values, len(pairs))
+        for key, content in pairs:
+            _write(protocol, of_keys, key)
+            _write(protocol, of_values, content)
+    elif kind in (LIST, SET):
+        of_items, items = value
+        protocol.writeListBegin(of_items, len(items))  # a set has the same form
+        for content in items:
+            _write(protocol, of_items, content)
+    else:
+        getattr(protocol, f"write{_METHODS[kind]}")(value)
+
+
+def _read(protocol: Any, kind: int, depth: int = 0) -> Any:
+    """Reads a value of one of Thrift's types, at a depth of nesting. Raises `ValueError`."""
+    if depth > _DEEPEST:
+        raise ValueError("the objects of the answer are nested too deep")
+    if kind == STRUCT:
+        fields: dict[int, tuple[int, Any]] = {}
+        while True:
+            _, inner, number = protocol.readFieldBegin()
+            if inner == 0:
+                return Struct(fields)
+            fields[number] = inner, _read(protocol, inner, depth + 1)
+    if kind == MAP:
+        of_keys, of_values, count = protocol.readMapBegin()
+        pairs = [
+            (_read(protocol, of_keys, depth + 1), _read(protocol, of_values, depth + 1))
+            for _ in range(count)
+        ]
+        return of_keys, of_values, pairs
+    if kind in (LIST, SET):
+        of_items, count = protocol.readListBegin()
+        return of_items, [_read(protocol, of_items, depth + 1) for _ in range(count)]
+    if kind not in _METHODS:
+        raise ValueError(f"the answer has a value of the unknown type {kind}")
+    return getattr(protocol, f"read{_METHODS[kind]}")()
+
+
+_METHODS: Final = {
+    BOOL: "Bool",
+    3: "Byte",
+    4: "Double",
+    6: "I16",
+    I32: "I32",
+    I64: "I64",
+    STRING: "Binary",
+}
+"""The names of the methods of Thrift's protocol that read and write plain values."""

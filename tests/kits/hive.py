@@ -1,0 +1,148 @@
+"""A real Hive Metastore on loopback, Java Paimon's Hive catalog on it, and a door that can be shut.
+
+    with HiveMetastore() as hive:
+        catalog(hive.options).create_database("shop")
+
+The metastore is the one in pyspark's jars, 2.3.10, with its database in memory. It needs Java 17.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.servers._process import Server, free_port
+from tests.servers.maven import JarsUnavailable, fetched, of_spark
+
+CONNECTOR: Final = "org.apache.paimon:paimon-hive-connector-3.1:1.2.0"
+"""The newest of Java Paimon's Hive catalogs that Maven has in one jar."""
+_JAVA: Final = Path(__file__).parents[1] / "servers" / "HiveMetastore.java"
+_BRIDGE: Final = _JAVA.with_name("HiveBridge.java")
+_OPENED: Final = (
+    *("java.lang", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch"),
+)
+
+
+class HiveUnavailable(RuntimeError):
+    """Java or pyspark is missing here. The message says which."""
+
+
+def start(_folder: Path) -> HiveMetastore:
+    """A metastore."""
+    return HiveMetastore()
+
+
+class HiveMetastore(Server):
+    """A metastore that runs while its context is open.
+
+    Attributes:
+        folder: a folder of its own; `warehouse` is in it.
+    """
+
+    def __init__(self, *conf: str) -> None:
+        self.folder: Final = Path(tempfile.mkdtemp(prefix="hive-"))
+        self.warehouse: Final = self.folder / "warehouse"
+        self.warehouse.mkdir()
+        if not shutil.which("java"):
+            raise HiveUnavailable("Java is not on the path")
+        try:
+            jars = of_spark("")
+        except JarsUnavailable as why:
+            raise HiveUnavailable(str(why)) from None
+        port = free_port()
+        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+        command = [
+            *("java", "-Xmx384m", f"-Dderby.stream.error.file={self.folder}/derby.log", *opened),
+            *("-cp", ":".join(jars), str(_JAVA), str(port), str(self.warehouse), *conf),
+        ]
+        super().__init__(command, port, self.folder / "log", seconds=240, folder=self.folder)
+
+    @property
+    def uri(self) -> str:
+        return f"thrift://127.0.0.1:{self.port}"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Those of a catalog, as users write them."""
+        return {"metastore": "hive", "uri": self.uri, "warehouse": str(self.warehouse)}
+
+    def stop(self) -> None:
+        super().stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Door:
+    """A way to a server, which can be shut: then connections break, or get no answer.
+
+    Attributes:
+        port: the port on loopback that leads to the server.
+        state: `open`, `shut`, or `silent`.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._held = list[socket.socket]()
+        self.port = int(self._listener.getsockname()[1])
+        self.state = "open"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                if self.state == "open":
+                    server = socket.create_connection(("127.0.0.1", self._target))
+                    for one, other in ((client, server), (server, client)):
+                        threading.Thread(target=_pump, args=(one, other), daemon=True).start()
+                elif self.state == "shut":
+                    client.close()
+                else:
+                    self._held.append(client)
+
+    def close(self) -> None:
+        """Nothing listens any more."""
+        self._listener.close()
+        for client in self._held:
+            client.close()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+@contextlib.contextmanager
+def java_of_hive() -> Iterator[Any]:
+    """Java Paimon in a JVM of its own, of the version whose Hive catalog Maven has. It makes
+    catalogs and their tables; `written` writes rows.
+    """
+    import java_paimon
+
+    class JavaOfHive(java_paimon.JavaPaimon):  # type: ignore[misc]
+        def _load_bridge(self) -> Any:
+            return self.compiled(_BRIDGE.read_text(), "HiveBridge")
+
+        def written(self, table: Any, number: int, name: str) -> None:
+            """Commits one row of a BIGINT and a STRING."""
+            self._bridge.write(table, number, name)
+
+    [connector] = fetched([CONNECTOR])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PAIMON_BUNDLE_JAR", connector)
+        java = JavaOfHive(max_heap="512m")
+    try:
+        yield java
+    finally:
+        java.close()

@@ -1,0 +1,233 @@
+"""The requests to a Hive Metastore: what comes back of metastores that are dead, silent, or none."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+from paimon_stream import catalog, errors
+from paimon_stream.catalogs import hive_client, hive_table
+from paimon_stream.catalogs.hive_client import (
+    BOOL,
+    I32,
+    I64,
+    LIST,
+    MAP,
+    STRING,
+    STRUCT,
+    HiveClient,
+    Struct,
+    struct_of,
+)
+from paimon_stream.catalogs.hive_table import hive_type
+from paimon_stream.format.types import parse_type
+
+OPTIONS = {"metastore": "hive", "uri": "thrift://127.0.0.1:1"}
+
+
+class Answers:
+    """A server that answers the first bytes of each connection with these bytes, or with silence."""
+
+    def __init__(self, answer: bytes | None) -> None:
+        self.answer = answer
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.uri = f"thrift://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.clients = list[socket.socket]()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                client, _ = self.listener.accept()
+                self.clients.append(client)
+                if self.answer is not None:
+                    client.recv(4096)
+                    client.sendall(self.answer)
+                    client.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+
+@pytest.fixture
+def short(monkeypatch: Any) -> None:
+    pytest.importorskip("thrift")
+    monkeypatch.setattr(hive_client, "_SECONDS", 0.5)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(None, id="silence"),
+        pytest.param(b"", id="a closed connection"),
+        pytest.param(b"HTTP/1.1 400 Bad Request\r\n\r\n", id="HTTP"),
+        pytest.param(
+            b"\x80\x01\x00\x02\x00\x00\x00\x07set_ugi\x00\x00\x00\x00\x63", id="an unknown type"
+        ),
+        pytest.param(
+            b"\x80\x01\x00\x02\x00\x00\x00\x07set_ugi\x00\x00\x00\x00" + 99 * b"\x0c\x00\x01",
+            id="deep objects",
+        ),
+    ],
+)
+def test_what_is_no_metastore_ends_in_an_error_of_ours(short: None, answer: bytes | None) -> None:
+    server = Answers(answer)
+    with pytest.raises(errors.Unavailable, match=r"gave no answer to get_all_databases .*Kerberos"):
+        HiveClient(server.uri).ask("get_all_databases", Struct())
+    server.listener.close()
+
+
+def test_a_dead_metastore_is_named_with_the_option(short: None) -> None:
+    with pytest.raises(
+        errors.Unavailable, match=r"thrift://127\.0\.0\.1:1 cannot be reached.*'uri'"
+    ):
+        catalog(OPTIONS).list_databases()
+
+
+def test_the_second_address_is_asked_if_the_first_is_dead(short: None) -> None:
+    server = Answers(b"")
+    with pytest.raises(errors.Unavailable, match="gave no answer"):
+        HiveClient(f"thrift://127.0.0.1:1, {server.uri}").ask("get_all_databases", Struct())
+
+
+@pytest.mark.parametrize(
+    "uri", ["", "thrift://", "http://host:9083", "thrift://host:x", "thrift://u@h"]
+)
+def test_an_address_that_is_none_is_refused(uri: str) -> None:
+    pytest.importorskip("thrift")
+    with pytest.raises(errors.InvalidOption, match="thrift://host:9083"):
+        catalog({**OPTIONS, "uri": uri}).list_databases()
+
+
+@pytest.mark.parametrize(
+    "key", ["hive-conf-dir", "location-in-properties", "hive.metastore.sasl.enabled"]
+)
+def test_an_option_whose_effect_is_missing_is_refused(key: str) -> None:
+    with pytest.raises(errors.UnsupportedFeature, match=key):
+        catalog({**OPTIONS, key: "true"})
+
+
+def test_without_thrift_the_extra_is_named(monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "thrift", None)
+    with pytest.raises(errors.MissingExtra, match=r"\.\[hive\]"):
+        catalog(OPTIONS).list_databases()
+
+
+def test_an_object_that_is_read_is_written_with_the_fields_that_nobody_here_knows() -> None:
+    pytest.importorskip("thrift")
+    from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+    from thrift.transport.TTransport import TMemoryBuffer
+
+    table = struct_of({1: "orders"})
+    table.set_texts(9, {"a": "b"})
+    table.fields |= {
+        14: (BOOL, True),
+        19: (I64, -1),
+        90: (LIST, (STRUCT, [Struct({1: (MAP, (STRING, LIST, [(b"\xff", (STRING, [b"x"]))]))})])),
+    }
+    buffer = TMemoryBuffer()
+    hive_client._write(TBinaryProtocol(buffer), STRUCT, table)
+    read = hive_client._read(TBinaryProtocol(TMemoryBuffer(buffer.getvalue())), STRUCT)
+    assert read == table
+    again = TMemoryBuffer()
+    hive_client._write(TBinaryProtocol(again), STRUCT, read)
+    assert again.getvalue() == buffer.getvalue()
+
+
+class Metastore(Answers):
+    """Answers in Thrift. It knows some methods only, as metastores of Hive 4 do.
+
+    Attributes:
+        results: the results by method.
+        asked: the methods that were asked for.
+    """
+
+    def __init__(self, results: dict[str, Struct]) -> None:
+        self.results = {"set_ugi": Struct(), **results}
+        self.asked = list[str]()
+        super().__init__(b"")
+
+    def _serve(self) -> None:
+        from thrift.protocol.TBinaryProtocol import TBinaryProtocol
+        from thrift.transport.TSocket import TSocket
+        from thrift.transport.TTransport import TBufferedTransport, TTransportException
+
+        try:
+            while True:
+                client = TSocket()
+                client.setHandle(self.listener.accept()[0])
+                protocol = TBinaryProtocol(TBufferedTransport(client))
+                with contextlib.suppress(TTransportException):
+                    while True:
+                        self._answer_one(protocol)
+        except OSError:
+            return
+
+    def _answer_one(self, protocol: Any) -> None:
+        method, _, number = protocol.readMessageBegin()
+        hive_client._read(protocol, STRUCT)
+        self.asked.append(method)
+        unknown = struct_of({1: f"Invalid method name: '{method}'"})
+        unknown.fields[2] = I32, 1
+        protocol.writeMessageBegin(method, 2 if method in self.results else 3, number)
+        hive_client._write(protocol, STRUCT, self.results.get(method, unknown))
+        protocol.trans.flush()
+
+
+def test_a_metastore_without_the_older_methods_is_asked_by_the_newer_ones(short: None) -> None:
+    table = struct_of({1: "t", 2: "db"})
+    hive_table.set_up(table, "file:/nowhere/db.db/t")
+    read = Struct({0: (STRUCT, Struct({1: (STRUCT, table)}))})
+    several = Struct({0: (STRUCT, Struct({1: (LIST, (STRUCT, [table]))}))})
+    names = Struct({0: (LIST, (STRING, [b"t", b"u"]))})
+    server = Metastore(
+        {
+            "get_table_req": read,
+            "get_table_objects_by_name_req": several,
+            "get_all_tables": names,
+            "get_database": Struct({0: (STRUCT, struct_of({1: "db", 3: "file:/nowhere/db.db"}))}),
+        }
+    )
+    found = catalog({**OPTIONS, "uri": server.uri})
+    assert found.location("db.t") == "/nowhere/db.db/t"
+    assert found.list_tables("db") == ["t"]
+    assert {"get_table", "get_table_req", "get_table_objects_by_name_req"} <= set(server.asked)
+    with pytest.raises(
+        errors.UnsupportedFeature, match=r"does not know the method .*Hive 2\.3 to 4"
+    ):
+        found.list_databases()
+    server.listener.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "advice"),
+    [
+        ("Permission denied: user=me", errors.PermissionDenied, "HADOOP_USER_NAME"),
+        ("the database is away", errors.Unavailable, "Look whether it was done"),
+    ],
+)
+def test_an_exception_of_the_metastore_becomes_one_of_ours(
+    short: None, text: str, kind: type[Exception], advice: str
+) -> None:
+    server = Metastore({"get_all_databases": Struct({1: (STRUCT, struct_of({1: text}))})})
+    with pytest.raises(kind, match=f"refused get_all_databases: MetaException: {text}.*{advice}"):
+        catalog({**OPTIONS, "uri": server.uri}).list_databases()
+    server.listener.close()
+
+
+@pytest.mark.parametrize(
+    ("paimon", "hive"),
+    [
+        ("DECIMAL(10, 2)", "decimal(10,2)"),
+        ("CHAR(255)", "char(255)"),
+        ("CHAR(256)", "string"),
+        ("VARCHAR(65536)", "string"),
+        ("TIME(3)", "string"),
+    ],
+)
+def test_types_have_the_names_that_java_gives_them(paimon: str, hive: str) -> None:
+    assert hive_type(parse_type(paimon)) == hive
