@@ -25,6 +25,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * A real Kafka on loopback, broker and controller in one: KafkaBroker FOLDER PORT CONTROLLER_PORT KEY=VALUE ...
  * The folder keeps its topics. A folder that was used before is started again with them.
+ * Or a client of other brokers: KafkaBroker BROKERS
  * Prints "READY", then takes orders, a line each, and answers DONE or FAILED with the reason:
  *   create TOPIC PARTITIONS KEY=VALUE ...    a topic, with settings of its own
  *   delete TOPIC
@@ -45,8 +46,15 @@ public class KafkaBroker {
     }
 
     public static void main(String[] args) throws Exception {
-        String address = "127.0.0.1:" + args[1];
-        Path settings = configured(Path.of(args[0]), address, args);
+        if (args.length > 1) startBroker(args);
+        var server = new KafkaBroker(args.length > 1 ? "127.0.0.1:" + args[1] : args[0]);
+        server.admin.describeCluster().nodes().get();
+        server.serve();
+        System.exit(0);
+    }
+
+    private static void startBroker(String[] args) throws Exception {
+        Path settings = configured(Path.of(args[0]), "127.0.0.1:" + args[1], args);
         String[] format = {"format", "-t", Uuid.randomUuid().toString(), "-c", settings.toString()};
         boolean used = Files.exists(Path.of(args[0], "data", "meta.properties"));
         // Standard output is for answers.
@@ -54,10 +62,6 @@ public class KafkaBroker {
         var broker = new Thread(() -> kafka.Kafka.main(new String[] {settings.toString()}), "broker");
         broker.setDaemon(true);
         broker.start();
-        var server = new KafkaBroker(address);
-        server.admin.describeCluster().nodes().get();
-        server.serve();
-        System.exit(0);
     }
 
     private static Path configured(Path folder, String address, String[] args) throws Exception {

@@ -20,10 +20,13 @@ import tempfile
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tests.servers._process import die_with_parent, free_port
 from tests.servers.maven import JarsUnavailable, of_spark, with_dependencies
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 KAFKA: Final = "4.1.1"
 _JAVA: Final = Path(__file__).parent / "KafkaBroker.java"
@@ -67,36 +70,29 @@ def connector() -> list[str]:
     return [jar for jar in needed if not Path(jar).name.startswith(own)]
 
 
-class KafkaBroker:
-    """A broker that runs while its context is open. `settings` are those of Kafka's server.properties.
-    `kafka` is its version.
-
-    Attributes:
-        address: what clients take as `bootstrap.servers`.
-        folder: where its topics are. `stop` removes it.
+class KafkaClient:
+    """Creates topics of Kafka and sends records, while its context is open. `address` is that of a broker,
+    or of several, with commas.
     """
 
-    def __init__(self, *settings: str, kafka: str = KAFKA, heap: str = "256m") -> None:
-        self._class_path: Final = ":".join(jars(kafka))
-        self._settings: Final = settings
-        self._heap: Final = heap
-        self._ports: Final = (free_port(), free_port())
-        self._child: subprocess.Popen[str] | None = None
-        self.address: Final = f"127.0.0.1:{self._ports[0]}"
+    def __init__(self, address: str, *, kafka: str = KAFKA, heap: str = "256m") -> None:
+        self.address: Final = address
         self.folder: Final = Path(tempfile.mkdtemp(prefix="kafka-"))
+        self._heap: Final = heap
+        self._child: subprocess.Popen[str] | None = None
         try:
+            self._class_path: Final = ":".join(jars(kafka))
             self.start()
         except BaseException:
             self.stop()
             raise
 
     def start(self) -> None:
-        """Starts it on its port, with the topics that are there. The constructor calls this, too."""
+        """Starts it. The constructor calls this, too."""
         command = ["java", f"-Xmx{self._heap}", "-XX:TieredStopAtLevel=1", "-cp", self._class_path]
-        ports = [str(port) for port in self._ports]
         with open(self._log, "ab") as log:
             self._child = subprocess.Popen(
-                [*command, str(_JAVA), str(self.folder), *ports, *self._settings],
+                [*command, str(_JAVA), *self._arguments()],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -106,6 +102,9 @@ class KafkaBroker:
                 preexec_fn=die_with_parent,
             )
         self._answer("READY")
+
+    def _arguments(self) -> list[str]:
+        return [self.address]
 
     @property
     def _log(self) -> Path:
@@ -163,21 +162,39 @@ class KafkaBroker:
         return {int(partition): int(offset) for partition, offset in pairs}
 
     def kill(self) -> None:
-        """Ends it as `kill -9` does. Its topics stay, and `start` starts it again."""
+        """Ends it as `kill -9` does. `start` starts it again."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
 
     def stop(self) -> None:
-        """Ends it and removes its topics."""
+        """Ends it and removes its folder."""
         self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def __enter__(self) -> KafkaBroker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+class KafkaBroker(KafkaClient):
+    """A broker that runs while its context is open. `settings` are those of Kafka's server.properties.
+    `kafka` is its version. After `kill`, `start` starts it on the same port with the topics that are there.
+
+    Attributes:
+        address: what clients take as `bootstrap.servers`.
+        folder: where its topics are. `stop` removes it.
+    """
+
+    def __init__(self, *settings: str, kafka: str = KAFKA, heap: str = "256m") -> None:
+        self._settings: Final = settings
+        self._ports: Final = (free_port(), free_port())
+        super().__init__(f"127.0.0.1:{self._ports[0]}", kafka=kafka, heap=heap)
+
+    def _arguments(self) -> list[str]:
+        return [str(self.folder), *(str(port) for port in self._ports), *self._settings]
 
 
 def _word(value: bytes | None) -> str:
