@@ -67,19 +67,20 @@ def start(records: DataFrame, folder: str, checkpoint: str, every: str | None, *
     columns = events_in(records).schema
     PaimonTable.create(events, schema=columns, partition_keys=["day"], if_not_exists=True)
     PaimonTable.create(others, schema=others_in(records).schema, if_not_exists=True)
-    sinks = PaimonSink(events, **more), PaimonSink(others)  # once, not in each batch
+    # The sinks are made once, not in each batch.
+    to_events, to_others = PaimonSink(events, **more), PaimonSink(others)
 
     def write(batch: DataFrame, number: int) -> None:
         batch.persist()  # both sinks read it
         try:
-            sinks[0](events_in(batch), number)
-            sinks[1](others_in(batch), number)
+            to_events(events_in(batch), number)
+            to_others(others_in(batch), number)
         finally:
             batch.unpersist()
 
     writer = records.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     trigger = {"processingTime": every} if every else {"availableNow": True}
-    return writer.trigger(**trigger).start(), sinks
+    return writer.trigger(**trigger).start(), (to_events, to_others)
 
 
 def stop_without_broker(brokers: str) -> None:
