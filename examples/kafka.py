@@ -143,7 +143,7 @@ def run_demo(room: KafkaRoom, kafka: KafkaClient, kills: tuple[Kill, ...]) -> in
         print("FAILED: the tables do not hold what was sent.")
         return 1
     print(f"OK: {source.rows:,} events in one table and {rejected} other records in the second,")
-    print(f"after {len(kills)} kills: each record of Kafka exactly once.")
+    print(f"after {len(kills)} kill{'s' * (len(kills) != 1)}: each record of Kafka exactly once.")
     return 0
 
 

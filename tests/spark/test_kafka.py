@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from paimon_stream import PaimonTable
@@ -17,7 +18,13 @@ from tests.servers.kafka import KafkaBroker, KafkaUnavailable, avro, connector
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 from kafka_data import REJECTED
 
-pytestmark = pytest.mark.full
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(
+        tuple(map(int, pyspark.__version__.split(".")[:2])) < (4, 2),
+        reason="these tests know the connector of Spark 4.2, which 4.3 takes, too",
+    ),
+]
 ROOT = Path(__file__).parents[2]
 JOB = ROOT / "examples" / "kafka_stream.py"
 
