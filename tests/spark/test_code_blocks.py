@@ -26,6 +26,7 @@ REASONS = {
     "needs Paimon's jar",
     "needs Flink",
     "needs Airflow",
+    "needs Kafka",
 }
 
 SLOW = {"quickstart.md", "reading.md", "spark-format.md", "spark-sql.md"}
