@@ -41,17 +41,21 @@ class Summary:
 
 
 def summarize(
-    reader: str, flights: pa.Table, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
+    reader: str,
+    flights: pa.Table,
+    schema: pa.Schema = ARROW_SCHEMA,
+    summed: Sequence[str] = SUMMED,
+    day: str = "flight_date",
 ) -> Summary:
     """The summary of these rows. A lost, duplicated or altered row changes the checksum of its
-    day.
+    day, which the column `day` has.
     """
     flights = flights.select(schema.names).cast(schema)
     texts = [_as_text(flights[name]) for name in schema.names]
     rows = pc.binary_join_element_wise(
         *texts, "|", null_handling="replace", null_replacement="NULL"
     )
-    ordered = pa.table({"day": flights["flight_date"], "row": rows}).sort_by(
+    ordered = pa.table({"day": flights[day], "row": rows}).sort_by(
         [("day", "ascending"), ("row", "ascending")]
     )
     starts, names = day_starts(ordered["day"])
@@ -89,18 +93,24 @@ def store_options(table: str) -> dict[str, str]:
 
 
 def read_with_pypaimon(
-    table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
+    table: str,
+    schema: pa.Schema = ARROW_SCHEMA,
+    summed: Sequence[str] = SUMMED,
+    day: str = "flight_date",
 ) -> Summary:
     """Reads the newest snapshot with pypaimon."""
     from pypaimon.table.file_store_table import FileStoreTable
 
     builder = FileStoreTable.from_path(table, store_options(table)).new_read_builder()
     flights = builder.new_read().to_arrow(builder.new_scan().plan().splits())
-    return summarize(f"pypaimon {metadata.version('pypaimon')}", flights, schema, summed)
+    return summarize(f"pypaimon {metadata.version('pypaimon')}", flights, schema, summed, day)
 
 
 def read_with_java(
-    table: str, schema: pa.Schema = ARROW_SCHEMA, summed: Sequence[str] = SUMMED
+    table: str,
+    schema: pa.Schema = ARROW_SCHEMA,
+    summed: Sequence[str] = SUMMED,
+    day: str = "flight_date",
 ) -> Summary:
     """Reads the newest snapshot with Java Paimon."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "oracle"))
@@ -119,7 +129,7 @@ def read_with_java(
     with java:
         rows = java.read(table)
     flights = pa.Table.from_pylist(rows, schema=schema)
-    return summarize(f"Java Paimon {java_paimon.PAIMON_VERSION}", flights, schema, summed)
+    return summarize(f"Java Paimon {java_paimon.PAIMON_VERSION}", flights, schema, summed, day)
 
 
 READERS = {"pypaimon": read_with_pypaimon, "java": read_with_java}

@@ -7,11 +7,24 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-_GET: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:get"
+_ROOT: Final = Path(__file__).parents[2]
+_PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+_GET: Final = f"{_PLUGIN}:get"
+_CLASS_PATH: Final = f"{_PLUGIN}:build-classpath"
+_POM: Final = """\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>local</groupId><artifactId>class-path</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>
+  </dependencies>
+</project>
+"""
 
 
 class JarsUnavailable(RuntimeError):
@@ -45,6 +58,36 @@ def _fetched(artifact: str, repository: Path) -> Path:
     if not jar.exists():
         raise JarsUnavailable(f"{artifact} could not be had from Maven: {said[-200:]}")
     return jar
+
+
+def with_dependencies(artifact: str) -> list[str]:
+    """The jar of an artifact (`group:name:version`), and those of all that it depends on, from the
+    local Maven repository. Maven fetches what is not there. Its answer is kept in `build`.
+    """
+    kept = _ROOT / "build" / "class-paths" / artifact.replace(":", "_")
+    known = kept.read_text().split(":") if kept.exists() else []
+    if known and all(Path(jar).exists() for jar in known):
+        return known
+    if not shutil.which("mvn"):
+        raise JarsUnavailable(f"{artifact} is needed with all that it needs, and there is no mvn")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        group, name, version = artifact.split(":")
+        Path(folder, "pom.xml").write_text(_POM.format(group=group, name=name, version=version))
+        paths = Path(folder, "class-path")
+        command = ["mvn", "-q", "-B", _CLASS_PATH, f"-Dmdep.outputFile={paths}"]
+        if "MAVEN_REPO_LOCAL" in os.environ:
+            command.append(f"-Dmaven.repo.local={os.environ['MAVEN_REPO_LOCAL']}")
+        said = ""
+        for _ in range(3):  # a registry may be away for a moment
+            if paths.exists():
+                break
+            maven = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600)
+            said = maven.stdout
+        if not paths.exists():
+            raise JarsUnavailable(f"{artifact} could not be had from Maven: {said[:300]}")
+        shutil.copy(paths, kept)
+    return kept.read_text().split(":")
 
 
 def of_spark(*prefixes: str) -> list[str]:

@@ -1,0 +1,156 @@
+"""Streams JSON events from Kafka into a Paimon table, each exactly once. A record that is no event
+goes to a second table.
+
+    python kafka_stream.py localhost:9092 events
+
+Without --every it reads what is there and ends. The same command goes on where the last run ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import sys
+from typing import Any
+
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from paimon_stream import PaimonSink, PaimonTable
+
+EVENT = "id BIGINT, user STRING, amount DECIMAL(10, 2), at TIMESTAMP"
+
+
+def records_of(spark: SparkSession, brokers: str, topics: str, per_batch: int) -> DataFrame:
+    """The topics as a stream, from their beginning."""
+    options = {
+        "kafka.bootstrap.servers": brokers,
+        "subscribe": topics,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": per_batch,
+    }
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def with_reason(records: DataFrame) -> DataFrame:
+    """The records with their events, and the reason if a record is no event."""
+    # In an object of its own, because from_json ignores what follows the first object.
+    text = f.concat(f.lit('{"event":'), f.col("value").cast("string"), f.lit("}"))
+    schema = f"event STRUCT<{EVENT}>, broken STRING"
+    read = f.from_json(text, schema, {"columnNameOfCorruptRecord": "broken"})
+    reason = (
+        f.when(f.col("value").isNull(), "no value")
+        .when(f.col("read.broken").isNotNull(), "not JSON, or a value of another type")
+        .when(f.expr("read.event.id IS NULL OR read.event.at IS NULL"), "no id, or no time")
+    )
+    return records.withColumn("read", read).withColumn("reason", reason)
+
+
+def events_in(records: DataFrame) -> DataFrame:
+    """The rows of the table of events. They know their places in Kafka."""
+    columns = ("read.event.*", "to_date(read.event.at) AS day", "topic", "partition", "offset")
+    return records.where("reason IS NULL").selectExpr(*columns)
+
+
+def others_in(records: DataFrame) -> DataFrame:
+    """The rows of the second table: the bytes as they came, and the reason."""
+    columns = ("reason", "key", "value", "timestamp", "topic", "partition", "offset")
+    return records.where("reason IS NOT NULL").select(*columns)
+
+
+def start(records: DataFrame, folder: str, checkpoint: str, every: str | None, **more: Any) -> Any:
+    """Starts the query. Returns it with its two sinks."""
+    records = with_reason(records)
+    events, others = f"{folder}/events", f"{folder}/events_rejected"
+    columns = events_in(records).schema
+    PaimonTable.create(events, schema=columns, partition_keys=["day"], if_not_exists=True)
+    PaimonTable.create(others, schema=others_in(records).schema, if_not_exists=True)
+    sinks = PaimonSink(events, **more), PaimonSink(others)  # once, not in each batch
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.persist()  # both sinks read it
+        try:
+            sinks[0](events_in(batch), number)
+            sinks[1](others_in(batch), number)
+        finally:
+            batch.unpersist()
+
+    writer = records.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
+    trigger = {"processingTime": every} if every else {"availableNow": True}
+    return writer.trigger(**trigger).start(), sinks
+
+
+def stop_without_broker(brokers: str) -> None:
+    """Ends the job if no broker answers. Spark would look for one for minutes."""
+    for broker in brokers.split(","):
+        host, _, port = broker.strip().rpartition(":")
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+            return
+        except (OSError, ValueError) as error:
+            why = f"{broker}: {error}"
+    sys.exit(
+        f"No broker of Kafka answers ({why}).\n"
+        "Start Kafka, or mend the address, HOST:PORT. Nothing was written."
+    )
+
+
+def explained(error: Exception, brokers: str, topics: str) -> str:
+    """What went wrong in Kafka or its connector, and what to do."""
+    text = str(error)
+    if "Failed to find data source: kafka" in text or "find the data source: kafka" in text:
+        return (
+            "This Spark has no connector for Kafka. Before the start, name it in\n"
+            "PYSPARK_SUBMIT_ARGS, or use spark-submit --packages. docs/kafka.md has both."
+        )
+    if "UnknownTopicOrPartition" in text:
+        return (
+            f"Kafka at {brokers} has not all of these topics: {topics}.\n"
+            "Create what is missing, or mend the name, and start the job again."
+        )
+    if "TimeoutException" in text:
+        return (
+            f"A broker answers at {brokers}, but not at the address that it tells its clients.\n"
+            "Look at advertised.listeners of the broker, and start the job again."
+        )
+    if "data may have been" in text or "DATA_LOSS" in text:
+        return (
+            f"Kafka has deleted records of {topics} that were not read yet, or the topic is a\n"
+            "new one of the same name. The query stops, so that nobody overlooks it. docs/kafka.md\n"
+            "says how to find the gap and go on."
+        )
+    return text.splitlines()[0]
+
+
+def main() -> None:
+    """Reads the arguments, and streams."""
+    parser = argparse.ArgumentParser(description="Streams JSON events from Kafka into a table.")
+    parser.add_argument("brokers", help="HOST:PORT of a broker, or of several, with commas")
+    parser.add_argument("topics", help="a topic, or several, with commas")
+    parser.add_argument("--folder", default="warehouse/shop.db", help="where the tables are")
+    parser.add_argument("--checkpoint", default="checkpoints/events", help="keep this folder")
+    parser.add_argument("--every", help="such as '10 seconds'; without it, the job ends")
+    parser.add_argument("--per-batch", type=int, default=1_000_000, help="records at most")
+    told = parser.parse_args()
+    stop_without_broker(told.brokers)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers use it, too
+    spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")  # errors come as exceptions
+    sinks: tuple[PaimonSink, ...] = ()
+    try:
+        records = records_of(spark, told.brokers, told.topics, told.per_batch)
+        query, sinks = start(records, told.folder, told.checkpoint, told.every, on_commit=print)
+        query.awaitTermination()
+    except (AnalysisException, StreamingQueryException) as error:
+        of_sinks = [str(sink.last_error) for sink in sinks if sink.last_error]
+        sys.exit("\n".join(of_sinks) or explained(error, told.brokers, told.topics))
+    progress = query.lastProgress
+    if progress:
+        lag = progress["sources"][0]["metrics"]["maxOffsetsBehindLatest"]
+        print(f"Done. The partition that is most behind has {lag} more records.")
+
+
+if __name__ == "__main__":
+    main()
