@@ -149,7 +149,8 @@ def _metadata(table: PaimonTable, metadata: Mapping[str, str] | None) -> dict[st
             raise arguments.wrong("a key of metadata", column, "names of columns of the table")
         if column in table.primary_keys:
             raise arguments.wrong("a key of metadata", column, "columns outside the primary key")
-        if member not in _MEMBERS and not member.removeprefix("source.").isidentifier():
+        prefix, _, name = member.rpartition(".")
+        if member not in _MEMBERS and not (prefix == "source" and name.isidentifier()):
             raise arguments.wrong(
                 f"metadata[{column!r}]",
                 member,

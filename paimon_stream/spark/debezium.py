@@ -337,7 +337,7 @@ def _with(bound: Mapping[str, str], result: str) -> str:
     """The result, an expression that uses these names for values. Each value is computed once. It
     may use the names before it. Without this, a plan would have a copy of a value for each use.
     """
-    for name, value in reversed(bound.items()):
+    for name, value in reversed(list(bound.items())):
         result = f"transform(array({value}), {name} -> {result})[0]"
     return result
 
