@@ -4,7 +4,7 @@
     python kafka.py [--brokers HOST:PORT] [--kills 0 to 4]
 
 1. A Kafka is started on this machine, unless another one is named. Two topics with three partitions
-   each get 60,000 events as JSON, and some records that are no events.
+   each get 12,000 events as JSON, and some records that are no events.
 2. The job of `kafka_stream.py` streams both topics into a table with a partition for each day. What
    is no event goes to a second table. The job and its JVM are killed with SIGKILL, one of the times
    between the commits of the two tables. Each time the job is started again.

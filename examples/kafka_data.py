@@ -9,10 +9,10 @@ from decimal import Decimal
 
 import pyarrow as pa
 
-EVENTS = 60_000
+EVENTS = 12_000
 DAYS = 10
-PER_BATCH = 10_000
-_BAD = 500
+PER_BATCH = 2_000
+_BAD = 100
 """After so many events comes a record that is none."""
 
 ARROW_SCHEMA = pa.schema(

@@ -67,32 +67,34 @@ def start(records: DataFrame, folder: str, checkpoint: str, every: str | None, *
     columns = events_in(records).schema
     PaimonTable.create(events, schema=columns, partition_keys=["day"], if_not_exists=True)
     PaimonTable.create(others, schema=others_in(records).schema, if_not_exists=True)
-    sinks = PaimonSink(events, **more), PaimonSink(others)  # once, not in each batch
+    # The sinks are made once, not in each batch.
+    to_events, to_others = PaimonSink(events, **more), PaimonSink(others)
 
     def write(batch: DataFrame, number: int) -> None:
         batch.persist()  # both sinks read it
         try:
-            sinks[0](events_in(batch), number)
-            sinks[1](others_in(batch), number)
+            to_events(events_in(batch), number)
+            to_others(others_in(batch), number)
         finally:
             batch.unpersist()
 
     writer = records.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     trigger = {"processingTime": every} if every else {"availableNow": True}
-    return writer.trigger(**trigger).start(), sinks
+    return writer.trigger(**trigger).start(), (to_events, to_others)
 
 
 def stop_without_broker(brokers: str) -> None:
     """Ends the job if no broker answers. Spark would look for one for minutes."""
+    tried = []
     for broker in brokers.split(","):
         host, _, port = broker.strip().rpartition(":")
         try:
             socket.create_connection((host, int(port)), timeout=10).close()
             return
         except (OSError, ValueError) as error:
-            why = f"{broker}: {error}"
+            tried.append(f"{broker}: {error}")
     sys.exit(
-        f"No broker of Kafka answers ({why}).\n"
+        f"No broker of Kafka answers ({'; '.join(tried)}).\n"
         "Start Kafka, or mend the address, HOST:PORT. Nothing was written."
     )
 
@@ -112,14 +114,14 @@ def explained(error: Exception, brokers: str, topics: str) -> str:
         )
     if "TimeoutException" in text:
         return (
-            f"A broker answers at {brokers}, but not at the address that it tells its clients.\n"
-            "Look at advertised.listeners of the broker, and start the job again."
+            f"A broker answers at {brokers}, but not at the address that it tells\n"
+            "its clients. Look at advertised.listeners of the broker, and start again."
         )
     if "data may have been" in text or "DATA_LOSS" in text:
         return (
             f"Kafka has deleted records of {topics} that were not read yet, or the topic is a\n"
-            "new one of the same name. The query stops, so that nobody overlooks it. docs/kafka.md\n"
-            "says how to find the gap and go on."
+            "new one of the same name. The query stops, so that nobody overlooks it.\n"
+            "docs/kafka.md says how to find the gap and go on."
         )
     return text.splitlines()[0]
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tests.servers._process import die_with_parent, free_port
-from tests.servers.maven import JarsUnavailable, of_spark, with_dependencies
+from tests.servers.maven import JarsUnavailable, fetched, of_spark, with_dependencies
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -31,9 +31,15 @@ if TYPE_CHECKING:
 KAFKA: Final = "4.1.1"
 _JAVA: Final = Path(__file__).parent / "KafkaBroker.java"
 _OF_SPARK: Final = ("slf4j-api-", "log4j-")
-_CONNECTORS: Final = {"3.5": "3.5.7", "4.0": "4.0.2", "4.1": "4.1.1"}
-"""The newest connector of each Spark that has been released; Spark 4.3 takes that of 4.2."""
-_NEWEST_CONNECTOR: Final = "4.2.0"
+_CONNECTORS: Final = {"3.5": ("2.12", "3.5.7"), "4.0": ("2.13", "4.0.2"), "4.1": ("2.13", "4.1.1")}
+"""The Scala and the release of Spark's own modules for each Spark."""
+_NEWEST_CONNECTOR: Final = ("2.13", "4.2.0")
+"""Spark 4.3 takes the modules of 4.2."""
+_CLIENTS: Final = (
+    "org.apache.kafka:kafka-clients:3.9.2",
+    "org.apache.commons:commons-pool2:2.13.1",
+)
+"""What the connector needs beside Spark's own jars."""
 
 
 class KafkaUnavailable(RuntimeError):
@@ -50,24 +56,36 @@ def jars(kafka: str = KAFKA) -> list[str]:
 
 
 def connector_name() -> str:
-    """Spark's connector for Kafka, as `spark.jars.packages` takes it, for the pyspark that is here."""
-    try:
-        minor = ".".join(version("pyspark").split(".")[:2])
-    except PackageNotFoundError:
-        raise KafkaUnavailable("pyspark is not installed") from None
-    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{_CONNECTORS.get(minor, _NEWEST_CONNECTOR)}"
+    """Spark's connector for Kafka, as `--packages` takes it, for the pyspark that is here."""
+    return _name_of("spark-sql-kafka-0-10")
 
 
 def connector() -> list[str]:
     """The jars with which Spark reads from Kafka, and not those that Spark has itself. Raises
     `KafkaUnavailable`.
     """
-    own = ("hadoop-client-", "scala-", "slf4j-", "snappy-", "lz4-", "jsr305-", "spark-tags_")
+    return _jars_of(connector_name(), _name_of("spark-token-provider-kafka-0-10"), *_CLIENTS)
+
+
+def avro() -> list[str]:
+    """The jar with which Spark reads Avro. Raises `KafkaUnavailable`."""
+    return _jars_of(_name_of("spark-avro"))
+
+
+def _name_of(module: str) -> str:
     try:
-        needed = with_dependencies(connector_name())
+        minor = ".".join(version("pyspark").split(".")[:2])
+    except PackageNotFoundError:
+        raise KafkaUnavailable("pyspark is not installed") from None
+    scala, release = _CONNECTORS.get(minor, _NEWEST_CONNECTOR)
+    return f"org.apache.spark:{module}_{scala}:{release}"
+
+
+def _jars_of(*artifacts: str) -> list[str]:
+    try:
+        return fetched(artifacts)
     except JarsUnavailable as why:
         raise KafkaUnavailable(str(why)) from None
-    return [jar for jar in needed if not Path(jar).name.startswith(own)]
 
 
 class KafkaClient:

@@ -1,0 +1,65 @@
+"""`examples/kafka_stream.py` is the job of docs/kafka.md, and its messages name the cure."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.servers._process import free_port
+from tests.servers.kafka import connector_name
+
+pytest.importorskip("pyspark")
+pytest.importorskip("tqdm")
+
+ROOT = Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / "examples"))
+from kafka_data import EVENTS, REJECTED, events, records  # noqa: E402 - not without pyspark
+from kafka_stream import explained, stop_without_broker  # noqa: E402
+
+PAGE = (ROOT / "docs" / "kafka.md").read_text()
+
+
+def test_the_page_shows_the_job_as_it_is() -> None:
+    job = (ROOT / "examples" / "kafka_stream.py").read_text()
+    assert f"```python\n{job}```" in PAGE
+
+
+def test_the_page_names_the_connector_that_tests_read_with() -> None:
+    assert f"`{connector_name()}`" in PAGE
+
+
+def test_without_a_broker_the_job_ends_with_each_address_that_was_tried() -> None:
+    closed = f"127.0.0.1:{free_port()}"
+    with pytest.raises(SystemExit) as ended:
+        stop_without_broker(f"nowhere,{closed}")
+    assert "nowhere" in str(ended.value) and closed in str(ended.value)
+    assert "Start Kafka, or mend the address, HOST:PORT. Nothing was written." in str(ended.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "cure"),
+    [
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.", "docs/kafka.md"),
+        ("…errors.UnknownTopicOrPartitionException: This server…", "Create what is missing"),
+        ("…errors.TimeoutException: Timed out waiting for a node", "advertised.listeners"),
+        ("Some data may have been lost because they are not…", "how to find the gap"),
+    ],
+)
+def test_an_error_of_kafka_names_the_cure_within_80_columns(said: str, cure: str) -> None:
+    message = explained(RuntimeError(said), "127.0.0.1:9092", "events")
+    assert cure in message
+    assert max(len(line) for line in message.splitlines()) <= 80
+
+
+def test_another_error_is_its_first_line() -> None:
+    assert explained(RuntimeError("It is late.\nat java.lang"), "b", "t") == "It is late."
+
+
+def test_the_events_that_are_sent_are_those_of_the_table_and_every_kind_of_other_record() -> None:
+    sent = [value for _, value in records()]
+    assert len(sent) > EVENTS and set(REJECTED) <= set(sent)
+    found = [re.match(rb'\{"id": (\d+), "user": ', value or b"") for value in sent]
+    assert [int(event[1]) for event in found if event] == events()["id"].to_pylist()
