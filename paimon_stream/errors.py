@@ -182,6 +182,12 @@ class BadRowKind(InvalidData):
     """A row kind is not one of +I, -U, +U, -D."""
 
 
+class BadChangeEvent(InvalidData):
+    """A change event of `paimon_stream.cdc` cannot be made a row. The message names its topic,
+    partition and offset.
+    """
+
+
 class OutsidePartition(InvalidData):
     """Rows are outside the partition that is overwritten."""
 

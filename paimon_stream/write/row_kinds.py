@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.errors import ROWS, BadRowKind, IncompatibleSchema, InvalidOption
+from paimon_stream.errors import ROWS, BadChangeEvent, BadRowKind, IncompatibleSchema, InvalidOption
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.merge import spec
 from paimon_stream.options import (
@@ -33,6 +33,9 @@ _MAP_TOKENS: Final = (
     f"Set {OPERATION_MAPPING.key} to what the values mean, such as c=+I,u=+U,d=-D, or fix them."
 )
 """What to do about unknown tokens in the column of `Operations`."""
+
+REFUSED: Final = "refused: "
+"""Begins the values of an operation column that say why a record could not be made a row."""
 
 _FIX_TOKENS: Final = (
     f"Fix the values. If the column has other words for these operations, use {OPERATION_COLUMN.key} with "
@@ -144,11 +147,13 @@ def kinds_of_tokens(
         advice: the sentence that says what to do about unknown tokens.
 
     Raises:
-        BadRowKind: for NULL and for unknown tokens.
+        BadChangeEvent: for tokens that say why a record has no row.
+        BadRowKind: for NULL and for other unknown tokens.
     """
     positions = pc.index_in(tokens.cast(pa.string()), value_set=pa.array(list(known), pa.string()))
     if positions.null_count:
         unknown = pc.unique(tokens.filter(positions.is_null()).cast(pa.string())).to_pylist()
+        _raise_refused(unknown, table)
         raise BadRowKind(
             f"Column {column!r} says what each row for {table} does, but in {ROWS} its value is not one of "
             f"{', '.join(known)}; it is {_listed(unknown)}. {advice}",
@@ -160,6 +165,20 @@ def kinds_of_tokens(
     kind_of_token = np.fromiter(known.values(), np.int8)
     kinds: Kinds = kind_of_token[positions.to_numpy(zero_copy_only=False)]
     return kinds
+
+
+def _raise_refused(tokens: list[str | None], table: str) -> None:
+    """Raises `BadChangeEvent` if any of the tokens says why a record has no row."""
+    reasons = [
+        token.removeprefix(REFUSED) for token in tokens if token and token.startswith(REFUSED)
+    ]
+    if reasons:
+        raise BadChangeEvent(
+            f"A change event for {table} cannot be made a row. Nothing of the batch was written. {reasons[0]} "
+            f"({len(reasons):,} such events were seen.)",
+            table=table,
+            reasons=tuple(reasons[:_SHOWN]),
+        )
 
 
 def _listed(tokens: list[str | None]) -> str:

@@ -2,10 +2,12 @@
 it is not installed.
 
 with start(folder) as postgres: ...
+with start(folder, "wal_level=logical") as postgres: ...
 """
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import subprocess
@@ -31,10 +33,22 @@ class Postgres(Server):
         return f"host=127.0.0.1 port={self.port} user={USER} password={PASSWORD} dbname={DATABASE}"
 
 
-def start(folder: Path) -> Postgres:
-    initdb, server = shutil.which("initdb"), shutil.which("postgres")
-    if initdb is None or server is None:
-        raise RuntimeError("initdb and postgres are not on the path")
+def program(name: str) -> str:
+    """The path of a program of PostgreSQL: on PATH, or the newest where Debian has them."""
+    newest = sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"), key=_version)
+    path = shutil.which(name) or next(reversed(newest), None)
+    if path is None:
+        raise RuntimeError(f"PostgreSQL's {name} is not here: run apt-get install postgresql")
+    return path
+
+
+def _version(path: str) -> int:
+    return int(Path(path).parents[1].name)
+
+
+def start(folder: Path, *settings: str) -> Postgres:
+    """A server with an empty database. `settings` are those of postgresql.conf, as NAME=VALUE."""
+    initdb, server = program("initdb"), program("postgres")
     secret = Path(folder) / "password"
     secret.write_text(PASSWORD)
     as_user: list[str] = []
@@ -76,6 +90,7 @@ def start(folder: Path) -> Postgres:
         "fsync=off",
         "-c",
         "timezone=America/New_York",
+        *(word for setting in settings for word in ("-c", setting)),
     ]
     return Postgres(
         [*as_user, server, "-D", data, *how], port, Path(folder) / "postgres.log", folder=folder

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from paimon_stream import PaimonTable
 from tests.kits.code_blocks import Block, Page, blocks, commands, enter
 
 ROOT = Path(__file__).parents[2]
+EVENTS = ROOT / "tests" / "vectors" / "debezium" / "plain.jsonl.gz"
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))}
 BLOCKS = {name: list(blocks(path)) for name, path in PAGES.items()}
 RUN = {name: [one for one in found if one.not_run is None] for name, found in BLOCKS.items()}
@@ -22,6 +25,7 @@ REASONS = {
     "takes minutes",
     "needs a cloud store",
     "needs HDFS",
+    "needs Kafka",
     "needs a cluster manager",
     "needs Paimon's jar",
     "needs Flink",
@@ -73,6 +77,24 @@ def envelopes(spark: Any) -> dict[str, Any]:
     }
 
 
+def records(spark: Any) -> dict[str, Any]:
+    """cdc.md: the records of a topic, of which the last two delete the row."""
+    Path("topic").mkdir()
+    lines = [
+        line
+        for line in gzip.decompress(EVENTS.read_bytes()).decode().splitlines()
+        if json.loads(line)["topic"] == "shop.public.full_orders"
+    ]
+    Path("topic/1.json").write_text("\n".join(lines) + "\n")
+    columns = "key string, value string, topic string, partition int, offset bigint"
+    read = spark.readStream.schema(columns).json("topic")
+    return {
+        "records": read.selectExpr(
+            "binary(key) key", "binary(value) value", "topic", "partition", "offset"
+        )
+    }
+
+
 def sources(_: Any) -> dict[str, Any]:
     """spark-format.md, spark-sql.md: Spark 3.5 has no data sources in Python."""
     pytest.importorskip("pyspark.sql.datasource", reason="data sources in Python need pyspark 4.0")
@@ -88,6 +110,7 @@ GIVEN: dict[str, Given] = {
     "operations.md": events,
     "compaction.md": orders,
     "primary-keys.md": envelopes,
+    "cdc.md": records,
     "spark-format.md": sources,
     "spark-sql.md": sources,
 }

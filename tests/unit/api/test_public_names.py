@@ -45,6 +45,12 @@ def test_the_package_offers_exactly_the_names_it_documents() -> None:
     }
 
 
+def test_the_module_of_change_events_offers_exactly_the_names_it_documents() -> None:
+    from paimon_stream import cdc
+
+    assert cdc.__all__ == ["debezium"]
+
+
 def test_nothing_else_leaks_from_the_package() -> None:
     names = {*vars(paimon_stream), *dir(paimon_stream)}
     public = {

@@ -1,0 +1,264 @@
+"""Change events that Debezium 3.6.1 made of PostgreSQL become rows, and a table with them.
+
+`tests/vectors/debezium/` has the events of one history for several options of the connector. Each
+file has the records of Kafka, in order.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import json
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, functions
+
+from paimon_stream import PaimonTable, cdc, errors
+from tests.kits.params import few
+from tests.kits.spark_jobs import Job
+
+EVENTS = Path(__file__).parents[1] / "vectors" / "debezium"
+RECORD = "key string, value string, topic string, partition int, offset bigint"
+ORDERS = [
+    ("id", "BIGINT NOT NULL"),
+    ("customer", "STRING NOT NULL"),
+    ("amount", "DECIMAL(12, 2) NOT NULL"),
+    ("price", "DECIMAL(38, 10)"),
+    ("anyscale", "DECIMAL(20, 6)"),
+    ("paid", "BOOLEAN"),
+    ("small", "SMALLINT"),
+    ("n", "INT"),
+    ("r", "FLOAT"),
+    ("d", "DOUBLE"),
+    ("day", "DATE"),
+    ("t3", "TIME(3)"),
+    ("t6", "BIGINT"),
+    ("ts3", "TIMESTAMP(3)"),
+    ("ts6", "TIMESTAMP(6)"),
+    ("tz", "TIMESTAMP_LTZ(6)"),
+    ("b", "BYTES"),
+    ("u", "STRING"),
+    ("j", "STRING"),
+    ("tags", "ARRAY<STRING>"),
+    ("ints", "ARRAY<INT>"),
+    ("note", "STRING"),
+]
+FIRST = {
+    "id": 1,
+    "customer": "Ann",
+    "amount": Decimal("12.50"),
+    "price": Decimal("-12345678901234567890123456.0123456789"),
+    "anyscale": Decimal("1.234500"),
+    "paid": True,
+    "small": -7,
+    "n": 2147483647,
+    "r": 1.5,
+    "d": 0.1,
+    "day": dt.date(1969, 12, 31),
+    "t3": 45296789,
+    "t6": 45296789012,
+    "ts3": dt.datetime(2026, 11, 30, 1, 2, 3, 456000),
+    "ts6": dt.datetime(1906, 1, 2, 3, 4, 5, 123456),
+    "tz": 1_795_993_323_123_456,
+    "b": b"\xde\xad\xbe\xef",
+    "u": "123e4567-e89b-12d3-a456-426614174000",
+    "j": '{"a": [1, "x"]}',
+    "tags": ["a", "b,c"],
+    "ints": [1, 2],
+    "note": None,
+    "op": "r",
+}
+"""The first row of the history."""
+
+MILLIS = {"t6": 45296789, "ts6": dt.datetime(1906, 1, 2, 3, 4, 5, 123000)}
+INEXACT = {"price": Decimal("-12345678901234567000000000.0000000000")}
+VARIANTS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "schemas": ({}, {}),
+    "plain": ({}, {}),
+    "connect-string": ({"binary_handling_mode": "hex"}, MILLIS),
+    "connect-string-plain": (
+        {
+            "time_precision_mode": "connect",
+            "decimal_handling_mode": "string",
+            "binary_handling_mode": "hex",
+        },
+        MILLIS,
+    ),
+    "iso-double": ({"binary_handling_mode": "base64"}, {**INEXACT, "t6": "12:34:56.789012Z"}),
+    "iso-double-plain": (
+        {
+            "time_precision_mode": "isostring",
+            "decimal_handling_mode": "double",
+            "binary_handling_mode": "base64-url-safe",
+        },
+        {**INEXACT, "t6": "12:34:56.789012Z"},
+    ),
+    "micro-plain": ({"time_precision_mode": "microseconds"}, {}),
+    "nano-plain": ({"time_precision_mode": "nanoseconds"}, {"t6": 45296789012000}),
+}
+"""The arguments for each file, and what differs in the first row."""
+
+
+def records(variant: str, table: str = "orders") -> list[tuple[Any, ...]]:
+    """The records of one topic."""
+    lines = gzip.decompress((EVENTS / f"{variant}.jsonl.gz").read_bytes()).decode().splitlines()
+    found = [json.loads(line) for line in lines]
+    return [
+        tuple(one[name] for name in ("key", "value", "topic", "partition", "offset"))
+        for one in found
+        if one["topic"] == f"shop.public.{table}"
+    ]
+
+
+def frame(job: Job, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+    return job.spark.createDataFrame(list(rows), RECORD).coalesce(1)
+
+
+def orders(job: Job, variant: str = "plain", **arguments: Any) -> PaimonTable:
+    text = "STRING" if variant.startswith("iso") else "BIGINT"
+    columns = [(name, text if name == "t6" else type_) for name, type_ in ORDERS]
+    return job.create(columns, primary_keys=["id"], **arguments)
+
+
+def changed(record: tuple[Any, ...], **members: Any) -> tuple[Any, ...]:
+    """A record of `plain` whose envelope has other members."""
+    return (record[0], json.dumps({**json.loads(record[1]), **members}), *record[2:])
+
+
+def reasons(job: Job, table: PaimonTable, rows: Sequence[tuple[Any, ...]], **arguments: Any) -> Any:
+    """The reason of each bad record by its offset."""
+    only = cdc.debezium(frame(job, rows), table, bad_events="only", **arguments)
+    return {row.offset: row.problem for row in only.collect()}
+
+
+@pytest.mark.parametrize(
+    "variant", few(VARIANTS, lambda name: name in ("schemas", "connect-string-plain"))
+)
+@pytest.mark.spark35
+@pytest.mark.spark4
+def test_each_encoding_of_the_connector_gives_the_rows_of_the_database(
+    job: Job, variant: str
+) -> None:
+    arguments, other = VARIANTS[variant]
+    rows = cdc.debezium(
+        frame(job, records(variant)), orders(job, variant), bad_events="leave-out", **arguments
+    ).withColumn("tz", functions.expr("unix_micros(tz)"))
+    found = [row.asDict() for row in rows.collect()]
+    assert found[0] == {**FIRST, **other}
+    assert [(row["id"], row["op"]) for row in found] == [
+        (1, "r"),
+        (2, "r"),
+        (3, "c"),
+        (4, "c"),
+        (3, "u"),
+        (1, "d"),
+        (4, "d"),
+        (40, "c"),
+    ]
+    assert found[1]["amount"] == Decimal("-0.01") and len(found[1]["note"]) == 6400
+    assert (found[3]["customer"], found[3]["price"]) == ('Ünï "x"', None)
+
+
+def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
+    table = orders(job)
+    good = changed(records("plain")[0])
+    wrong = [
+        (good[0], "no JSON", *good[2:4], 100),
+        (None, *good[1:4], 101),
+        ("7", *good[1:4], 102),
+        ('{"number": 7}', *good[1:4], 103),
+        (*changed(good, op="x")[:4], 104),
+        (*changed(good, after=None)[:4], 105),
+        (*changed(good, op="u", after={"id": 1})[:4], 106),
+        (*changed(good, after={**json.loads(good[1])["after"], "n": 2**31})[:4], 107),
+        (*changed(good, after={**json.loads(good[1])["after"], "ts6": 2**63 - 1})[:4], 108),
+        (good[0], json.dumps(json.loads(good[1])["after"]), *good[2:4], 109),
+        (good[0], None, *good[2:4], 110),
+        (good[0], good[1] + " and more", *good[2:4], 111),
+    ]
+    found = reasons(job, table, [*records("plain"), *wrong])
+    expected = {
+        5: "did not send the unchanged large value of note. Set REPLICA IDENTITY FULL",
+        11: "its row has the columns extra, which the table lacks. Add them",
+        12: "TRUNCATE",
+        100: "no JSON of an envelope",
+        101: "it has no key",
+        102: "its key is no JSON object",
+        103: "its key has the columns number, the table's primary key is id",
+        104: "its op is 'x', which is none of c, u, d and r",
+        105: "its op is r, but it has no row in 'after'",
+        106: "its row lacks the columns customer, amount",
+        107: "column 'n' is INT, which the value '2147483648'",
+        108: "column 'ts6' is TIMESTAMP(6), which the value '9223372036854775807'",
+        111: "no JSON of an envelope",
+        109: "has no 'op'.*ExtractNewRecordState",
+    }
+    assert found.keys() == expected.keys()
+    for offset, pattern in expected.items():
+        assert found[offset].startswith(f"topic shop.public.orders, partition 0, offset {offset}: ")
+        assert re.search(pattern.replace("(6)", "[(]6[)]"), found[offset]), found[offset]
+
+
+def test_a_stream_fails_on_a_bad_record_and_loses_nothing(job: Job) -> None:
+    table = orders(job)
+    with pytest.raises(
+        errors.BadChangeEvent, match=r"topic shop.public.orders, partition 0, offset 5: .*FULL"
+    ):
+        table.append(cdc.debezium(frame(job, records("plain")), table), operation_column="op")
+    assert table.latest_snapshot() is None
+
+
+def test_java_reads_the_rows_that_the_database_has_at_the_end(job: Job, java: Any) -> None:
+    table = job.create(
+        [("id", "BIGINT NOT NULL"), ("note", "STRING"), ("n", "INT"), ("lsn", "BIGINT")],
+        primary_keys=["id"],
+        options={"sequence.field": "lsn"},
+    )
+    events = records("plain", "full_orders")
+    late = [*events[:2], events[0]]  # what a connector sends again after it has died
+
+    def apply(some: Sequence[tuple[Any, ...]]) -> None:
+        rows = cdc.debezium(frame(job, some), table, metadata={"lsn": "source.lsn"})
+        table.append(rows, operation_column="op")
+
+    apply(late)
+    (row,) = java.read(job.table)
+    assert row["n"] == 2 and len(row["note"]) == 6400
+    apply(events[2:])
+    assert list(java.read(job.table)) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"bad_events": "skip"}, "bad_events is 'skip'.*fail, leave-out, only"),
+        ({"metadata": {"nope": "op"}}, "names of columns of the table"),
+        ({"metadata": {"n": "lsn"}}, "such as source.lsn"),
+        ({"operation_column": "N"}, "a name that no column of the table has"),
+    ],
+)
+def test_wrong_arguments_are_refused_by_name(
+    job: Job, arguments: Mapping[str, Any], message: str
+) -> None:
+    with pytest.raises(errors.InvalidOption, match=message):
+        cdc.debezium(frame(job, []), orders(job), **arguments)
+
+
+def test_a_frame_or_a_table_that_cannot_do_is_refused(job: Job) -> None:
+    with pytest.raises(errors.InvalidOption, match=r"lacks the column 'key'.*source 'kafka'"):
+        cdc.debezium(job.spark.range(1), orders(job))
+    keyless = PaimonTable.create(str(job.root / "shop.db" / "keyless"), schema=[("id", "INT")])
+    with pytest.raises(errors.InvalidOption, match="has no primary key"):
+        cdc.debezium(frame(job, []), keyless)
+    odd = PaimonTable.create(
+        str(job.root / "shop.db" / "odd"),
+        schema=[("id", "INT NOT NULL"), ("m", "MAP<STRING, INT>")],
+        primary_keys=["id"],
+    )
+    with pytest.raises(errors.UnsupportedFeature, match="Make it STRING"):
+        cdc.debezium(frame(job, []), odd)
