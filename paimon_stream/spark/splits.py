@@ -30,6 +30,7 @@ from paimon_stream.format.entries import (
 )
 from paimon_stream.format.types import DataField, DataType
 from paimon_stream.options import DATA_EVOLUTION
+from paimon_stream.options.option import size
 from paimon_stream.read.convert import convert, normalize
 from paimon_stream.read.merged import buckets, files_of_buckets
 from paimon_stream.read.rows import read_batches, sections_of
@@ -64,6 +65,14 @@ def splits_of(scan: Scan, split_bytes: int) -> list[bytes]:
             messages += [_as_removed(message) for message in _messages(before, older)]
         splits.append(CommitMessage.serialize_all(messages))
     return splits
+
+
+def split_bytes_for(scan: Scan, tasks: int) -> int:
+    """About how many bytes a split may have, so that this many tasks share the scan evenly. As in
+    Spark's own reader of files, it is at most 128 MB, and not less than one small file counts.
+    """
+    share = -(-sum(map(_weight, scan.files)) // max(1, tasks))
+    return min(size(SPLIT_BYTES), max(_LEAST_BYTES, share))
 
 
 def without_files(scan: Scan) -> Scan:
@@ -152,7 +161,7 @@ def _packed(
     split: list[ManifestEntry] = []
     bytes_left = split_bytes
     for files in units:
-        weight = sum(max(entry.file.file_size, _LEAST_BYTES) for entry in files)
+        weight = sum(map(_weight, files))
         if split and weight > bytes_left:
             yield split
             split = []
@@ -161,6 +170,11 @@ def _packed(
         bytes_left -= weight
     if split:
         yield split
+
+
+def _weight(entry: ManifestEntry) -> int:
+    """The bytes that a file counts in a split."""
+    return max(entry.file.file_size, _LEAST_BYTES)
 
 
 def _messages(scan: Scan, files: Iterable[ManifestEntry]) -> list[CommitMessage]:

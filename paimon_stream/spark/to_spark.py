@@ -5,13 +5,13 @@ their final form. Python tasks read all other files, in splits (docs/reading.md,
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial, reduce
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, functions
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.commit_message import CommitMessage
@@ -25,12 +25,14 @@ from paimon_stream.read.merged import buckets
 from paimon_stream.read.rows import sections_of
 from paimon_stream.read.scan import Scan, schemas_of
 from paimon_stream.spark.align import fold_of
+from paimon_stream.spark.identity import NOT_AS_KNOWN
 from paimon_stream.spark.map_arrow import map_arrow
 from paimon_stream.spark.reused_worker import prepare_worker
 from paimon_stream.spark.splits import (
     SPLIT_BYTES,
     arrow_of,
     rows_of_split,
+    split_bytes_for,
     splits_of,
     without_files,
 )
@@ -43,6 +45,9 @@ from paimon_stream.table.partition_spellings import SpelledStorage
 _LOG = logging.getLogger(__name__)
 _GLOB: Final = re.compile(r"[{}\[\]*?\\]")
 """The characters that Spark does not take as part of a file's name."""
+
+_SPLIT: Final = StructType([StructField("split", BinaryType())])
+"""The columns of a DataFrame of splits."""
 
 _SETTINGS: Final = {
     "recursiveFileLookup": "true",  # otherwise Spark adds columns from the names of folders
@@ -98,10 +103,38 @@ def _by_tasks(spark: SparkSession, scan: Scan) -> DataFrame:
     struct = nullable_everywhere(
         StructType([StructField(field.name, spark_type(field.type)) for field in scan.columns])
     )
-    splits = splits_of(scan, size(SPLIT_BYTES))
-    frame = spark.createDataFrame([(bytearray(split),) for split in splits], "split binary")
+    frame = _one_partition_each(spark, _splits(spark, scan))
     task = partial(_rows, without_files(scan), arrow_of(struct))
-    return map_arrow(frame.repartition(max(1, len(splits))), task, struct)
+    return map_arrow(frame, task, struct)
+
+
+def _splits(spark: SparkSession, scan: Scan) -> list[bytes]:
+    """The splits of the scan. On Spark Connect, the number of the cluster's cores is not known."""
+    if not hasattr(spark, "_jsparkSession"):
+        return splits_of(scan, size(SPLIT_BYTES))
+    return splits_of(scan, split_bytes_for(scan, int(spark.sparkContext.defaultParallelism)))
+
+
+def _one_partition_each(spark: SparkSession, splits: Sequence[bytes]) -> DataFrame:
+    """The splits as rows, each in a partition of its own.
+
+    `createDataFrame` passes rows through tasks in Python, and a shuffle would have to spread them
+    afterwards. So the partitions are made directly, by the calls that `createDataFrame` makes after
+    those tasks. If Spark has changed them, and on Spark Connect, `createDataFrame` is used.
+    """
+    rows = [(bytearray(split),) for split in splits]
+    partitions = max(1, len(rows))
+    if hasattr(spark, "_jsparkSession"):
+        try:
+            jvm: Any = spark._jvm
+            pickled = spark.sparkContext.parallelize(rows, partitions)._jrdd
+            java_rows = jvm.SerDeUtil.toJavaArray(jvm.SerDeUtil.pythonToJava(pickled, True))
+            session: Any = spark._jsparkSession
+            java_frame = session.applySchemaToPythonRDD(java_rows.rdd(), _SPLIT.json())
+            return DataFrame(java_frame, spark)
+        except NOT_AS_KNOWN:
+            _LOG.debug("Spark makes no partitions of splits as known.", exc_info=True)
+    return spark.createDataFrame(rows, _SPLIT).repartition(partitions)
 
 
 def _rows(

@@ -114,6 +114,25 @@ def test_a_keyed_table_is_read_natively_once_nothing_has_to_be_merged(
     )
 
 
+@pytest.mark.spark35
+def test_each_split_is_a_partition_and_nothing_is_shuffled(
+    spark_session: SparkSession, tmp_path: Path
+) -> None:
+    """A small table is shared among the cores, too, as by Spark's own reader."""
+    table = PaimonTable.create(
+        str(tmp_path / "t"), [("id", "INT NOT NULL")], primary_keys=["id"], options={"bucket": "8"}
+    )
+    for _ in range(2):
+        table.append(pa.table({"id": pa.array(range(1_000), pa.int32())}))
+    frame = table.to_spark(spark_session)
+    cores = spark_session.sparkContext.defaultParallelism
+    assert cores > 1
+    sizes = [len(ids) for ids in frame.rdd.glom().collect()]
+    assert min(cores, 8) <= len(sizes) <= 8
+    assert min(sizes) > 0 and sum(sizes) == 1_000
+    assert "Exchange" not in frame._jdf.queryExecution().executedPlan().toString()
+
+
 def test_renamed_added_and_dropped_columns_are_found_in_older_files(
     spark_session: SparkSession, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from paimon_stream.format.arrow_types import arrow_schema
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.read.merged import sections
 from paimon_stream.read.scan import plan_scan
-from paimon_stream.spark.splits import rows_of_split, splits_of, without_files
+from paimon_stream.spark.splits import rows_of_split, split_bytes_for, splits_of, without_files
 from tests.kits.keyed import commit_changes
 from tests.kits.random_tables import batches, definition
 from tests.kits.reading import wire_rows
@@ -82,6 +82,16 @@ def test_files_of_a_bucket_without_common_keys_are_splits_of_their_own(tmp_path:
     rows, splits = of_splits(table)
     assert splits == 9
     assert counted(rows, table) == counted(table.to_arrow(), table)
+
+
+@pytest.mark.parametrize(("tasks", "splits"), [(1, 1), (2, 2), (4, 4), (100, 8)])
+def test_a_small_table_is_shared_among_the_tasks(tmp_path: Path, tasks: int, splits: int) -> None:
+    table = made(tmp_path, bucket="8")
+    for _ in range(2):
+        table.append(numbers(*range(200)))
+    share = split_bytes_for(plan_scan(table._table), tasks)
+    assert of_splits(table, share)[1] == splits
+    assert share == max(2**26 // tasks, 2**22)  # each of the 16 files counts as 4 MB
 
 
 def test_the_newer_row_wins_whatever_the_order_of_the_keys(tmp_path: Path) -> None:
