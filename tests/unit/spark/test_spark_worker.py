@@ -110,7 +110,7 @@ def _archive(path: Path) -> str:
     return str(path)
 
 
-def test_a_worker_that_appends_imports_nothing_for_keys_other_formats_and_requests() -> None:
+def test_a_worker_that_appends_imports_nothing_for_keys_formats_and_storages_of_others() -> None:
     code = "import sys, pyarrow.parquet, paimon_stream.spark.tasks\nprint(*sys.modules, sep='\\n')"
     command = [sys.executable, "-c", code]
     imported = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
@@ -119,6 +119,11 @@ def test_a_worker_that_appends_imports_nothing_for_keys_other_formats_and_reques
         "configparser",
         "http.client",
         "paimon_stream.merge.rows",
+        "paimon_stream.storage.hdfs",
+        "paimon_stream.storage.local",
+        "paimon_stream.storage.memory",
+        "paimon_stream.storage.object_store",
+        "paimon_stream.storage.uri",
         "paimon_stream.write.avro_data",
         "paimon_stream.write.key_task",
         "paimon_stream.write.orc_file",
