@@ -21,10 +21,11 @@ from paimon_stream.options.store_names import (
 )
 from paimon_stream.options.store_options import PREFIXES
 from paimon_stream.storage.base import Storage, delete_below, files_of
+from paimon_stream.storage.external import shown_root
 from paimon_stream.storage.hdfs import HdfsStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import shown_location
-from paimon_stream.storage.uri import open_folder, shown_root, storage_options_for
+from paimon_stream.storage.uri import open_folder, storage_options_for
 from paimon_stream.table.layout import SCHEMA_FOLDER, SNAPSHOT_FOLDER, schema_path
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table, load_table

@@ -36,7 +36,7 @@ from paimon_stream.format.stats import RowOrder, row_order
 from paimon_stream.reports import is_news
 from paimon_stream.runtime import Clock
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.uri import shown
+from paimon_stream.storage.external import shown
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import Table

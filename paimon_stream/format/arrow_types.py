@@ -3,7 +3,7 @@ table (format.md §2.5).
 
 `pa.array`, `pa.scalar` and `to_numpy` import pandas if it is installed, whatever they get. That
 takes a process a quarter of a CPU second and 45 MB. Workers of Spark do without it: they use
-`from_numbers`, `from_bytes` and `to_numbers`.
+`from_numbers`, `from_flags`, `from_bytes`, `to_numbers` and `to_flags`.
 """
 
 from collections.abc import Sequence
@@ -99,9 +99,9 @@ def _of_arrow_field(field: pa.Field) -> DataType:
 
 _DTYPES: Final = {
     pa.from_numpy_dtype(np.dtype(code)): np.dtype(code)
-    for code in ("i1", "i2", "i4", "i8", "f4", "f8")
+    for code in ("i1", "i2", "i4", "i8", "u8", "f4", "f8")
 }
-"""The types in NumPy of Arrow's signed integers and floats. `to_pandas_dtype` would need pandas to
+"""The types in NumPy of Arrow's integers and floats that occur. `to_pandas_dtype` would need pandas to
 be installed, in Arrow 18.
 """
 
@@ -111,6 +111,12 @@ def from_numbers(numbers: npt.NDArray[Any]) -> pa.Array:
     numbers = np.ascontiguousarray(numbers)
     type_ = pa.from_numpy_dtype(numbers.dtype)
     return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
+
+
+def from_flags(flags: npt.NDArray[np.bool_]) -> pa.Array:
+    """The flags as an Arrow array of booleans without NULL."""
+    bits = pa.py_buffer(np.packbits(flags, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(flags), [None, bits])
 
 
 def from_bytes(value: bytes) -> pa.Array:
@@ -127,6 +133,15 @@ def to_numbers(array: pa.Array) -> npt.NDArray[Any]:
     if not len(array):
         return np.empty(0, dtype)
     return np.frombuffer(array.buffers()[1], dtype, array.offset + len(array))[array.offset :]
+
+
+def to_flags(array: pa.Array) -> npt.NDArray[np.bool_]:
+    """The booleans of an Arrow array. Those of NULLs are undefined."""
+    if not len(array):
+        return np.empty(0, np.bool_)
+    bits = np.frombuffer(array.buffers()[1], np.uint8)
+    end = array.offset + len(array)
+    return np.unpackbits(bits, count=end, bitorder="little")[array.offset :].view(np.bool_)
 
 
 def with_elements(array: pa.Array, wanted: pa.DataType, elements: pa.Array) -> pa.Array:

@@ -71,8 +71,8 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Clock, system
 from paimon_stream.storage.base import Storage, parents
+from paimon_stream.storage.external import split_root
 from paimon_stream.storage.read_ahead import ReadAhead, in_groups
-from paimon_stream.storage.uri import split_root
 from paimon_stream.table.layout import (
     manifest_path,
     statistics_path,

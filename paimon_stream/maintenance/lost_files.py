@@ -26,9 +26,9 @@ from paimon_stream.format.stats import decode_stats
 from paimon_stream.options import DATA_EVOLUTION
 from paimon_stream.reports import Progress, Report, iso, silent
 from paimon_stream.runtime import Runtime, system
+from paimon_stream.storage.external import external_path, shown, split_root
 from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.storage.together import AT_ONCE
-from paimon_stream.storage.uri import external_path, shown, split_root
 from paimon_stream.table.live import live_files, snapshot_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter

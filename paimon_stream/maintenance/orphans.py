@@ -56,8 +56,8 @@ from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import FileStat, Storage, files_of
 from paimon_stream.storage.branch import whole_of
+from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import in_groups, pages_of_all
-from paimon_stream.storage.uri import shown
 from paimon_stream.table.consumers import CONSUMER_FOLDER
 from paimon_stream.table.layout import (
     CHANGELOG_FOLDER,

@@ -1,9 +1,8 @@
 """Turns a location, as a user writes it, into a `Storage`.
 
-Data files of a table may also lie in folders elsewhere, its external roots (table-kinds.md §3). The
-storage of such a table shows each root as one of the table's folders: files below `file:/data` are
-also below `_external_path/file%3A%2Fdata`. So the code that reads, writes or deletes data files by
-their paths needs no second storage.
+The storage of a table with external roots shows each of them as one of the table's folders
+(`external.py`). So the code that reads, writes or deletes data files by their paths needs no second
+storage.
 
 `catalogs/opening.py` also opens branches, and tables of catalogs that publish or lock.
 """
@@ -12,8 +11,8 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from os import PathLike
-from typing import Any, Final, TypeAlias, cast
-from urllib.parse import quote, unquote
+from typing import Any, TypeAlias, cast
+from urllib.parse import unquote
 
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.extras import require
@@ -26,6 +25,7 @@ from paimon_stream.storage.branch import (
     branch_storage,
     whole_of,
 )
+from paimon_stream.storage.external import real_root, split_root
 from paimon_stream.storage.hdfs import HdfsStorage
 from paimon_stream.storage.hdfs_sources import hdfs_options_for, hdfs_settings_of, moved_settings
 from paimon_stream.storage.local import LocalStorage
@@ -43,7 +43,6 @@ from paimon_stream.storage.object_store import ObjectStorage
 from paimon_stream.storage.store_sources import SparkOptions, options_for, settings_of, store_of
 
 Location: TypeAlias = str | PathLike[str]
-_SHOWN: Final = "_external_path/"
 
 
 def open_folder(
@@ -268,7 +267,7 @@ class ExternalStorage(StorageView):
 
     def _storage(self, root: str) -> Storage:
         if root not in self._opened:
-            self._opened[root] = open_beside(self.wrapped, unquote(root[len(_SHOWN) : -1]))
+            self._opened[root] = open_beside(self.wrapped, real_root(root))
         return self._opened[root]
 
 
@@ -282,31 +281,3 @@ def with_roots(storage: Storage, roots: tuple[str, ...]) -> Storage:
     folder = table.wrapped if isinstance(table, ExternalStorage) else table
     view = cast(Storage, ExternalStorage(folder, roots))
     return view if table is storage else branch_storage(view, branch_of(storage))
-
-
-def shown_root(root: str) -> str:
-    """The folder that stands for an external root in paths, with a slash at its end."""
-    return f"{_SHOWN}{quote(root, safe='')}/"
-
-
-def external_path(path: str) -> str | None:
-    """The full path of a file outside the table, in the form of `_EXTERNAL_PATH`; None for a file
-    inside the table.
-    """
-    root, inner = split_root(path)
-    return f"{unquote(root[len(_SHOWN) : -1])}/{inner}" if root else None
-
-
-def shown(path: str) -> str:
-    """The path of a file for messages. For a file outside the table, it is the full path."""
-    return external_path(path) or path
-
-
-def split_root(path: str) -> tuple[str, str]:
-    """Splits a path into its external root, as `shown_root` names it, and the path below that root.
-    For a file inside the table, the root is "".
-    """
-    if not path.startswith(_SHOWN):
-        return "", path
-    root, _, inner = path[len(_SHOWN) :].partition("/")
-    return f"{_SHOWN}{root}/", inner

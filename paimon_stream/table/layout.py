@@ -23,8 +23,8 @@ from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataType
 from paimon_stream.storage.base import Storage, checked_path
+from paimon_stream.storage.external import shown_root, split_root
 from paimon_stream.storage.location import scheme_of
-from paimon_stream.storage.uri import shown_root, split_root
 
 
 @dataclass(frozen=True, slots=True)

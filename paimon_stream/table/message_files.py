@@ -12,7 +12,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, IndexFileMeta
 from paimon_stream.format.names import checked_name, is_bucket
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.uri import external_path
+from paimon_stream.storage.external import external_path
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.row_ids import ROW_ID
 

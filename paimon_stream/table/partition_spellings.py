@@ -26,7 +26,7 @@ from paimon_stream.storage.branch import (
     branch_storage,
     whole_of,
 )
-from paimon_stream.storage.uri import split_root
+from paimon_stream.storage.external import split_root
 from paimon_stream.table.layout import Layout
 
 _NUMBER: Final = re.compile(r"-?[0-9]+\.[0-9]+(E-?[0-9]+)?")

@@ -11,7 +11,7 @@ from typing import Final
 
 from paimon_stream.format.names import is_bucket_folder, is_partition_folder
 from paimon_stream.storage.base import FileStat, Storage, files_of
-from paimon_stream.storage.uri import shown, split_root
+from paimon_stream.storage.external import shown, split_root
 from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, STATISTICS_FOLDER, Layout
 
 _MOST_KNOWN: Final = 10_000

@@ -26,8 +26,8 @@ from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.stats import may_hold, partition_bounds
 from paimon_stream.runtime import Rng
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import ReadAhead
-from paimon_stream.storage.uri import shown
 from paimon_stream.table.layout import Layout, manifest_path
 from paimon_stream.table.table import Table
 from paimon_stream.verify.files import Inventory, Longs

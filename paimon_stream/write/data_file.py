@@ -27,7 +27,7 @@ from paimon_stream.options import (
 )
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
-from paimon_stream.storage.uri import external_path
+from paimon_stream.storage.external import external_path
 from paimon_stream.table.layout import ExternalPaths
 from paimon_stream.write.file_stats import StatsPlan, file_schema
 from paimon_stream.write.output import FileSettings, FileWriter

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import NullInNotNull
+from paimon_stream.format.arrow_types import from_flags, from_numbers
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.merge.rows import adding, merge_rows, sort_rows
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
@@ -155,10 +156,10 @@ class _KeyedTask(Task):
             ) from None
         kinds = self.kinds.kinds(rows, incoming_kinds)
         if kinds is None:
-            return rows.append_column(KIND, pa.array(np.zeros(rows.num_rows, np.int8)))
+            return rows.append_column(KIND, from_numbers(np.zeros(rows.num_rows, np.int8)))
         is_kept = self.kinds.kept(kinds, rows)
-        with_kinds = rows.append_column(KIND, pa.array(kinds))
-        return with_kinds if is_kept.all() else with_kinds.filter(pa.array(is_kept))
+        with_kinds = rows.append_column(KIND, from_numbers(kinds))
+        return with_kinds if is_kept.all() else with_kinds.filter(from_flags(is_kept))
 
     def _without_kinds(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
         """The table's columns, and the kind of each row. The kinds are None if the batch has no
@@ -198,8 +199,8 @@ class _KeyedTask(Task):
         first = bucket.next_sequence
         bucket.next_sequence += rows
         if self.is_postponed:
-            return pa.array(np.full(rows, -1, np.int64))
-        return pa.array(np.arange(first, bucket.next_sequence, dtype=np.int64))
+            return from_numbers(np.full(rows, -1, np.int64))
+        return from_numbers(np.arange(first, bucket.next_sequence, dtype=np.int64))
 
     def _new_bucket(self, number: int) -> _Bucket:
         """The bucket of a group. Its writers are among the writers of the task."""
@@ -280,7 +281,7 @@ class _KeyedTask(Task):
         if not self.is_postponed:
             return rows
         place = rows.column_names.index(SEQUENCE)
-        return rows.set_column(place, SEQUENCE, pa.array(np.arange(rows.num_rows)))
+        return rows.set_column(place, SEQUENCE, from_numbers(np.arange(rows.num_rows)))
 
     def finish(self) -> Iterable[NewFiles]:
         self.hold_last_files()

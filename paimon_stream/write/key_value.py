@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from paimon_stream import options as opt
 from paimon_stream.errors import ConfigError
+from paimon_stream.format.arrow_types import to_numbers
 from paimon_stream.format.binary_columns import encode_columns
 from paimon_stream.format.entries import EMPTY_ROW, DataFileMeta
 from paimon_stream.format.file_format import FileFormat, file_format, waiting_format
@@ -293,8 +294,8 @@ class KeyValueWriter(BucketWriter):
 
     def _note(self, rows: pa.Table) -> None:
         content = self._content
-        sequence = rows.column(SEQUENCE).to_numpy()
-        kinds = rows.column(KIND).to_numpy()
+        sequence = to_numbers(flat(rows.column(SEQUENCE)))
+        kinds = to_numbers(flat(rows.column(KIND)))
         content.least_sequence = min(content.least_sequence, int(sequence.min()))
         content.greatest_sequence = max(content.greatest_sequence, int(sequence.max()))
         content.deletes += int(np.isin(kinds, (UPDATE_BEFORE, DELETE)).sum())

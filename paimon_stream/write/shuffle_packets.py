@@ -24,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from paimon_stream.errors import PaimonStreamError
+from paimon_stream.format.arrow_types import from_flags, from_numbers, to_flags
 from paimon_stream.format.murmur import hash_bytes
 from paimon_stream.write.arrow_batches import RowTooWide
 from paimon_stream.write.conform import ColumnPlan
@@ -97,7 +98,7 @@ def unpack(packets: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         _, offsets, data = pieces.buffers()
         bounds = np.frombuffer(offsets, width, pieces.offset + len(pieces) + 1)[pieces.offset :]
         start = int(bounds[0])
-        for last in np.flatnonzero(batch.column("ends").to_numpy(zero_copy_only=False)):
+        for last in np.flatnonzero(to_flags(batch.column("ends"))):
             stop = int(bounds[last + 1])
             begun.append(data.slice(start, stop - start))
             stream = begun[0] if len(begun) == 1 else pa.py_buffer(b"".join(begun))
@@ -177,7 +178,7 @@ class _Packer:
         if np.count_nonzero(counts) > 1:
             if len(self._keys) <= 2**16:
                 places = places.astype(np.uint16)  # integers of 16 bits are sorted in less time
-            rows = rows.take(pa.array(np.argsort(places, kind="stable")))
+            rows = rows.take(from_numbers(np.argsort(places, kind="stable")))
         stream = pa.BufferOutputStream()
         bounds = [0]
         keys: list[int] = []
@@ -216,10 +217,10 @@ class _Packer:
         self._number += len(keys)
         offsets = pa.py_buffer(np.array(bounds, np.int32).tobytes())
         columns = [
-            pa.array(keys, pa.int32()),
-            pa.array(np.full(len(keys), self._task, np.int32)),
-            pa.array(np.arange(first, self._number, dtype=np.int32)),
-            pa.array(ends, pa.bool_()),
+            from_numbers(np.array(keys, np.int32)),
+            from_numbers(np.full(len(keys), self._task, np.int32)),
+            from_numbers(np.arange(first, self._number, dtype=np.int32)),
+            from_flags(np.array(ends, np.bool_)),
             pa.Array.from_buffers(pa.binary(), len(keys), [None, offsets, data]),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)

@@ -18,8 +18,9 @@ from paimon_stream.api.table import PaimonTable
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import Options
+from paimon_stream.storage.external import external_path, shown_root
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.storage.uri import ExternalStorage, external_path, shown_root
+from paimon_stream.storage.uri import ExternalStorage
 from paimon_stream.table.layout import ExternalPaths
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import load_table

@@ -110,7 +110,7 @@ def _archive(path: Path) -> str:
     return str(path)
 
 
-def test_a_worker_that_appends_imports_nothing_for_keys_other_formats_and_requests() -> None:
+def test_a_worker_that_appends_imports_nothing_for_keys_formats_and_storages_of_others() -> None:
     code = "import sys, pyarrow.parquet, paimon_stream.spark.tasks\nprint(*sys.modules, sep='\\n')"
     command = [sys.executable, "-c", code]
     imported = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
@@ -119,6 +119,11 @@ def test_a_worker_that_appends_imports_nothing_for_keys_other_formats_and_reques
         "configparser",
         "http.client",
         "paimon_stream.merge.rows",
+        "paimon_stream.storage.hdfs",
+        "paimon_stream.storage.local",
+        "paimon_stream.storage.memory",
+        "paimon_stream.storage.object_store",
+        "paimon_stream.storage.uri",
         "paimon_stream.write.avro_data",
         "paimon_stream.write.key_task",
         "paimon_stream.write.orc_file",
@@ -129,52 +134,67 @@ def test_a_worker_that_appends_imports_nothing_for_keys_other_formats_and_reques
     } & set(imported)
 
 
-_APPEND = """
+_WRITE = """
 import sys
 import pyarrow as pa
 from pyspark import TaskContext
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.options import Options
-from paimon_stream.spark.tasks import ANSWER, WriteTask
+from paimon_stream.spark.tasks import ANSWER, WriteTask, pack_task
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.write.task import WriteSpec, decode_result
 
-file, partition_keys, *options = sys.argv[1:]
+file, partition_keys, primary_keys, is_packed, *options = sys.argv[1:]
 with pa.OSFile(file) as source:
     batches = list(pa.ipc.open_stream(source))
-types = {"id": "BIGINT", "part": "INT", "text": "STRING", "total": "DECIMAL(9, 2)", "at": "TIMESTAMP(6)"}
+types = {"id": "BIGINT", "part": "INT", "text": "STRING", "code": "STRING", "total": "DECIMAL(9, 2)", "at": "TIMESTAMP(6)"}
 types |= {"share": "DOUBLE", "part_share": "FLOAT"}
 types |= {"tags": "ARRAY<STRING>", "labels": "MAP<STRING, INT>", "place": "ROW<zip INT>"}
 schema = TableSchema(
     id=0,
     fields=tuple(
-        DataField(id=number, name=name, type=parse_type(text))
+        DataField(
+            id=number, name=name, type=parse_type(text).with_nullable(name not in primary_keys)
+        )
         for number, (name, text) in enumerate(types.items())
     ),
     highest_field_id=len(types) - 1,
     partition_keys=tuple(partition_keys.split()),
+    primary_keys=tuple(primary_keys.split()),
     options=dict(option.split("=") for option in options),
 )
 spec = WriteSpec(storage=MemoryStorage(), schema=schema, options=Options(schema.options))
 context = TaskContext._getOrCreate()
 context._partitionId = context._attemptNumber = 0
-[result] = WriteTask(spec=spec, attempts=1)(batches)
+if is_packed:
+    batches = list(pack_task(spec, (0, 1), batches))
+[result] = WriteTask(spec=spec, attempts=1, packed=bool(is_packed))(batches)
 answer = decode_result(result.column(ANSWER).to_pylist()[0])
 print(sum(one.row_count for message in answer.messages for one in message.new_files))
 print("pandas" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("table", [("",), ("part",), ("", "bucket=2", "bucket-key=id")])
-def test_a_worker_that_appends_does_not_import_pandas(
-    tmp_path: Path, table: tuple[str, ...]
+@pytest.mark.parametrize(
+    ("table", "written"),
+    [
+        (("", "", ""), 4),
+        (("part", "", ""), 4),
+        (("", "", "", "bucket=2", "bucket-key=id"), 4),
+        (("", "id", "", "bucket=2"), 3),
+        (("", "id code", "packed", "bucket=2"), 3),
+    ],
+)
+def test_a_worker_that_writes_does_not_import_pandas(
+    tmp_path: Path, table: tuple[str, ...], written: int
 ) -> None:
     rows = pa.table(
         {
-            "id": pa.array([1, 2, 3, 4], pa.int64()),
+            "id": pa.array([1, 4, 3, 4], pa.int64()),
             "part": pa.array([1, 2, 1, None], pa.int32()),
             "text": ["a", "b", None, "d"],
+            "code": ["x", "y", "z", "y"],
             "total": pa.array([1, 2, 3, None], pa.decimal128(9, 2)),
             "at": pa.array([1, 2, 3, None], pa.timestamp("us")),
             "share": pa.array([0.0, -0.0, None, 1.0], pa.float64()),
@@ -187,6 +207,6 @@ def test_a_worker_that_appends_does_not_import_pandas(
     file = tmp_path / "rows"
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows)
-    command = [sys.executable, "-c", _APPEND, str(file), *table]
+    command = [sys.executable, "-c", _WRITE, str(file), *table]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["4", "False"]
+    assert done.stdout.split() == [str(written), "False"]

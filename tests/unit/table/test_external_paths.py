@@ -28,8 +28,9 @@ from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.schema_json import encode_schema
 from paimon_stream.options import Options
 from paimon_stream.storage.base import Storage
+from paimon_stream.storage.external import external_path
 from paimon_stream.storage.local import LocalStorage
-from paimon_stream.storage.uri import external_path, open_folder
+from paimon_stream.storage.uri import open_folder
 from paimon_stream.table.layout import ExternalPaths, Layout
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.table import load_table
