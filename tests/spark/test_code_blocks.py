@@ -30,7 +30,6 @@ REASONS = {
     "needs Paimon's jar",
     "needs Flink",
     "needs Airflow",
-    "needs Kafka",
 }
 
 SLOW = {"quickstart.md", "reading.md", "spark-format.md", "spark-sql.md"}
