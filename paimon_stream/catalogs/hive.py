@@ -6,7 +6,6 @@ the next one who opens the table by its name does. The metastore replaces a whol
 a table is read just before it is changed, and only our fields of it are.
 """
 
-import getpass
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from paimon_stream.catalogs.hive_client import (
     is_stale,
     struct_of,
     text_list,
+    user_name,
 )
 from paimon_stream.catalogs.locked import (
     LOCK_TIMEOUT,
@@ -242,7 +242,7 @@ class HiveCatalog(FilesystemCatalog):
             name,
             schema,
             location=self._new_folder(database, name),
-            owner=getpass.getuser(),
+            owner=user_name(),
             seconds=runtime.clock.now_millis() // 1000,
             external=self._makes_external(schema),
             all_options=_all_options(self.storage_options),
@@ -613,8 +613,8 @@ class HiveStorage(StorageUnderLock):
         raise errors.CommitContended(
             f"The lock of {database}.{name} in the Hive Metastore was another writer's for "
             f"{clock.monotonic() - began:,.0f} s, or came too late. Nothing was published, and it is "
-            "safe to try again. If that writer is dead, its lock expires by itself. If not, raise "
-            "'lock-acquire-timeout'.",
+            "safe to try again. If that writer is dead, its lock expires after hive.txn.timeout, where "
+            "the metastore's housekeeping runs. If not, raise 'lock-acquire-timeout'.",
             option=LOCK_TIMEOUT.key,
         ).of_table(self.location)
 
@@ -636,6 +636,6 @@ def _lock_request(database: str, name: str) -> Struct:
     component = Struct({1: (I32, _EXCLUSIVE), 2: (I32, _OF_TABLE)})
     component.set_text(3, database)
     component.set_text(4, name)
-    request = struct_of({3: getpass.getuser(), 4: gethostname()})
+    request = struct_of({3: user_name(), 4: gethostname()})
     request.fields[1] = LIST, (STRUCT, [component])
     return request

@@ -47,6 +47,7 @@ STARTERS: Final = (
     ("pyspark", "SparkContext", "_do_init", "session of Spark"),
     ("tests.servers._process", "Server", "__init__", "server {}"),
     ("tests.kits.hdfs", "MiniHdfs", "__init__", "JVM of an HDFS"),
+    ("tests.kits.hive", "HiveMetastore", "__init__", "JVM of a Hive Metastore"),
     ("tests.servers.rest_paimon", "RestServer", "__init__", "JVM of a REST server"),
 )
 """Module, class and method that start something, and its kind; `{}` is the class of the object."""
