@@ -266,16 +266,16 @@ class HiveCatalog(FilesystemCatalog):
         """Gives the metastore the newest schema, if its copy is another one. Warns if it does not
         take it. Raises `NotFound` if the folder of the table is gone.
         """
-        schemas = SchemaStore(storage)
-        if not schemas.ids():
+        try:
+            schema, removed = _newest(SchemaStore(storage))
+        except errors.NotFound:
             raise errors.NotFound(
                 f"The table {database}.{name} of {self._shown} should be in {storage.location}, but "
                 "no table is there. Bring its files back, or drop the table: "
                 f"drop_table('{database}.{name}').",
                 path=storage.location,
                 table=f"{database}.{name}",
-            )
-        schema, removed = _newest(schemas)
+            ) from None
         _warn_of_partitions(storage.location, schema)
         all_options = _all_options(self.storage_options)
         if hive_table.follow_schema(stored, schema, removed=removed, all_options=all_options):
@@ -622,7 +622,7 @@ class HiveStorage(StorageUnderLock):
         """Releases a lock. Warns if it could not be released: it expires by itself."""
         try:
             self._client.ask("unlock", Struct({1: (STRUCT, Struct({1: (I64, lock)}))}))
-        except errors.StorageError as failed:  # what was put stays
+        except errors.PaimonStreamError as failed:  # what was put stays
             _LOG.warning(
                 "%s: the lock of %s was not released, and expires by itself: %s",
                 self.location,
