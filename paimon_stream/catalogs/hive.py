@@ -6,7 +6,6 @@ the next one who opens the table by its name does. The metastore replaces a whol
 a table is read just before it is changed, and only our fields of it are.
 """
 
-import getpass
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from paimon_stream.catalogs.hive_client import (
     is_stale,
     struct_of,
     text_list,
+    user_name,
 )
 from paimon_stream.catalogs.locked import (
     LOCK_TIMEOUT,
@@ -242,7 +242,7 @@ class HiveCatalog(FilesystemCatalog):
             name,
             schema,
             location=self._new_folder(database, name),
-            owner=getpass.getuser(),
+            owner=user_name(),
             seconds=runtime.clock.now_millis() // 1000,
             external=self._makes_external(schema),
             all_options=_all_options(self.storage_options),
@@ -266,16 +266,16 @@ class HiveCatalog(FilesystemCatalog):
         """Gives the metastore the newest schema, if its copy is another one. Warns if it does not
         take it. Raises `NotFound` if the folder of the table is gone.
         """
-        schemas = SchemaStore(storage)
-        if not schemas.ids():
+        try:
+            schema, removed = _newest(SchemaStore(storage))
+        except errors.NotFound:
             raise errors.NotFound(
                 f"The table {database}.{name} of {self._shown} should be in {storage.location}, but "
                 "no table is there. Bring its files back, or drop the table: "
                 f"drop_table('{database}.{name}').",
                 path=storage.location,
                 table=f"{database}.{name}",
-            )
-        schema, removed = _newest(schemas)
+            ) from None
         _warn_of_partitions(storage.location, schema)
         all_options = _all_options(self.storage_options)
         if hive_table.follow_schema(stored, schema, removed=removed, all_options=all_options):
@@ -613,8 +613,8 @@ class HiveStorage(StorageUnderLock):
         raise errors.CommitContended(
             f"The lock of {database}.{name} in the Hive Metastore was another writer's for "
             f"{clock.monotonic() - began:,.0f} s, or came too late. Nothing was published, and it is "
-            "safe to try again. If that writer is dead, its lock expires by itself. If not, raise "
-            "'lock-acquire-timeout'.",
+            "safe to try again. If that writer is dead, its lock expires after hive.txn.timeout, where "
+            "the metastore's housekeeping runs. If not, raise 'lock-acquire-timeout'.",
             option=LOCK_TIMEOUT.key,
         ).of_table(self.location)
 
@@ -622,7 +622,7 @@ class HiveStorage(StorageUnderLock):
         """Releases a lock. Warns if it could not be released: it expires by itself."""
         try:
             self._client.ask("unlock", Struct({1: (STRUCT, Struct({1: (I64, lock)}))}))
-        except errors.StorageError as failed:  # what was put stays
+        except errors.PaimonStreamError as failed:  # what was put stays
             _LOG.warning(
                 "%s: the lock of %s was not released, and expires by itself: %s",
                 self.location,
@@ -636,6 +636,6 @@ def _lock_request(database: str, name: str) -> Struct:
     component = Struct({1: (I32, _EXCLUSIVE), 2: (I32, _OF_TABLE)})
     component.set_text(3, database)
     component.set_text(4, name)
-    request = struct_of({3: getpass.getuser(), 4: gethostname()})
+    request = struct_of({3: user_name(), 4: gethostname()})
     request.fields[1] = LIST, (STRUCT, [component])
     return request

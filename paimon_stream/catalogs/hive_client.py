@@ -182,7 +182,7 @@ class HiveClient:
         require("thrift", "hive", f"The Hive Metastore {self._shown}")
         with self._connected(method) as protocol:
             self._exchange(
-                protocol, "set_ugi", Struct({1: (STRING, _user().encode()), 2: text_list([])})
+                protocol, "set_ugi", Struct({1: (STRING, user_name().encode()), 2: text_list([])})
             )
             return self._exchange(protocol, method, arguments)
 
@@ -273,7 +273,7 @@ class HiveClient:
         )
         if any(part in text for part in _OF_RIGHTS):
             kind = errors.PermissionDenied
-            advice = f"Give the user {_user()!r} the right, or set HADOOP_USER_NAME."
+            advice = f"Give the user {user_name()!r} the right, or set HADOOP_USER_NAME."
         return kind(
             f"The Hive Metastore {self._shown} refused {method}: {name}: {text[:300]}. {advice}",
             path=self._shown,
@@ -281,9 +281,17 @@ class HiveClient:
         )
 
 
-def _user() -> str:
-    """The user in whose name the metastore is asked, as in Java."""
-    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+def user_name() -> str:
+    """The user in whose name the metastore is asked, as in Java: that of the process, if the
+    environment names no other one.
+    """
+    named = os.environ.get("HADOOP_USER_NAME")
+    if named:
+        return named
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a container's user may have no name
+        return str(os.getuid())
 
 
 def _first_line(problem: Exception) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from paimon_stream import PaimonCatalog, SchemaChange, catalog, errors
+from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
 from paimon_stream.catalogs import hive_table
 from paimon_stream.catalogs.hive import change_table, stored_table
 from paimon_stream.catalogs.hive_client import STRUCT, HiveClient, Struct
@@ -220,6 +220,18 @@ def test_a_table_whose_folder_is_gone_is_named_and_can_be_dropped(
         ours.get_table(f"{database}.t")
     ours.drop_table(f"{database}.t")
     assert ours.list_tables(database) == []
+
+
+def test_a_killed_creation_is_finished_by_the_next_one(
+    ours: PaimonCatalog, theirs: JavaJdbcCatalog, database: str
+) -> None:
+    name = f"{database}.t"
+    PaimonTable.create(ours.location(name), COLUMNS)  # the files, and nothing in the metastore
+    assert ours.list_tables(database) == []
+    with pytest.raises(errors.AlreadyExists):
+        ours.create_table(name, COLUMNS)
+    ours.create_table(name, COLUMNS, ignore_if_exists=True)
+    assert ours.list_tables(database) == list(theirs.listTables(database)) == ["t"]
 
 
 def test_the_files_of_an_external_table_stay(

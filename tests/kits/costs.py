@@ -48,6 +48,7 @@ STARTERS: Final = (
     ("tests.servers._process", "Server", "__init__", "server {}"),
     ("tests.kits.hdfs", "MiniHdfs", "__init__", "JVM of an HDFS"),
     ("tests.kits.flink", "Flink", "start_jvm", "JVM of a Flink"),
+    ("tests.kits.hive", "HiveMetastore", "__init__", "JVM of a Hive Metastore"),
     ("tests.servers.rest_paimon", "RestServer", "__init__", "JVM of a REST server"),
 )
 """Module, class and method that start something, and its kind; `{}` is the class of the object."""

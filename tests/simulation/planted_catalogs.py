@@ -9,6 +9,7 @@ from typing import Any
 from paimon_stream import errors
 from paimon_stream.catalogs import jdbc, rest
 from paimon_stream.catalogs.jdbc import LockedStorage
+from paimon_stream.catalogs.locked import PUBLISHED
 from paimon_stream.catalogs.rest import RestStorage
 from paimon_stream.commit.publish import Lost, Placed, Publisher
 from paimon_stream.storage.base import PutResult
@@ -164,7 +165,7 @@ def the_lock_of_another_is_ours(patch: Patch) -> None:
 )
 def the_lock_is_released_too_early(patch: Patch) -> None:
     def put(self: LockedStorage, path: str, data: bytes) -> PutResult:
-        if jdbc._PUBLISHED.fullmatch(path):
+        if PUBLISHED.fullmatch(path):
             taken = self._acquire(self.lock_name)
             with suppress(errors.StorageError):
                 jdbc.ask(

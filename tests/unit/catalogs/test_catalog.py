@@ -69,12 +69,9 @@ def test_a_system_table_is_refused_by_name(given: str) -> None:
 # ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("options", "said"), [({"metastore": "hive"}, "locations")])
-def test_a_catalog_of_another_kind_says_what_to_use_instead(
-    options: dict[str, str], said: str
-) -> None:
-    with pytest.raises(errors.UnsupportedFeature, match=said):
-        catalog({"warehouse": "/w", **options})
+def test_a_catalog_of_another_kind_says_which_there_are() -> None:
+    with pytest.raises(errors.InvalidOption, match="'filesystem', 'hive', 'jdbc' or 'rest'"):
+        catalog({"warehouse": "/w", "metastore": "glue"})
 
 
 @pytest.mark.parametrize(

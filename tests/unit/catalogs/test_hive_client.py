@@ -12,6 +12,7 @@ import pytest
 
 from paimon_stream import catalog, errors
 from paimon_stream.catalogs import hive_client, hive_table
+from paimon_stream.catalogs.hive import HiveStorage
 from paimon_stream.catalogs.hive_client import (
     BOOL,
     I32,
@@ -26,6 +27,9 @@ from paimon_stream.catalogs.hive_client import (
 )
 from paimon_stream.catalogs.hive_table import hive_type
 from paimon_stream.format.types import parse_type
+from paimon_stream.runtime import Clock, simulated
+from paimon_stream.storage.base import PutResult
+from paimon_stream.storage.memory import MemoryStorage
 
 OPTIONS = {"metastore": "hive", "uri": "thrift://127.0.0.1:1"}
 
@@ -144,7 +148,11 @@ class Metastore(Answers):
     Attributes:
         results: the results by method.
         asked: the methods that were asked for.
+        seconds: how long a lock takes, on this clock.
     """
+
+    seconds = 0.0
+    clock: Clock
 
     def __init__(self, results: dict[str, Struct]) -> None:
         self.results = {"set_ugi": Struct(), **results}
@@ -171,6 +179,8 @@ class Metastore(Answers):
         method, _, number = protocol.readMessageBegin()
         hive_client._read(protocol, STRUCT)
         self.asked.append(method)
+        if method == "lock" and self.seconds:
+            self.clock.sleep(self.seconds)
         unknown = struct_of({1: f"Invalid method name: '{method}'"})
         unknown.fields[2] = I32, 1
         protocol.writeMessageBegin(method, 2 if method in self.results else 3, number)
@@ -200,6 +210,41 @@ def test_a_metastore_without_the_older_methods_is_asked_by_the_newer_ones(short:
         errors.UnsupportedFeature, match=r"does not know the method .*Hive 2\.3 to 4"
     ):
         found.list_databases()
+    server.listener.close()
+
+
+def lock_of(state: int) -> Struct:
+    """An answer about a lock: 1 is acquired, 2 is waiting."""
+    return Struct({0: (STRUCT, Struct({1: (I64, 7), 2: (I32, state)}))})
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds"),
+    [pytest.param(2, 0.0, id="its holder has died"), pytest.param(1, 61.0, id="it came too late")],
+)
+def test_nothing_is_put_under_a_lock_that_is_not_ours(
+    short: None, state: int, seconds: float
+) -> None:
+    runtime = simulated(1)
+    server = Metastore({"lock": lock_of(state), "check_lock": lock_of(state), "unlock": Struct()})
+    server.clock, server.seconds = runtime.clock, seconds
+    files = MemoryStorage(f"lock-{state}")
+    options = {"uri": server.uri, "catalog.table": "db.t", "lock-acquire-timeout": "30 s"}
+    storage = HiveStorage(files, options, True, runtime)
+    with pytest.raises(errors.CommitContended, match=r"lock of db\.t in the Hive Metastore"):
+        storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    assert not files.exists("snapshot/snapshot-1")
+    assert server.asked[-1] == "unlock"
+    server.listener.close()
+
+
+def test_what_was_put_stays_if_the_lock_cannot_be_released(short: None, caplog: Any) -> None:
+    server = Metastore({"lock": lock_of(1)})
+    files = MemoryStorage("released")
+    storage = HiveStorage(files, {"uri": server.uri, "catalog.table": "db.t"}, True, simulated(1))
+    server.results["unlock"] = Struct({1: (STRUCT, struct_of({1: "no such lock"}))})
+    assert storage.put_if_absent("snapshot/snapshot-1", b"{}") is PutResult.CREATED
+    assert "was not released, and expires by itself" in caplog.text
     server.listener.close()
 
 
