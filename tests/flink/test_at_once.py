@@ -43,14 +43,14 @@ def test_nothing_is_lost_or_doubled_while_both_write_and_compact(flink: Flink, n
     assert shared.ours() == shared.flinks()
 
 
-@pytest.mark.parametrize("name", few(("sums",), lambda _: False))
-def test_both_add_to_the_same_sums(flink: Flink, name: str) -> None:
+@pytest.mark.full
+def test_both_add_to_the_same_sums(flink: Flink) -> None:
     options = {
         "bucket": "2",
         "merge-engine": "aggregation",
         "fields.v.aggregate-function": "sum",
     }
-    shared = Shared(flink, name, ("id",), options=options)
+    shared = Shared(flink, "sums_at_once", ("id",), options=options)
     flink.define(
         "CREATE TEMPORARY TABLE additions (id BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '150', "
         "'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '1499')"
