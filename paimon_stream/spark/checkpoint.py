@@ -22,6 +22,7 @@ from paimon_stream.errors import (
 )
 from paimon_stream.format.json_text import MOST_JSON, parse_json
 from paimon_stream.storage.base import FileStat, Storage
+from paimon_stream.storage.hdfs_sources import default_file_system
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import HDFS_SCHEMES, KIND_OF, scheme_of, shown_location
 from paimon_stream.storage.store_sources import SparkOptions
@@ -263,15 +264,21 @@ def open_checkpoint(
     spark: SparkOptions | None = None,
 ) -> Checkpoint:
     """The checkpoint at a location. Its `root` is the absolute path of a local checkpoint, so the
-    same checkpoint always has the same name.
+    same checkpoint always has the same name. A path without a scheme is where Spark finds it: on
+    the file system that `fs.defaultFS` names.
 
     Args:
         location: the checkpoint's location, in the form that Spark expects. Unlike in URIs, nothing
             is percent-encoded.
         storage_options: the options of the table's storage. A checkpoint in an object store or in
             HDFS uses the options that its own store knows.
-        spark: returns the session's options of object stores.
+        spark: returns the session's options of object stores and HDFS; None if no session is known.
     """
+    if not scheme_of(location):
+        qualified = _qualified(location, storage_options or {}, spark)
+        if qualified is None:
+            return Checkpoint(root=location, storage=None)
+        location = qualified
     scheme = scheme_of(location)
     if scheme in (*KIND_OF, *HDFS_SCHEMES):
         return Checkpoint(
@@ -284,6 +291,28 @@ def open_checkpoint(
         return Checkpoint(root=location.rstrip("/"), storage=None)
     root = os.path.abspath(path)
     return Checkpoint(root=root, storage=LocalStorage(root))
+
+
+def _qualified(path: str, options: Mapping[str, str], spark: SparkOptions | None) -> str | None:
+    """A path without a scheme, as Spark understands it: on Hadoop's default file system. None if
+    that is not known here, as for a relative path, which is below the home of Spark's user there.
+    """
+    try:
+        default = default_file_system(path, options, spark=spark)
+    except PaimonStreamError as unreadable:
+        _LOG.info("The checkpoint %s is not read from here: %s", path, unreadable)
+        return None
+    if scheme_of(default) in ("", "file"):
+        return path
+    if not path.startswith("/"):
+        _LOG.info(
+            "The checkpoint %s is not read from here: it is relative, and Spark's file system is %s. "
+            "Give its whole location.",
+            path,
+            shown_location(default),
+        )
+        return None
+    return f"{default.rstrip('/')}{path}"
 
 
 def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None) -> Storage | None:

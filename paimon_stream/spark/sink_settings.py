@@ -91,7 +91,8 @@ class SinkSettings:
         """The checkpoint at a location. If it is in an object store, checks whether it can be
         read.
         """
-        return open_checkpoint(location, self._all_storage_options(), self._hadoop)
+        spark = None if self.session is None else self._hadoop
+        return open_checkpoint(location, self._all_storage_options(), spark)
 
     def _all_storage_options(self) -> dict[str, str]:
         """The storage options of the sink, and those of its other options that concern the

@@ -290,9 +290,11 @@ class HdfsStorage(Storage):
         is_short = len(name.encode()) + len(end) < _MOST_NAME_BYTES
         return f"{above}{slash}.{name}{end}" if is_short else f"{above}{slash}{end}"
 
-    def open_temporary(self, path: str, temporary: str) -> Any:
-        """hdfs-native's writer of a new temporary file for the file at `path`."""
-        return self.ask("write", path, lambda hdfs: self._created(hdfs, temporary), Handle.PARTS)
+    def open_temporary(self, path: str, data: bytes) -> tuple[str, Any]:
+        """A new temporary file for the file at `path`, which begins with the data, and hdfs-native's
+        writer of it. An outage is waited for.
+        """
+        return self._new_temporary(path, data, lambda hdfs, full, writer: None)
 
     def complete(self, path: str, temporary: str, writer: Any, size: int) -> None:
         """Makes the temporary file of a writer durable. Its lease is not recovered: that could make
@@ -320,23 +322,39 @@ class HdfsStorage(Storage):
             pass  # this user may not delete, so the file stays for `remove_orphan_files`
 
     def _temporary(self, path: str, data: bytes) -> str:
-        """The path of a new temporary file beside the file, with the data. Each try has a file of
-        its own: a try that is not waited for any more may still change its file. It may also create
-        the file after that was deleted, so it notes it as left behind.
+        """The path of a new temporary file beside the file, with the data."""
+        temporary, _ = self._new_temporary(
+            path,
+            data,
+            lambda hdfs, full, writer: finish(hdfs, writer, full, len(data), self.client.pace),
+        )
+        return temporary
+
+    def _new_temporary(
+        self, path: str, data: bytes, completed: Callable[[Any, str, Any], None]
+    ) -> tuple[str, Any]:
+        """A new temporary file beside the file, and its writer, which has got the data. Each try has
+        a file of its own: a try that is not waited for any more may still change its file. It may
+        also create the file after that was deleted, so it notes it as left behind.
+
+        Args:
+            path: the file.
+            data: what is written.
+            completed: is called in each try with hdfs-native's client, the full path and the writer.
         """
         self._full(path)
         tried: list[str] = []
         dropped: set[str] = set()
 
-        def created(hdfs: Any) -> str:
+        def created(hdfs: Any) -> tuple[str, Any]:
             own = self.temporary_of(path)
             tried.append(own)
             try:
                 writer = self._created(hdfs, own)
                 for start in range(0, len(data), _PIECE):
                     writer.write(data[start : start + _PIECE])
-                finish(hdfs, writer, self._full(own), len(data), self.client.pace)
-                return own
+                completed(hdfs, self._full(own), writer)
+                return own, writer
             finally:
                 if own in dropped:
                     self.client.left_behind.add(self._full(own))
@@ -344,13 +362,13 @@ class HdfsStorage(Storage):
         handle = Handle.LARGE if len(data) > _LARGE else Handle.CALM
         temporary = None
         try:
-            temporary = self.ask("write", path, created, handle)
+            temporary, writer = self.ask("write", path, created, handle)
         finally:
             for other in tried:
                 if other != temporary:
                     dropped.add(other)
                     self.drop(other)
-        return temporary
+        return temporary, writer
 
     def _created(self, hdfs: Any, temporary: str) -> Any:
         """hdfs-native's writer of a new temporary file."""
@@ -462,7 +480,7 @@ class _Output(HeldOutput):
         )
         storage.is_link(path)  # raises for a wrong path
         self._storage = storage
-        self._temporary = storage.temporary_of(path)
+        self._temporary = ""  # the path of the temporary file of a writer
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self.close()
@@ -485,7 +503,11 @@ class _Output(HeldOutput):
         self._storage.drop(self._temporary)
 
     def _open(self) -> Any:
-        return self._storage.open_temporary(self._path, self._temporary)
+        # The writer gets what is held, so all that it has to ask of nodes first can be repeated.
+        held = bytes(self._held)
+        self._temporary, writer = self._storage.open_temporary(self._path, held)
+        self._held.clear()
+        return writer
 
     def _send(self) -> None:
         for start in range(0, len(self._held), _PIECE):

@@ -27,6 +27,9 @@ LATE: Final = _down(
     "HDFS did not answer in time",
     "Check the host and the port of the name node, and the network, or allow more time",
 )
+_FOLDER: Final = Rule(
+    errors.AlreadyExists, "a folder has this name", "Remove it, or write under another name"
+)
 _DENIED: Final = _denied(
     "permission denied", "Allow this user to read and write the folder (hdfs dfs -chown, -setfacl)"
 )
@@ -112,6 +115,7 @@ _BY_TEXT: Final = (
     ("No NameNode hosts found", _NO_NODES),
     ("No host for name service", _NO_NODES),
     ("minReplication nodes", _NO_DATA_NODES),
+    ("must both be directories", _FOLDER),  # of a rename, of a file to a folder's name
     ("exceeds the limit", _LONG),
     ("Pathname too long", _LONG),
     ("Connection refused", _NOBODY),
@@ -158,7 +162,7 @@ def failure_of(failed: BaseException, *, right: bool) -> Failure:
     user = _USER.search(text) if rule is _DENIED else None
     if user is not None:
         rule = rule._replace(reason=f"permission denied to the user {user[1]}")
-    is_named = rule not in (MISSING, EXISTS, _FAILED)
+    is_named = rule not in (MISSING, EXISTS, _FOLDER, _FAILED)
     answered = rpc is not None or rule in (MISSING, EXISTS)
     return Failure(
         rule=rule,

@@ -85,7 +85,7 @@ def hdfs_settings_of(
         {name.lower(): value for name, value in options.items() if name.lower() in _OURS},
         location=place.shown,
     )
-    config = _of_files(place, environment)
+    config = _of_files(place.shown, environment)
     if spark is not None and ours.value(opt.STORE_FROM_SPARK):
         config |= {name: value for name, value in spark().items() if hadoop_name(name)}
     login: dict[str, str] = {}
@@ -119,6 +119,34 @@ def moved_settings(settings: HdfsSettings, place: HdfsLocation) -> HdfsSettings:
     """
     url, path = _file_system(place, settings.config)
     return replace(settings, location=place.shown, url=url, prefix=path)
+
+
+def default_file_system(
+    path: str,
+    options: Mapping[str, str],
+    *,
+    spark: SparkOptions | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> str:
+    """The value of `fs.defaultFS`, against which Spark resolves a path without a scheme; "" if
+    nothing sets it, so that such a path is local.
+
+    Args:
+        path: the path, for messages.
+        options: storage options. They count only without `spark`, because Spark does not see them.
+        spark: reads Spark's Hadoop configuration; None if no session is known. Then the files of
+            Hadoop's configuration count, too.
+        environment: the variables; None for those of the process.
+
+    Raises:
+        InvalidOption: a file of Hadoop's configuration cannot be read.
+    """
+    config = options if spark is None else spark()
+    set_here = [value for name, value in config.items() if hadoop_name(name) == _DEFAULT_FS]
+    if set_here or spark is not None:
+        return set_here[0] if set_here else ""
+    environment = os.environ if environment is None else environment
+    return _of_files(path, environment).get(_DEFAULT_FS, "")
 
 
 def hdfs_options_for(options: Mapping[str, str]) -> dict[str, str]:
@@ -191,14 +219,14 @@ def _parents(path: str) -> list[str]:
     return ["/" + "/".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
-def _of_files(place: HdfsLocation, environment: Mapping[str, str]) -> dict[str, str]:
+def _of_files(shown: str, environment: Mapping[str, str]) -> dict[str, str]:
     """What the files of Hadoop's configuration say, with their variables replaced."""
     folder = environment.get("HADOOP_CONF_DIR", "")
     if not folder and environment.get("HADOOP_HOME"):
         folder = f"{environment['HADOOP_HOME']}/etc/hadoop"
     values: dict[str, str] = {}
     for name in _FILES if folder else ():
-        values |= _of_file(place, Path(folder, name))
+        values |= _of_file(shown, Path(folder, name))
     return {
         name: _expanded(value, values)
         for name, value in values.items()
@@ -206,7 +234,7 @@ def _of_files(place: HdfsLocation, environment: Mapping[str, str]) -> dict[str, 
     }
 
 
-def _of_file(place: HdfsLocation, file: Path) -> dict[str, str]:
+def _of_file(shown: str, file: Path) -> dict[str, str]:
     # Only here, because each worker of Spark imports this module, and the driver reads the files.
     import xml.etree.ElementTree as ElementTree
 
@@ -216,9 +244,9 @@ def _of_file(place: HdfsLocation, file: Path) -> dict[str, str]:
         return {}
     except (OSError, ElementTree.ParseError) as unreadable:
         raise InvalidOption(
-            f"{place.shown}: {file} of Hadoop's configuration cannot be read "
+            f"{shown}: {file} of Hadoop's configuration cannot be read "
             f"({type(unreadable).__name__}). Mend it, or set HADOOP_CONF_DIR to another folder.",
-            location=place.shown,
+            location=shown,
         ) from None
     pairs = (
         (entry.findtext("name", "").strip(), entry.findtext("value", "").strip())

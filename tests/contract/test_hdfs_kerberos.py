@@ -1,5 +1,5 @@
 """An HDFS that wants Kerberos: tables are written with a ticket, with a client keytab of MIT Kerberos, and with
-the keytab that the options name, and nobody is let in without.
+the keytab that the options name, or with a delegation token, and nobody is let in without.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.hdfs, pytest.mark.full]
 
 SERVER = f"hdfs/localhost@{NAME}"
 USER = f"alice@{NAME}"
+TOKENS = "HADOOP_TOKEN_FILE_LOCATION"
 ROWS = """
 import sys
 import pyarrow as pa
@@ -66,9 +67,12 @@ def secured(realm: Realm, protection: str) -> MiniHdfs:
 def written(
     hdfs: MiniHdfs, realm: Realm, environment: Mapping[str, str], *options: str
 ) -> subprocess.CompletedProcess[str]:
-    """A process of its own appends a row, and prints how many rows there are."""
+    """A process of its own appends a row, and prints how many rows there are. The principal of the
+    nodes is that of `localhost`; a token is for the address that the name node has.
+    """
     port = hdfs.name_nodes[0].split(":")[1]
-    location = f"hdfs://localhost:{port}/wh/t"
+    host = "127.0.0.1" if TOKENS in environment else "localhost"
+    location = f"hdfs://{host}:{port}/wh/t"
     impatient = "paimon-stream.store.max-outage=0 s"
     return subprocess.run(
         [sys.executable, "-c", ROWS, location, impatient, *options],
@@ -102,3 +106,22 @@ def test_each_way_to_log_in_writes_and_none_does_not(realm: Realm, tmp_path: Pat
         assert written(hdfs, realm, other, *keytab_options).stdout == "3\n"
     with secured(realm, "privacy") as hdfs:
         assert written(hdfs, realm, cache).stdout == "1\n"
+
+
+def test_a_delegation_token_writes_without_a_ticket_until_it_is_cancelled(
+    realm: Realm, tmp_path: Path
+) -> None:
+    """As in a container of YARN: there is a file of tokens, and neither a ticket nor a keytab."""
+    no_ticket = {"KRB5CCNAME": f"FILE:{tmp_path / 'no-cache'}"}
+    tokens = tmp_path / "tokens"
+    with secured(realm, "authentication") as hdfs:
+        hdfs.tell(f"token {tokens} renewer")
+        with_token = {**no_ticket, TOKENS: str(tokens)}
+        for rows in ("1\n", "2\n"):
+            appended = written(hdfs, realm, with_token)
+            assert appended.stdout == rows, appended.stderr
+        assert "PermissionDenied" in written(hdfs, realm, no_ticket).stderr
+        hdfs.tell(f"cancel-token {tokens}")
+        cancelled = written(hdfs, realm, with_token)
+        assert cancelled.returncode != 0
+        assert "PermissionDenied" in cancelled.stderr, cancelled.stderr

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonTable
-from paimon_stream.errors import StorageError
+from paimon_stream.errors import AlreadyExists, StorageError
 from paimon_stream.storage.base import PutResult, Storage
 from paimon_stream.storage.uri import open_folder
 from tests.kits.hdfs import MiniHdfs
@@ -221,6 +221,22 @@ def test_orphans_of_a_killed_writer_are_removed_and_nothing_else(hdfs_server: Mi
     assert after == before - set(orphans)
     assert ids(table) == [0]
     assert table.verify().healthy
+
+
+@pytest.mark.parametrize("content", ["d/file", None], ids=["full", "empty"])
+def test_a_file_with_the_name_of_a_folder_is_refused_at_once(
+    hdfs_server: MiniHdfs, content: str | None
+) -> None:
+    storage = hdfs_server.storage()
+    storage.write("d/file", b"1")
+    if content is None:
+        storage.delete("d/file")
+    waits = storage.tally.requests()["PUT"]  # type: ignore[attr-defined]
+    with pytest.raises(AlreadyExists, match="a folder has this name"):
+        storage.write("d", b"2")
+    assert storage.put_if_absent("d", b"2") is PutResult.EXISTS
+    assert storage.tally.requests()["PUT"] == waits + 4  # type: ignore[attr-defined]
+    assert storage.list_files("", ".") == []
 
 
 def test_a_name_node_that_is_not_there_is_named_in_seconds(hdfs_server: MiniHdfs) -> None:

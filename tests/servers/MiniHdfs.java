@@ -26,6 +26,7 @@ import org.apache.hadoop.security.UserGroupInformation;
  *   active N                                 the other name nodes are standby
  *   observer N                               a standby answers reads
  *   token FILE RENEWER                       a delegation token of the server's own user, as a token file
+ *   cancel-token FILE                        the tokens of such a file are worth nothing any more
  *   calls                                    how many calls of each kind the active name node has had, as NAME=COUNT ...
  *   exit
  * With two name nodes they share their edits, and the first is active.
@@ -111,6 +112,10 @@ public class MiniHdfs {
                 var credentials = new org.apache.hadoop.security.Credentials();
                 files().addDelegationTokens(words[2], credentials);
                 credentials.writeTokenStorageFile(new Path("file://" + words[1]), new Configuration());
+            }
+            case "cancel-token" -> {
+                var credentials = org.apache.hadoop.security.Credentials.readTokenStorageFile(new java.io.File(words[1]), new Configuration());
+                for (var token : credentials.getAllTokens()) token.cancel(files().getConf());
             }
             case "calls" -> {
                 return calls();

@@ -52,6 +52,33 @@ def test_a_torn_stream_goes_on_and_the_doctor_says_so_before(
     assert table.verify().healthy
 
 
+def test_a_checkpoint_without_a_scheme_is_read_where_spark_keeps_it(
+    job: Job,
+    hdfs_server: MiniHdfs,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Spark's default file system is HDFS. The doctor has no session, and reads Hadoop's files."""
+    location, _ = hdfs_server.place()
+    whole, _ = hdfs_server.place()
+    checkpoint = whole.removeprefix(hdfs_server.url)
+    PaimonTable.create(location, COLUMNS)
+    job.add_files(1)
+    rows = job.spark.readStream.schema(job.schema).parquet(f"file://{job.root}/source")
+    job.spark.conf.set("fs.defaultFS", hdfs_server.url)
+    try:
+        sink = PaimonSink(location, checkpoint=checkpoint)
+        run(rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint), None)
+    finally:
+        job.spark.conf.unset("fs.defaultFS")
+    assert open_folder(whole, {}).exists("commits/0")
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(hdfs_server.conf))
+    for arguments in ((location,), ("--checkpoint", checkpoint, location)):
+        assert doctor(*arguments) == 0
+        said = capsys.readouterr().out
+        assert whole in said and "Batch 1 is not in the table" in said, said
+
+
 def test_the_data_source_writes_a_stream_and_reads_batches_and_streams(
     job: Job, hdfs_server: MiniHdfs
 ) -> None:

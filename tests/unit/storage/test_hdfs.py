@@ -162,8 +162,33 @@ def test_a_file_that_is_being_written_is_not_listed() -> None:
     with storage.open_output("bucket-0/data-1.parquet") as stream:
         stream.write(b"x" * (9 << 20))
         assert storage.list_files("bucket-0") == []
-        assert [file.size for file in storage.list_files("bucket-0", ".")] == [9 << 20]
+        assert [file.size for file in storage.list_files("bucket-0", ".")] == [8 << 20]
     assert [file.size for file in storage.list_files("bucket-0")] == [9 << 20]
+
+
+@pytest.mark.parametrize("call", ["create", "write"])
+def test_a_large_file_waits_for_the_end_of_an_outage_in_which_it_begins(call: str) -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(runtime=simulated(1))
+    hdfs.fail(call, *[lost_request] * 3)
+    content = bytes(range(256)) * (40 << 10)
+    with storage.open_output("bucket-0/data-1.parquet") as stream:
+        for start in range(0, len(content), 1 << 20):
+            stream.write(content[start : start + (1 << 20)])
+    assert storage.read("bucket-0/data-1.parquet") == content
+    assert names(hdfs) == {"data-1.parquet"}
+
+
+def test_a_large_file_that_fails_later_leaves_nothing() -> None:
+    """What was sent is not held, so nobody could send it again."""
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(runtime=simulated(1))
+    refusal = pytest.raises(errors.Unavailable, match="a node refuses connections")
+    with refusal, storage.open_output("bucket-0/data-1.parquet") as stream:
+        stream.write(b"x" * (9 << 20))
+        hdfs.fail("write", lost_request)
+        stream.write(b"x" * (9 << 20))
+    assert names(hdfs) == set()
 
 
 def test_a_silent_name_node_is_unavailable_in_time_and_gets_a_new_connection() -> None:

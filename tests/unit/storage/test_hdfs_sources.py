@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from paimon_stream.errors import InvalidOption
+from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.hdfs import HdfsStorage
-from paimon_stream.storage.hdfs_sources import HdfsSettings, hdfs_options_for, hdfs_settings_of
+from paimon_stream.storage.hdfs_sources import (
+    HdfsSettings,
+    default_file_system,
+    hdfs_options_for,
+    hdfs_settings_of,
+)
 from paimon_stream.storage.location import hdfs_location
 from paimon_stream.storage.uri import open_beside, place_of
 
@@ -112,6 +118,40 @@ def test_the_default_file_system_is_that_of_the_configuration() -> None:
     assert settings("hdfs:///wh/t", default).url == "hdfs://ns1"
     with pytest.raises(InvalidOption, match=r"fs\.defaultFS"):
         settings("hdfs:///wh/t", {"fs.defaultFS": "file:///"})
+
+
+def test_a_path_without_a_scheme_is_where_spark_finds_it(tmp_path: Path) -> None:
+    """Spark does not see storage options. Without a session its files of Hadoop are asked."""
+    entry = "<property><name>fs.defaultFS</name><value>hdfs://of-files</value></property>"
+    (tmp_path / "core-site.xml").write_text(f"<configuration>{entry}</configuration>")
+    files = {"HADOOP_CONF_DIR": str(tmp_path)}
+    options = {"hadoop.fs.defaultFS": "hdfs://of-options"}
+
+    def default(options: dict[str, str], spark: dict[str, str] | None = None) -> str:
+        asked = None if spark is None else lambda: spark
+        return default_file_system("/ck", options, spark=asked, environment=files)
+
+    assert default({}) == "hdfs://of-files"
+    assert default(options) == "hdfs://of-options"
+    assert default(options, {"fs.defaultFS": "hdfs://of-spark"}) == "hdfs://of-spark"
+    assert default(options, {"fs.s3a.endpoint": "x"}) == ""
+    assert default_file_system("/ck", {}, environment={}) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "default", "root"),
+    [
+        ("/ck/q/", "file:///", "/ck/q"),
+        ("file:///ck/q", "hdfs://127.0.0.1:9", "/ck/q"),
+        ("/ck/q/", "hdfs://127.0.0.1:9/", "hdfs://127.0.0.1:9/ck/q"),
+        ("ck/q", "hdfs://127.0.0.1:9", "ck/q"),
+        ("/ck/q", "wasb://box@account", "wasb://box@account/ck/q"),
+    ],
+)
+def test_a_checkpoint_has_the_name_that_spark_gives_it(path: str, default: str, root: str) -> None:
+    checkpoint = open_checkpoint(path, spark=lambda: {"fs.defaultFS": default})
+    assert checkpoint.root == root
+    assert (checkpoint.storage is None) == (root != "/ck/q")
 
 
 def test_a_path_of_a_mount_table_is_where_its_nearest_mount_leads() -> None:
