@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import monotonically_increasing_id, when
+from pyspark.sql.functions import array, explode, monotonically_increasing_id, when
 
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
@@ -36,9 +36,8 @@ class LimitExpressions:
         """The rows of the frame that are in the shares of their partitions, and one more row of
         each partition. NULL stands in the place of a row that is too wide.
         """
-        shortened = frame.where(self.places(share))
         rows = self.narrow_rows(share, schema, operation)
-        return shortened if rows is None else shortened.select(rows)
+        return frame.where(self.places(share)) if rows is None else frame.select(rows)
 
     def places(self, share: Share) -> Column:
         """Whether a row is in the share of its partition, or is the first row after it."""
@@ -49,9 +48,13 @@ class LimitExpressions:
     def narrow_rows(
         self, share: Share, schema: TableSchema, operation: str | None
     ) -> Column | None:
-        """The row as a struct, which is NULL if the row is too wide. The result is None if no row
-        of the table can be too wide. `operation` names the text column that says what a row does.
-        That column is added to the table's columns.
+        """The rows in the shares of their partitions as structs. The struct of a row that is too
+        wide is NULL. The result is None if no row of the table can be too wide. `operation` names
+        the text column that says what a row does. That column is added to the table's columns.
+
+        One expression both leaves rows out and makes the structs, because Spark analyses the frame
+        once more for each further call. `explode` makes no row of the NULL that stands for a row
+        beyond the share.
         """
         fixed = fixed_row_bytes(schema)
         if (
@@ -63,7 +66,8 @@ class LimitExpressions:
         key = (share, schema.id, operation)
         if key not in self._rows:
             most = when(_place() < share.usual, share.usual_bytes).otherwise(share.other_bytes)
-            self._rows[key] = narrow_row(_fields(schema, operation), most)
+            row = narrow_row(_fields(schema, operation), most)
+            self._rows[key] = explode(when(self.places(share), array(row)))
         return self._rows[key]
 
     def guarded(
