@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import monotonically_increasing_id, when
+from pyspark.sql.functions import array, explode, monotonically_increasing_id, when
 
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 from paimon_stream.spark.map_arrow import fixed_row_bytes, guarded, narrow_row
 from paimon_stream.spark.write_plan import Share
+from paimon_stream.write.arrow_batches import JOINED_ROWS
 
 _TEXT: Final = DataType(root=TypeRoot.VARCHAR, precision=MAX_LENGTH)
 _PLACE_BITS: Final = 2**33 - 1
@@ -36,9 +37,10 @@ class LimitExpressions:
         """The rows of the frame that are in the shares of their partitions, and one more row of
         each partition. NULL stands in the place of a row that is too wide.
         """
-        shortened = frame.where(self.places(share))
         rows = self.narrow_rows(share, schema, operation)
-        return shortened if rows is None else shortened.select(rows)
+        if rows is None or _is_filtered(share):
+            frame = frame.where(self.places(share))
+        return frame if rows is None else frame.select(rows)
 
     def places(self, share: Share) -> Column:
         """Whether a row is in the share of its partition, or is the first row after it."""
@@ -49,9 +51,12 @@ class LimitExpressions:
     def narrow_rows(
         self, share: Share, schema: TableSchema, operation: str | None
     ) -> Column | None:
-        """The row as a struct, which is NULL if the row is too wide. The result is None if no row
-        of the table can be too wide. `operation` names the text column that says what a row does.
-        That column is added to the table's columns.
+        """The rows as structs. The struct of a row that is too wide is NULL. The result is None if
+        no row of the table can be too wide. `operation` names the text column that says what a row
+        does. That column is added to the table's columns.
+
+        If no filter has left out the rows beyond the share, this expression does: `explode` makes
+        no row of a NULL.
         """
         fixed = fixed_row_bytes(schema)
         if (
@@ -63,7 +68,10 @@ class LimitExpressions:
         key = (share, schema.id, operation)
         if key not in self._rows:
             most = when(_place() < share.usual, share.usual_bytes).otherwise(share.other_bytes)
-            self._rows[key] = narrow_row(_fields(schema, operation), most)
+            row = narrow_row(_fields(schema, operation), most)
+            if not _is_filtered(share):
+                row = explode(when(self.places(share), array(row)))
+            self._rows[key] = row
         return self._rows[key]
 
     def guarded(
@@ -77,6 +85,14 @@ class LimitExpressions:
         if key not in self._guarded:
             self._guarded[key] = guarded(_fields(schema, operation), most_bytes)
         return frame.select(*self._guarded[key])
+
+
+def _is_filtered(share: Share) -> bool:
+    """Whether a filter of its own leaves out the rows beyond the share. Spark analyses the frame
+    once more for it. `explode` saves that, but it copies each row once more. So it is for few rows:
+    at most as many as an Arrow batch has.
+    """
+    return share.rows > JOINED_ROWS
 
 
 def _fields(schema: TableSchema, operation: str | None) -> list[DataField]:

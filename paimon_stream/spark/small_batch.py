@@ -15,8 +15,8 @@ writes the batches of a query that keeps state, because its operators must see a
 The same holds if it is not known whether a query keeps state, and on Spark Connect, where the rows
 would go through the server's channel to its clients.
 
-A filter on the place of a row in its partition leaves out the rows beyond the share
-(docs/decisions/0004-small-batches-in-the-driver.md gives the reasons for a filter).
+The place of a row in its partition says whether the row is beyond the share, so that it is left out
+(docs/decisions/0004-small-batches-in-the-driver.md gives the reasons).
 `spark.driver.maxResultSize` does not bound the rows, because Spark collects them into the driver's
 memory before it counts them.
 """

@@ -14,7 +14,11 @@ import pytest
 from pyspark.sql import DataFrame
 
 from paimon_stream import PaimonSink, errors
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.spark.limit_expressions import LimitExpressions
 from paimon_stream.spark.small_batch import partitions_of
+from paimon_stream.spark.types import to_data_fields
+from paimon_stream.spark.write_plan import Share
 from tests.kits.spark_jobs import Job
 from tests.spark.test_sink import seen_by_user
 
@@ -107,6 +111,36 @@ def test_the_partitions_of_a_batch_are_counted_whatever_was_made_of_it(job: Job)
 
     job.run(count, frame=batches(job, 6))
     assert counted == [(2, 2), (2, 2), (3, 3), (4, 4), (1, 1)]
+
+
+@pytest.mark.spark35
+@pytest.mark.spark4
+@pytest.mark.parametrize(("rows", "steps"), [(4, ["select"]), (20_000, ["filter", "select"])])
+def test_a_small_share_is_one_step_of_the_frame_and_each_share_has_null_for_a_wide_row(
+    job: Job, monkeypatch: pytest.MonkeyPatch, rows: int, steps: list[str]
+) -> None:
+    frame = job.spark.range(0, 20, 1, 2).selectExpr("id", "repeat('x', if(id = 11, 900, 1)) text")
+    fields = tuple(to_data_fields(frame.schema))
+    schema = TableSchema(id=0, fields=fields, highest_field_id=len(fields))
+    share = Share(rows=rows, usual=2, usual_bytes=100, other_bytes=50)
+    expressions = LimitExpressions()
+    expressions.within_share(frame, share, schema, None)
+    client = job.spark.sparkContext._gateway._gateway_client
+    methods: list[str] = []
+
+    def counted(command: str, *others: object, **named: object) -> object:
+        methods.append(command.split("\n")[2])
+        return send(command, *others, **named)
+
+    send = client.send_command
+    monkeypatch.setattr(client, "send_command", counted)
+    within_share = expressions.within_share(frame, share, schema, None)
+    monkeypatch.undo()
+    assert [method for method in methods if method in ("select", "filter", "where")] == steps
+    structs = [row for batch in within_share._collect_as_arrow() for row in batch.to_pylist()]
+    ids = [None if row is None else row["id"] for (row,) in (row.values() for row in structs)]
+    in_share = [id_ for id_ in range(20) if id_ % 10 <= rows]
+    assert ids == [None if id_ == 11 else id_ for id_ in in_share]
 
 
 def test_with_the_option_off_and_with_state_tasks_write_every_batch(job: Job) -> None:
