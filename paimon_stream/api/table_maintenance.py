@@ -339,6 +339,7 @@ class TableMaintenance(LoadedTable):
                 table.
             CheckpointRewound: if the stream has published a later batch since.
             DeletedFiles: if files are gone.
+            CommitContended: while orphan files are removed, if no journal has the batch.
             SequenceConflict: if others have used the batch's sequence numbers since.
             NotFound: if no such batch is known.
             InvalidOption: if several streams have lost a batch, and no `commit_user` is given.
@@ -411,8 +412,8 @@ class TableMaintenance(LoadedTable):
             CorruptMetadata: if anything that refers to files is damaged, or if snapshots are lost.
             UnknownVersion: if anything that refers to files is of a later version.
             StorageError: if anything that refers to files cannot be read.
-            CommitContended: while a rollback is under way, and if snapshots come and go faster than
-                they are read.
+            CommitContended: while a rollback is under way, while `recommit` commits a batch that no
+                journal has, and if snapshots come and go faster than they are read.
         """
         dry_run = self._arguments.flag("dry_run", dry_run)
         max_paths = self._arguments.whole("max_paths", max_paths, least=0)

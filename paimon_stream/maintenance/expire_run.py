@@ -355,13 +355,7 @@ class Cleaner:
         kept = self.kept.branches.metadata | self.kept.metadata_of_tags()
         metadata_of_history, live = self.kept.files_of_history(self.snapshots, history)
         kept |= metadata_of_history
-        ids = self.changelogs.ids()
-        nearest = next(
-            (place for place, changelog_id in enumerate(ids, 1) if changelog_id > tag.id), None
-        )
-        # The nearest changelog above the tag has all files that the tag shares with later
-        # changelogs.
-        for changelog in filter(None, map(self.changelogs.find, ids[:nearest])):
+        for changelog in filter(None, map(self.changelogs.find, self.changelogs.ids())):
             names, files = needed.changelog_needs(self.storage, self.manifests, changelog)
             kept |= names
             live.add(files)

@@ -54,7 +54,7 @@ class ChangelogRetention(NamedTuple):
         return cls(outlive, outlive and options.value(CHANGELOG_PRODUCER) == "none")
 
 
-class _Needs(NamedTuple):
+class _FilesOfSnapshot(NamedTuple):
     """The names of files that a snapshot needs.
 
     Attributes:
@@ -200,7 +200,7 @@ class KeptFiles:
         for group in in_groups(zip([None, *history], history, strict=False), AT_ONCE):
             reads = [partial(self._needs_above, snapshots, *pair) for pair in group]
             for (below, snapshot), read in zip(group, self._storage.together(reads), strict=True):
-                needs: _Needs | None = read
+                needs: _FilesOfSnapshot | None = read
                 if below is not None and below.nonce in expired:
                     needs = self._needs_above(snapshots, None, snapshot)
                 if needs is None:
@@ -212,7 +212,7 @@ class KeptFiles:
 
     def _needs_above(
         self, snapshots: SnapshotStore, below: Snapshot | None, snapshot: Snapshot
-    ) -> "_Needs | None":
+    ) -> "_FilesOfSnapshot | None":
         """What a snapshot needs, apart from data files that the snapshot `below` needs as well.
         None if it has expired.
         """
@@ -226,7 +226,7 @@ class KeptFiles:
             if snapshots.stands(snapshot):
                 raise
             return None
-        return _Needs(metadata, live)
+        return _FilesOfSnapshot(metadata, live)
 
     def journal_names(self) -> NameSet:
         """The names of the files in journals. The journals are read once in a run."""

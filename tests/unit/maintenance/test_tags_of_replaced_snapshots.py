@@ -152,3 +152,26 @@ def test_an_expiry_leaves_what_a_replaced_tag_needs_that_was_committed_again_abo
     appended(bench, "last")
     expired(bench)
     check_tags(bench)
+
+
+def test_the_deletion_of_a_replaced_tag_leaves_what_a_later_changelog_has() -> None:
+    """The rows of the tag were committed again and overwritten, and the snapshots have expired."""
+    bench = Bench(
+        options={
+            "changelog.num-retained.min": "20",
+            "changelog.num-retained.max": "20",
+            "changelog.time-retained": "10 d",
+        }
+    )
+    appended(bench, "f0", user="me")
+    appended(bench, "f1", user="me")
+    tagged(bench, "replaced")
+    replaced(bench, 2)
+    appended(bench, *(f"java-{number}" for number in range(6)))
+    appended(bench, "f1", user="me")
+    overwritten(bench)
+    appended(bench, "last")
+    expired(bench)
+    assert bench.storage.exists("changelog/changelog-8")
+    delete_tag(bench.table, "replaced", runtime=bench.runtime)
+    assert bench.storage.exists("bucket-0/f1")

@@ -37,7 +37,7 @@ from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.recommit import RecommitReport, recommit
 from tests.kits.commits import Bench, forget_removals
-from tests.kits.faults import Fault, FaultyStorage
+from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.maintained import tried
 from tests.kits.places import following
 from tests.kits.races import Meanwhile
@@ -303,6 +303,73 @@ def test_no_orphan_removal_begins_while_a_batch_is_committed_again_that_no_journ
         refused += any(isinstance(one, CommitContended) for one in ends)
     assert at > 10
     assert refused
+
+
+def notes(bench: Bench) -> list[str]:
+    stats = bench.storage.list_files("_paimon_stream")
+    return [one.path for one in stats if one.name.startswith(("recommit.", "orphan-removal."))]
+
+
+def test_a_killed_removal_keeps_the_command_away_until_its_note_is_deleted_or_a_day_old() -> None:
+    for ends_by in ("deletion", "time"):
+        bench, facts = lost_without_a_journal()
+        fault = Fault(at=1, verb="read", path="snapshot/", moment=Moment.BEFORE, stop=True)
+        storage = FaultyStorage(bench.storage, [fault])
+        killed = tried(
+            lambda storage=storage, bench=bench: remove_orphan_files(
+                bench.on(storage), dry_run=False, runtime=bench.runtime
+            )
+        )
+        assert isinstance(killed, Killed)
+        (note,) = notes(bench)
+        with pytest.raises(
+            CommitContended, match=rf"Nothing was published.* delete its note first: {note}"
+        ):
+            again(bench, "me", 1, **facts)
+        assert notes(bench) == [note]
+        if ends_by == "deletion":
+            bench.storage.delete(note)
+        else:
+            bench.clock.advance(26 * 3_600_000)
+        assert again(bench, "me", 1, **facts).snapshot == 3
+        remove_orphan_files(bench.table, dry_run=False, runtime=bench.runtime)
+        assert notes(bench) == []
+        check_whole(bench)
+
+
+def test_a_removal_whose_note_is_deleted_deletes_nothing_more() -> None:
+    bench, _ = lost_without_a_journal()
+
+    def delete_note(bench: Bench = bench) -> None:
+        for path in notes(bench):
+            bench.storage.delete(path)
+
+    left = [stat.path for stat in bench.storage.list_files("bucket-0")]
+    storage = Meanwhile(bench.storage, 12, delete_note)
+    with pytest.raises(CommitContended, match="so it stops here"):
+        remove_orphan_files(bench.on(storage), dry_run=False, runtime=bench.runtime)  # type: ignore[arg-type]
+    assert [stat.path for stat in bench.storage.list_files("bucket-0")] == left
+
+
+def test_files_that_go_while_a_batch_is_committed_again_are_an_error_that_names_them() -> None:
+    bench, facts = lost_without_a_journal()
+
+    def delete(bench: Bench = bench) -> None:
+        if bench.storage.exists("snapshot/snapshot-3"):
+            bench.storage.delete("bucket-0/me-1-2")
+
+    at, end = 0, None
+    while not isinstance(end, DeletedFiles):
+        at += 1
+        bench, facts = lost_without_a_journal()
+        storage = Meanwhile(bench.storage, at, lambda bench=bench: delete(bench))
+        end = tried(
+            lambda storage=storage, bench=bench, facts=facts: recommit(
+                bench.on(storage), "me", 1, dry_run=False, runtime=bench.runtime, **facts
+            )
+        )
+    assert "published again as snapshot 3" in end.message
+    assert "bucket-0/me-1-2" in end.message
 
 
 @pytest.mark.parametrize("batches", [1, 3])
