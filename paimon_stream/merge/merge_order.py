@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.format.arrow_types import from_numbers, to_numbers
 from paimon_stream.merge.spec import DELETE, KIND, SEQUENCE, UPDATE_BEFORE, MergeSpec
 
 Ints = npt.NDArray[np.int64]
@@ -49,7 +50,7 @@ def nulls(column: pa.Array) -> Flags | None:
     """Says for each row whether the column is NULL; None if no row is NULL."""
     if not column.null_count:
         return None
-    is_null: Flags = column.is_null().to_numpy(zero_copy_only=False)
+    is_null: Flags = to_numbers(column.is_null().cast(pa.int8())).astype(np.bool_)
     return is_null
 
 
@@ -114,12 +115,12 @@ def _sort_numbers(column: pa.Array, *, exact: bool) -> list[SortColumn]:
     """
     type_ = column.type
     if pa.types.is_boolean(type_):
-        return [column.fill_null(False).to_numpy(zero_copy_only=False).astype(np.int8)]
+        return [to_numbers(column.cast(pa.int8())).copy()]
     if pa.types.is_temporal(type_):
         integer = pa.int64() if type_.bit_width == 64 else pa.int32()
         column = column.view(integer)
     if pa.types.is_integer(column.type):
-        return [np.array(column.fill_null(0).to_numpy(zero_copy_only=False))]
+        return [to_numbers(column).copy()]
     if pa.types.is_floating(type_):
         return [_float_bits(column, exact=exact)]
     if pa.types.is_decimal128(type_):
@@ -133,7 +134,7 @@ def _float_bits(column: pa.Array, *, exact: bool) -> SortColumn:
     """The bits of floats, changed so that they sort as the numbers do. Only if `exact` is set, -0.0
     is below 0.0.
     """
-    floats = np.array(column.fill_null(0.0).to_numpy(zero_copy_only=False))
+    floats = to_numbers(column).copy()
     if not exact:
         floats += 0.0  # turns -0.0 into 0.0
     floats[np.isnan(floats)] = np.nan
@@ -166,8 +167,11 @@ def _text_ranks(column: pa.Array) -> SortColumn:
         return np.zeros(len(column), np.int64)
     encoded = column.dictionary_encode()
     ranked = pc.rank(encoded.dictionary, sort_keys="ascending", tiebreaker="dense")
-    text_of_row = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
-    rank_of_row: Ints = ranked.to_numpy(zero_copy_only=False).astype(np.int64)[text_of_row]
+    text_of_row = to_numbers(encoded.indices)
+    is_null = nulls(encoded.indices)
+    if is_null is not None:
+        text_of_row = np.where(is_null, 0, text_of_row)
+    rank_of_row: Ints = to_numbers(ranked.cast(pa.int64()))[text_of_row]
     return rank_of_row
 
 
@@ -290,7 +294,7 @@ def in_merge_order(spec: MergeSpec, table: pa.Table) -> OrderedRows:
         for name in spec.sequence_fields
         for sort_column in sort_columns(flat(table.column(name)), descending=spec.descending)
     ]
-    sequence = flat(table.column(SEQUENCE)).to_numpy(zero_copy_only=False)
+    sequence = to_numbers(flat(table.column(SEQUENCE)))
     order = _order([*keys, *sequence_fields], sequence)
     starts = starts_of_equal([key[order] for key in keys])
     # Rows can be equal only if a key has several rows and the numbers do not all ascend.
@@ -299,9 +303,7 @@ def in_merge_order(spec: MergeSpec, table: pa.Table) -> OrderedRows:
         all_ascend = (sequence[1:] > sequence[:-1]).all()
         if not all_ascend:
             order = _first_given_last(order, [*keys, *sequence_fields, sequence])
-    return OrderedRows(
-        order, starts, flat(table.column(KIND)).to_numpy(zero_copy_only=False)[order]
-    )
+    return OrderedRows(order, starts, to_numbers(flat(table.column(KIND)))[order])
 
 
 def in_key_order(spec: MergeSpec, table: pa.Table) -> tuple[pa.Table, Ints]:
@@ -312,7 +314,7 @@ def in_key_order(spec: MergeSpec, table: pa.Table) -> tuple[pa.Table, Ints]:
     """
     keys = _key_columns(spec, table)
     order = np.lexsort(keys[::-1])
-    return table.take(pa.array(order)), starts_of_equal([key[order] for key in keys])
+    return table.take(from_numbers(order)), starts_of_equal([key[order] for key in keys])
 
 
 def _key_columns(spec: MergeSpec, table: pa.Table) -> list[SortColumn]:

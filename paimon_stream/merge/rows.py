@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.errors import InvalidData
+from paimon_stream.format.arrow_types import from_numbers, to_numbers
 from paimon_stream.merge import merge_order
 from paimon_stream.merge import spec as specs
 from paimon_stream.merge.folds import merged_columns
@@ -271,12 +272,12 @@ def merge_rows(
 def without_deletes(rows: pa.Table) -> pa.Table:
     """The rows that are neither -U nor -D."""
     adds = adding(rows)
-    return rows if adds.all() else rows.filter(pa.array(adds))
+    return rows if adds.all() else rows.take(from_numbers(np.flatnonzero(adds)))
 
 
 def adding(rows: pa.Table) -> Flags:
     """Says for each row whether it is +I or +U."""
-    kinds = flat(rows.column(KIND)).to_numpy(zero_copy_only=False)
+    kinds = to_numbers(flat(rows.column(KIND)))
     is_adding: Flags = (kinds == specs.INSERT) | (kinds == specs.UPDATE_AFTER)
     return is_adding
 
@@ -308,7 +309,7 @@ def _rows_at(table: pa.Table, positions: Ints) -> pa.Table:
         first = int(positions[0])
         if bool((positions == np.arange(first, first + len(positions))).all()):
             return table.slice(first, len(positions))
-    return table.take(pa.array(positions))
+    return table.take(from_numbers(positions))
 
 
 def results(
