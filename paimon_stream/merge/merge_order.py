@@ -144,7 +144,8 @@ def _float_bits(column: pa.Array, *, exact: bool) -> SortColumn:
         bits = np.where(np.isnan(floats), np.iinfo(bits.dtype).max, bits)  # above all numbers
     # The bits of negative numbers ascend while the numbers descend. So all bits of these numbers
     # are inverted, except the sign.
-    return np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    ordered: SortColumn = np.where(bits < 0, bits ^ np.iinfo(bits.dtype).max, bits)
+    return ordered
 
 
 def _decimal_words(column: pa.Array) -> list[SortColumn]:
