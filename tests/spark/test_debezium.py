@@ -213,6 +213,36 @@ def test_a_stream_fails_on_a_bad_record_and_loses_nothing(job: Job) -> None:
     assert table.latest_snapshot() is None
 
 
+@pytest.mark.parametrize(
+    ("bucket", "small"), few([("-1", "auto"), ("-1", "off"), ("2", "off")], lambda *_: _[0] == "2")
+)
+def test_a_record_without_a_key_value_is_named_before_its_bucket_is_looked_for(
+    job: Job, bucket: str, small: str
+) -> None:
+    table = job.create(
+        [("id", "BIGINT NOT NULL"), ("note", "STRING"), ("n", "INT")],
+        primary_keys=["id"],
+        options={"bucket": bucket},
+    )
+    key, _, *place = records("plain", "full_orders")[0]
+    names = RECORD.replace(" string", "").replace(" int", "").replace(" bigint", "").split(", ")
+    (job.root / "topic").mkdir()
+    lines = [
+        dict(zip(names, record, strict=True))
+        for record in [*records("plain", "full_orders"), (key, "no JSON", *place)]
+    ]
+    (job.root / "topic" / "1.json").write_text("\n".join(map(json.dumps, lines)))
+    stream = job.spark.readStream.schema(RECORD).json(str(job.root / "topic"))
+    options = {"paimon-stream.operation-column": "op", "paimon-stream.small-batch": small}
+    sink = job.sink(options=options)
+    job.run_failing(sink, frame=cdc.debezium(stream, table))
+    assert isinstance(sink.last_error, errors.BadChangeEvent)
+    assert "topic shop.public.full_orders, partition 0, offset 0: its value is no JSON" in str(
+        sink.last_error
+    )
+    assert job.load().latest_snapshot() is None
+
+
 def test_java_reads_the_rows_that_the_database_has_at_the_end(job: Job, java: Any) -> None:
     table = job.create(
         [("id", "BIGINT NOT NULL"), ("note", "STRING"), ("n", "INT"), ("lsn", "BIGINT")],
