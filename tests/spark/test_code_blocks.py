@@ -29,7 +29,6 @@ REASONS = {
     "needs a cluster manager",
     "needs Paimon's jar",
     "needs Airflow",
-    "needs Kafka",
 }
 
 SLOW = {"quickstart.md", "reading.md", "spark-format.md", "spark-sql.md"}
