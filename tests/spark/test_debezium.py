@@ -177,6 +177,8 @@ def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
         (*changed(good, op="u", after={"id": 1})[:4], 106),
         (*changed(good, after={**json.loads(good[1])["after"], "n": 2**31})[:4], 107),
         (*changed(good, after={**json.loads(good[1])["after"], "ts6": 2**63 - 1})[:4], 108),
+        (*changed(good, after={**json.loads(good[1])["after"], "ints": [1, "x"]})[:4], 112),
+        (*changed(good, after={**json.loads(good[1])["after"], "day": 2**31 - 1})[:4], 113),
         (good[0], json.dumps(json.loads(good[1])["after"]), *good[2:4], 109),
         (good[0], None, *good[2:4], 110),
         (good[0], good[1] + " and more", *good[2:4], 111),
@@ -195,6 +197,8 @@ def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
         106: "its row lacks the columns customer, amount",
         107: "column 'n' is INT, which the value '2147483648'",
         108: "column 'ts6' is TIMESTAMP(6), which the value '9223372036854775807'",
+        112: "column 'ints' is ARRAY<INT>",
+        113: "column 'day' is DATE, which the value '2147483647'",
         111: "no JSON of an envelope",
         109: "has no 'op'.*ExtractNewRecordState",
     }
