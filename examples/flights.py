@@ -185,6 +185,14 @@ def print_what_happened(room: Room, runs: list[Run], seconds: float) -> None:
     )
 
 
+def print_runs(runs: list[Run]) -> None:
+    """Prints what each run of the job did first, and how it ended, in 80 columns."""
+    print("\nrun  batches  first batch                            end")
+    for number, run in enumerate(runs, 1):
+        end = f"killed after {run.kill.phase}" if run.kill else "done"
+        print(f"{number:>3}  {len(run.batches):>7}  {run.first or 'batch 0':<37}  {end}")
+
+
 def independent_readers(
     room: Room, table: Path | str, script: str = "flights_check.py"
 ) -> list[Summary]:

@@ -34,7 +34,7 @@ from flights import (  # noqa: E402 - the checkout has the servers of the tests
     independent_readers,
     new_room,
     print_agreement,
-    print_what_happened,
+    print_runs,
     run_and_report,
     stream_through_kills,
 )
@@ -127,7 +127,7 @@ def run_demo(room: KafkaRoom, kafka: KafkaClient, kills: tuple[Kill, ...]) -> in
     count = send_all(kafka, room.topics)
     print(f"{count:,} records are in two topics of Kafka at {kafka.address}.")
     runs = stream_through_kills(room, -(-count // PER_BATCH), kills, "kafka_killed.py")
-    print_what_happened(room, runs, time.monotonic() - began)
+    print_runs(runs)
     source = summarize("sent to Kafka", events(), ARROW_SCHEMA, SUMMED, "day")
     own = PaimonTable.load(str(room.table)).to_arrow()
     readers = [
@@ -143,14 +143,16 @@ def run_demo(room: KafkaRoom, kafka: KafkaClient, kills: tuple[Kill, ...]) -> in
         print("FAILED: the tables do not hold what was sent.")
         return 1
     print(f"OK: {source.rows:,} events in one table and {rejected} other records in the second,")
-    print(f"after {len(kills)} kills: each record of Kafka exactly once.")
+    print(f"after {len(kills)} kill{'s' * (len(kills) != 1)}: each record of Kafka exactly once.")
     return 0
 
 
 def main() -> int:
     """Reads the arguments, and runs the demo. Returns the exit code."""
     parser = argparse.ArgumentParser(description="Streams Kafka into a table, through kill -9.")
-    parser.add_argument("--brokers", help="HOST:PORT of a Kafka; else one is started here")
+    parser.add_argument(
+        "--brokers", metavar="HOST:PORT", help="a Kafka that is there; two topics stay in it"
+    )
     parser.add_argument(
         "--kills", type=int, default=4, choices=range(5), help="how many, at most 4"
     )
@@ -160,15 +162,13 @@ def main() -> int:
 
         stop_without_broker(told.brokers)
     try:
-        jars = ",".join(connector())
-        kafka = KafkaClient(told.brokers) if told.brokers else KafkaBroker()
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(connector())} pyspark-shell"
+        with KafkaClient(told.brokers) if told.brokers else KafkaBroker() as kafka:
+            room = KafkaRoom(new_room("kafka").folder, "events", kafka.address)
+            return run_and_report(room, lambda _: run_demo(room, kafka, KILLS[: told.kills]))
     except KafkaUnavailable as why:
         print(f"Kafka, or its connector, cannot be had here: {why}", file=sys.stderr)
-        return 1 if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1" else 0
-    os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {jars} pyspark-shell"
-    with kafka:
-        room = KafkaRoom(new_room("kafka").folder, "events", kafka.address)
-        return run_and_report(room, lambda _: run_demo(room, kafka, KILLS[: told.kills]))
+        return 1 if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1" or told.brokers else 0
 
 
 if __name__ == "__main__":

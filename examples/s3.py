@@ -37,10 +37,10 @@ from flights import (  # noqa: E402
     KILLS,
     DemoFailed,
     Room,
-    Run,
     independent_readers,
     new_room,
     print_agreement,
+    print_runs,
     run_and_report,
     stream_through_kills,
 )
@@ -78,14 +78,6 @@ def name_the_store(server: Any) -> None:
     )
     for name in ("AWS_SESSION_TOKEN", "AWS_PROFILE"):
         os.environ.pop(name, None)
-
-
-def print_runs(runs: list[Run]) -> None:
-    """Prints what each run of the job did first, and how it ended."""
-    print("\nrun  batches  first batch                            end")
-    for number, run in enumerate(runs, 1):
-        end = f"killed after {run.kill.phase}" if run.kill else "done"
-        print(f"{number:>3}  {len(run.batches):>7}  {run.first or 'batch 0':<37}  {end}")
 
 
 def run_demo(room: Room) -> int:

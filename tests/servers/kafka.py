@@ -43,7 +43,9 @@ _CLIENTS: Final = (
 
 
 class KafkaUnavailable(RuntimeError):
-    """Java, Maven or a jar is missing here, or the broker did not start. The message says which."""
+    """Java, Maven or a jar is missing here, or the broker did not start or do what was asked. The
+    message says which.
+    """
 
 
 def jars(kafka: str = KAFKA) -> list[str]:
@@ -138,7 +140,7 @@ class KafkaClient:
             said = self._log.read_text(errors="replace")[-800:]
             raise KafkaUnavailable(f"Kafka has ended: {said}")
         if not line.startswith(wanted):
-            raise AssertionError(line)
+            raise KafkaUnavailable(f"Kafka refuses this: {line}")
         return line[len(wanted) :].strip()
 
     def tell(self, order: str) -> str:
