@@ -236,9 +236,9 @@ docs: .venv-docs/.ready
 
 examples: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/python examples/quickstart.py
-	@mkdir -p build; { $(VENV)/python examples/cdc.py && $(VENV)/python examples/s3.py && $(VENV)/python examples/kafka.py --kills 1; } >build/others.log 2>&1 & others=$$!; \
+	@mkdir -p build; { $(VENV)/python examples/s3.py && $(VENV)/python examples/kafka.py --kills 1 && $(VENV)/python examples/debezium.py --kills 1; } >build/others.log 2>&1 & others=$$!; \
 	failed=; $(VENV)/python examples/flights.py || failed="$$failed flights"; \
-	wait $$others || failed="$$failed cdc-s3-or-kafka"; cat build/others.log; \
+	wait $$others || failed="$$failed s3-kafka-or-debezium"; cat build/others.log; \
 	test -z "$$failed" || { echo "Failed:$$failed" >&2; exit 1; }
 
 # A benchmark that fails does not keep the others from running. What is in RESULTS is not measured again.

@@ -12,9 +12,9 @@ import pyarrow.csv
 SOURCE = "public.orders"
 TOPIC = f"shop.{SOURCE}"
 END = "public.the_end"
-FIRST_ROWS = 2_000
-ROUNDS = 12
-PER_BATCH = 2_000
+FIRST_ROWS = 1_000
+ROUNDS = 6
+PER_BATCH = 1_000
 SUMMED = ("id", "version")
 
 ARROW_SCHEMA = pa.schema(
@@ -64,7 +64,7 @@ def rounds() -> Iterator[str]:
     """What happens to the orders, a transaction for each item."""
     for number in range(ROUNDS):
         yield (
-            insert(FIRST_ROWS + 1 + number * 400, 400)
+            insert(FIRST_ROWS + 1 + number * 300, 300)
             + f"""
         UPDATE {SOURCE} SET amount = amount * 1.1, version = version + 1,
             changed = changed + interval '1 hour' WHERE id % 7 = {number % 7};

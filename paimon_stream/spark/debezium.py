@@ -65,6 +65,8 @@ _UNITS: Final[Mapping[str, Mapping[int, str]]] = {
 }
 """For each `time.precision.mode`, the prefix of the encoding for columns of up to so many digits."""
 
+_FIRST_DAY: Final = -719_162  # 0001-01-01
+_LAST_DAY: Final = 2_932_896  # 9999-12-31
 _FIRST_MICRO: Final = -62_135_596_800_000_000  # 0001-01-01
 _LAST_MICRO: Final = 253_402_300_799_999_999  # 9999-12-31
 _ELEMENTS: Final = {
@@ -315,7 +317,8 @@ def _value(type_: DataType, value: _Value, encoding: Encoding) -> str:
             return _binary(value, encoding.binary_handling_mode)
         case TypeRoot.DATE:
             iso = f"try_cast(regexp_replace({value.text}, 'Z$', '') as date)"
-            days = f"date_add(date'1970-01-01', try_cast({value.text} as int))"
+            number = f"try_cast({value.text} as int)"
+            days = f"if({number} between {_FIRST_DAY} and {_LAST_DAY}, date_add(date'1970-01-01', {number}), null)"
             return (
                 f"case when {value.kind} in ('{_DEBEZIUM_TIME}Date', '{_CONNECT}Date') then {days} "
                 f"when {value.kind} in ('{_DEBEZIUM_TIME}IsoDate', 'string') then {iso} end"
@@ -329,7 +332,7 @@ def _value(type_: DataType, value: _Value, encoding: Encoding) -> str:
             kinds = f"{value.kind} in ('{_DEBEZIUM_TIME}ZonedTimestamp', 'string')"
             return f"if({kinds} and {zoned}, try_cast({value.text} as timestamp), null)"
         case TypeRoot.ARRAY:
-            return f"from_json({value.text}, {_text(spark)})"
+            return _array(type_, value)
     return f"if({value.kind} in ('{_DECIMAL}', '{_VARIABLE_DECIMAL}', 'bytes'), null, try_cast({value.text} as {spark}))"
 
 
@@ -373,6 +376,18 @@ def _decimal(type_: DataType, value: _Value) -> str:
     return (
         f"case when {value.kind} in ('{_DECIMAL}', '{_VARIABLE_DECIMAL}') then {precise} "
         f"when {value.text} rlike {exact} or {value.text} rlike '[eE]' and {is_same} then {fits} end"
+    )
+
+
+def _array(type_: DataType, value: _Value) -> str:
+    """An array. An element that does not fit makes the whole of it not fit: `from_json` alone would
+    put NULL in its place.
+    """
+    element = f"try_cast(part as {spark_type(type_.items).simpleString()})"
+    return _with(
+        {"parts": f"from_json({value.text}, 'array<string>')"},
+        f"if(exists(parts, part -> part is not null and {element} is null), null, "
+        f"transform(parts, part -> {element}))",
     )
 
 
@@ -456,7 +471,7 @@ def _problems_of_envelope() -> list[tuple[str, str]]:
             _text(
                 "its value is no JSON of an envelope. Let the connector write JSON "
                 "(value.converter = org.apache.kafka.connect.json.JsonConverter), or keep such records "
-                "beside with paimon_stream.cdc.debezium_refused."
+                "beside (bad_events)."
             ),
         ),
         (
@@ -477,7 +492,7 @@ def _problems_of_envelope() -> list[tuple[str, str]]:
         (
             f"_cdc_op not in ({', '.join(map(_text, _OPERATIONS))})",
             "concat('its op is \\'', left(_cdc_op, 20), '\\', which is none of c, u, d and r. Read topics of "
-            "tables only, or keep such records beside with paimon_stream.cdc.debezium_refused.')",
+            "tables only, or keep such records beside (bad_events).')",
         ),
     ]
 
@@ -545,7 +560,8 @@ def _problems_of_values(target: Target, encoding: Encoding) -> list[tuple[str, s
         (
             f"size({unsent}) > 0",
             f"concat('the database did not send the unchanged large value of ', array_join({unsent}, ', '), "
-            "'. Set REPLICA IDENTITY FULL for the source table; then update the row there once more.')",
+            "'. Set REPLICA IDENTITY FULL for the source table, keep this event beside (bad_events), and update "
+            "the row there once more.')",
         )
     ]
     for n, column in enumerate(target.fields):

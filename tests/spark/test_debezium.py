@@ -177,6 +177,8 @@ def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
         (*changed(good, op="u", after={"id": 1})[:4], 106),
         (*changed(good, after={**json.loads(good[1])["after"], "n": 2**31})[:4], 107),
         (*changed(good, after={**json.loads(good[1])["after"], "ts6": 2**63 - 1})[:4], 108),
+        (*changed(good, after={**json.loads(good[1])["after"], "ints": [1, "x"]})[:4], 112),
+        (*changed(good, after={**json.loads(good[1])["after"], "day": 2**31 - 1})[:4], 113),
         (good[0], json.dumps(json.loads(good[1])["after"]), *good[2:4], 109),
         (good[0], None, *good[2:4], 110),
         (good[0], good[1] + " and more", *good[2:4], 111),
@@ -195,6 +197,8 @@ def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
         106: "its row lacks the columns customer, amount",
         107: "column 'n' is INT, which the value '2147483648'",
         108: "column 'ts6' is TIMESTAMP(6), which the value '9223372036854775807'",
+        112: "column 'ints' is ARRAY<INT>",
+        113: "column 'day' is DATE, which the value '2147483647'",
         111: "no JSON of an envelope",
         109: "has no 'op'.*ExtractNewRecordState",
     }
@@ -211,6 +215,36 @@ def test_a_stream_fails_on_a_bad_record_and_loses_nothing(job: Job) -> None:
     ):
         table.append(cdc.debezium(frame(job, records("plain")), table), operation_column="op")
     assert table.latest_snapshot() is None
+
+
+@pytest.mark.parametrize(
+    ("bucket", "small"), few([("-1", "auto"), ("-1", "off"), ("2", "off")], lambda *_: _[0] == "2")
+)
+def test_a_record_without_a_key_value_is_named_before_its_bucket_is_looked_for(
+    job: Job, bucket: str, small: str
+) -> None:
+    table = job.create(
+        [("id", "BIGINT NOT NULL"), ("note", "STRING"), ("n", "INT")],
+        primary_keys=["id"],
+        options={"bucket": bucket},
+    )
+    key, _, *place = records("plain", "full_orders")[0]
+    names = RECORD.replace(" string", "").replace(" int", "").replace(" bigint", "").split(", ")
+    (job.root / "topic").mkdir()
+    lines = [
+        dict(zip(names, record, strict=True))
+        for record in [*records("plain", "full_orders"), (key, "no JSON", *place)]
+    ]
+    (job.root / "topic" / "1.json").write_text("\n".join(map(json.dumps, lines)))
+    stream = job.spark.readStream.schema(RECORD).json(str(job.root / "topic"))
+    options = {"paimon-stream.operation-column": "op", "paimon-stream.small-batch": small}
+    sink = job.sink(options=options)
+    job.run_failing(sink, frame=cdc.debezium(stream, table))
+    assert isinstance(sink.last_error, errors.BadChangeEvent)
+    assert "topic shop.public.full_orders, partition 0, offset 0: its value is no JSON" in str(
+        sink.last_error
+    )
+    assert job.load().latest_snapshot() is None
 
 
 def test_java_reads_the_rows_that_the_database_has_at_the_end(job: Job, java: Any) -> None:
