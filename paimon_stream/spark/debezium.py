@@ -366,8 +366,8 @@ def _decimal(type_: DataType, value: _Value) -> str:
             "number": "try_add(try_multiply(high, cast(18446744073709551616 as decimal(20,0))), low)",
             "digits": "if(length(code) between 1 and 32, replace(cast(number as string), '-', ''), null)",
             "padded": "lpad(digits, greatest(length(digits), s + 1), '0')",
-            "whole": "concat(if(minus, '-', ''), left(padded, length(padded) - s))",
-            "plain": "if(s > 0, concat(whole, '.', right(padded, s)), whole)",
+            "integral": "concat(if(minus, '-', ''), left(padded, length(padded) - s))",
+            "plain": "if(s > 0, concat(integral, '.', right(padded, s)), integral)",
         },
         f"if(s >= 0 and plain rlike {exact}, try_cast(plain as {wanted}), null)",
     )
@@ -572,7 +572,7 @@ def _problems_of_values(target: EventTarget, encoding: Encoding) -> list[tuple[s
                     f"_cdc_t{n} is null",
                     _text(
                         f"it has no {target.metadata[column.name]}, which orders the rows. Fill the table's "
-                        "sequence.field from a member that each event has, such as ts_ms."
+                        "sequence.field from a member that each event has, such as source.ts_ms."
                     ),
                 )
             )
