@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from paimon_stream import PaimonSink, PaimonTable
+from paimon_stream.errors import PaimonStreamError
 
 EVENT = "id BIGINT, user STRING, amount DECIMAL(10, 2), at TIMESTAMP"
 
@@ -146,8 +147,9 @@ def main() -> None:
         query, sinks = start(records, told.folder, told.checkpoint, told.every, on_commit=print)
         query.awaitTermination()
     except (AnalysisException, StreamingQueryException) as error:
-        of_sinks = [str(sink.last_error) for sink in sinks if sink.last_error]
-        sys.exit("\n".join(of_sinks) or explained(error, told.brokers, told.topics))
+        errors = [sink.last_error for sink in sinks if sink.last_error]
+        known = [each for each in errors if isinstance(each, PaimonStreamError)]
+        sys.exit(str(known[0]) if known else explained(error, told.brokers, told.topics))
     progress = query.lastProgress
     if progress:
         lag = progress["sources"][0]["metrics"]["maxOffsetsBehindLatest"]
