@@ -280,6 +280,10 @@ table is refused; elsewhere other names are passed over.
 
 The timeouts, `max-outage` and `from-spark` of [this package](#options-of-this-package) hold for HDFS, too.
 
+**Checkpoints.** Spark resolves a checkpoint without a scheme, such as `/checkpoints/orders`, against `fs.defaultFS`. So do the sink,
+the doctor and the commands: by Spark's configuration where a session is known, else by the storage options or the files of source 3.
+A relative path on HDFS is not read: give the whole location.
+
 **Who you are.** Without Kerberos it is `HADOOP_USER_NAME`, or else the user of the process, on each machine. With
 `hadoop.security.authentication = kerberos` each process uses its ticket cache, or the principal and the keytab of
 the options above, which must be on each machine. `PermissionDenied` names the user whom the name node has seen.
@@ -288,20 +292,23 @@ the options above, which must be on each machine. `PermissionDenied` names the u
 waited for, up to `paimon-stream.store.max-outage`, if HDFS has answered the job before. Else the error comes within
 seconds. A rename whose answer was lost is judged by its temporary file, whose name only its writer knows: it is
 gone if and only if the rename took effect. Only the active name node is asked: observers, which may know an older
-state, are never read, whatever `dfs.client.failover.proxy.provider` says. A file of more than 8 MiB that is being
-written fails, and Spark repeats its task. Quotas (`NoSpace`), rights (`PermissionDenied`) and names are refused at once, with the command that helps.
+state, are never read, whatever `dfs.client.failover.proxy.provider` says. Of a file of more than 8 MiB the first
+8 MiB wait like this, too. If it fails later, Spark repeats its task. Quotas (`NoSpace`), rights (`PermissionDenied`), names and a folder in the place
+of a file (`AlreadyExists`) are refused at once, with the command that helps.
 
 **Names** have at most 255 bytes and no colon. Values of partitions are escaped, so they may have colons.
 
 **What it costs.** A file takes 5 calls (create, addBlock, fsync, complete, rename), and reading one takes 1.
+A folder of 100,000 files is listed by 101 calls, once in 9 s on two busy cores.
 `PaimonTable.append` of 100 rows took 56 to 71 calls of the name node, and 0.5 to 0.7 s on two busy cores with one data
 node. Files that do not depend on each other are written at once. A name node closes a file only when a data node has
 told it of the last block, which often comes a few milliseconds after the client has asked. hdfs-native then waits for
 half a second. Here the lease of a file of at most 8 MiB is recovered after 0.1 s instead, or later where data nodes sync
 slowly, which closes it at once: 2 calls more.
 
-**What is left behind.** A killed writer leaves a hidden file, `.<name>.<uuid>.tmp`. `remove_orphan_files` deletes it, except in
-`schema/`, `tag/`, `consumer/` and directly in the table's folder. The name node closes it after an hour at most. Deleted files do not go to the trash.
+**What is left behind.** A killed writer leaves a hidden file, `.<name>.<uuid>.tmp`. `remove_orphan_files` deletes it. The name node
+closes it after an hour at most. A write that is given up in an outage leaves none: the next call that HDFS answers in the
+same process deletes its file. Deleted files do not go to the trash.
 """
 
 _HADOOP: Final = (
