@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from paimon_stream import PaimonSink, PaimonTable
+from paimon_stream.errors import PaimonStreamError
 
 EVENT = "id BIGINT, user STRING, amount DECIMAL(10, 2), at TIMESTAMP"
 
@@ -148,8 +149,9 @@ def main() -> None:
         )
         query.awaitTermination()
     except (AnalysisException, StreamingQueryException) as error:
-        of_sinks = [str(sink.last_error) for sink in sinks if sink.last_error]
-        sys.exit("\n".join(of_sinks) or explained(error, arguments.brokers, arguments.topics))
+        errors = [sink.last_error for sink in sinks if sink.last_error]
+        known = [each for each in errors if isinstance(each, PaimonStreamError)]
+        sys.exit(str(known[0]) if known else explained(error, arguments.brokers, arguments.topics))
     progress = query.lastProgress
     if progress:
         lag = progress["sources"][0]["metrics"]["maxOffsetsBehindLatest"]

@@ -114,12 +114,12 @@ def _sort_numbers(column: pa.Array, *, exact: bool) -> list[SortColumn]:
     """
     type_ = column.type
     if pa.types.is_boolean(type_):
-        return [to_flags(_filled(column, False)).astype(np.int8)]
+        return [to_flags(column).astype(np.int8)]
     if pa.types.is_temporal(type_):
         integer = pa.int64() if type_.bit_width == 64 else pa.int32()
         column = column.view(integer)
     if pa.types.is_integer(column.type):
-        return [to_numbers(_filled(column, 0)).copy()]
+        return [to_numbers(column).copy()]
     if pa.types.is_floating(type_):
         return [_float_bits(column, exact=exact)]
     if pa.types.is_decimal128(type_):
@@ -129,18 +129,11 @@ def _sort_numbers(column: pa.Array, *, exact: bool) -> list[SortColumn]:
     raise UnsupportedFeature(f"Values of type {type_} cannot be ordered.", type=str(type_))
 
 
-def _filled(column: pa.Array, value: Any) -> pa.Array:
-    """The column with a value in place of NULL, so that NULLs are equal. Without NULL, `fill_null`
-    is not called, because it imports pandas (`arrow_types.py`).
-    """
-    return column.fill_null(value) if column.null_count else column
-
-
 def _float_bits(column: pa.Array, *, exact: bool) -> SortColumn:
     """The bits of floats, changed so that they sort as the numbers do. Only if `exact` is set, -0.0
     is below 0.0.
     """
-    floats = to_numbers(_filled(column, 0.0)).copy()
+    floats = to_numbers(column).copy()
     if not exact:
         floats += 0.0  # turns -0.0 into 0.0
     floats[np.isnan(floats)] = np.nan
@@ -174,7 +167,10 @@ def _text_ranks(column: pa.Array) -> SortColumn:
         return np.zeros(len(column), np.int64)
     encoded = column.dictionary_encode()
     ranked = pc.rank(encoded.dictionary, sort_keys="ascending", tiebreaker="dense")
-    text_of_row = to_numbers(_filled(encoded.indices, 0))
+    text_of_row = to_numbers(encoded.indices)
+    is_null = nulls(encoded.indices)
+    if is_null is not None:
+        text_of_row = np.where(is_null, 0, text_of_row)
     rank_of_row: Ints = to_numbers(ranked).astype(np.int64)[text_of_row]
     return rank_of_row
 

@@ -29,6 +29,7 @@ REASONS = {
     "needs a cluster manager",
     "needs Paimon's jar",
     "needs Flink",
+    "needs a Hive Metastore",
     "needs Airflow",
 }
 
