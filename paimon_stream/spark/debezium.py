@@ -366,8 +366,8 @@ def _decimal(type_: DataType, value: _Value) -> str:
             "number": "try_add(try_multiply(high, cast(18446744073709551616 as decimal(20,0))), low)",
             "digits": "if(length(code) between 1 and 32, replace(cast(number as string), '-', ''), null)",
             "padded": "lpad(digits, greatest(length(digits), s + 1), '0')",
-            "integral": "concat(if(minus, '-', ''), left(padded, length(padded) - s))",
-            "plain": "if(s > 0, concat(integral, '.', right(padded, s)), integral)",
+            "whole": "concat(if(minus, '-', ''), left(padded, length(padded) - s))",
+            "plain": "if(s > 0, concat(whole, '.', right(padded, s)), whole)",
         },
         f"if(s >= 0 and plain rlike {exact}, try_cast(plain as {wanted}), null)",
     )

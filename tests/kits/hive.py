@@ -101,8 +101,8 @@ class Door:
                 client, _ = self._listener.accept()
                 if self.state == "open":
                     server = socket.create_connection(("127.0.0.1", self._target))
-                    for source, target in ((client, server), (server, client)):
-                        threading.Thread(target=_pump, args=(source, target), daemon=True).start()
+                    for one, other in ((client, server), (server, client)):
+                        threading.Thread(target=_pump, args=(one, other), daemon=True).start()
                 elif self.state == "shut":
                     client.close()
                 else:

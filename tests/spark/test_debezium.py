@@ -107,11 +107,11 @@ VARIANTS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 def records(variant: str, table: str = "orders") -> list[tuple[Any, ...]]:
     """The records of one topic."""
     lines = gzip.decompress((EVENTS / f"{variant}.jsonl.gz").read_bytes()).decode().splitlines()
-    kept = [json.loads(line) for line in lines]
+    found = [json.loads(line) for line in lines]
     return [
-        tuple(record[name] for name in ("key", "value", "topic", "partition", "offset"))
-        for record in kept
-        if record["topic"] == f"shop.public.{table}"
+        tuple(one[name] for name in ("key", "value", "topic", "partition", "offset"))
+        for one in found
+        if one["topic"] == f"shop.public.{table}"
     ]
 
 
@@ -148,9 +148,9 @@ def test_each_encoding_of_the_connector_gives_the_rows_of_the_database(
     rows = cdc.debezium(
         frame(job, records(variant)), orders(job, variant), bad_events="leave-out", **arguments
     ).withColumn("tz", functions.expr("unix_micros(tz)"))
-    decoded = [row.asDict() for row in rows.collect()]
-    assert decoded[0] == {**FIRST, **other}
-    assert [(row["id"], row["op"]) for row in decoded] == [
+    found = [row.asDict() for row in rows.collect()]
+    assert found[0] == {**FIRST, **other}
+    assert [(row["id"], row["op"]) for row in found] == [
         (1, "r"),
         (2, "r"),
         (3, "c"),
@@ -160,8 +160,8 @@ def test_each_encoding_of_the_connector_gives_the_rows_of_the_database(
         (4, "d"),
         (40, "c"),
     ]
-    assert decoded[1]["amount"] == Decimal("-0.01") and len(decoded[1]["note"]) == 6400
-    assert (decoded[3]["customer"], decoded[3]["price"]) == ('Ünï "x"', None)
+    assert found[1]["amount"] == Decimal("-0.01") and len(found[1]["note"]) == 6400
+    assert (found[3]["customer"], found[3]["price"]) == ('Ünï "x"', None)
 
 
 def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
@@ -183,7 +183,7 @@ def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
         (good[0], None, *good[2:4], 110),
         (good[0], good[1] + " and more", *good[2:4], 111),
     ]
-    problems = reasons(job, table, [*records("plain"), *wrong])
+    found = reasons(job, table, [*records("plain"), *wrong])
     expected = {
         5: "did not send the unchanged large value of note. Set REPLICA IDENTITY FULL",
         11: "its row has the columns extra, which the table lacks. Add them",
@@ -202,12 +202,10 @@ def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
         111: "no JSON of an envelope",
         109: "has no 'op'.*ExtractNewRecordState",
     }
-    assert problems.keys() == expected.keys()
+    assert found.keys() == expected.keys()
     for offset, pattern in expected.items():
-        assert problems[offset].startswith(
-            f"topic shop.public.orders, partition 0, offset {offset}: "
-        )
-        assert re.search(pattern.replace("(6)", "[(]6[)]"), problems[offset]), problems[offset]
+        assert found[offset].startswith(f"topic shop.public.orders, partition 0, offset {offset}: ")
+        assert re.search(pattern.replace("(6)", "[(]6[)]"), found[offset]), found[offset]
 
 
 def test_a_stream_fails_on_a_bad_record_and_loses_nothing(job: Job) -> None:
