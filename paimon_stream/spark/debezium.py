@@ -572,7 +572,7 @@ def _problems_of_values(target: EventTarget, encoding: Encoding) -> list[tuple[s
                     f"_cdc_t{n} is null",
                     _text(
                         f"it has no {target.metadata[column.name]}, which orders the rows. Fill the table's "
-                        "sequence.field from a member that each event has, such as source.ts_ms."
+                        "sequence.field from a member that each event has, such as ts_ms."
                     ),
                 )
             )
