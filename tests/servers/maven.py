@@ -86,7 +86,9 @@ def with_dependencies(artifact: str) -> list[str]:
             said = maven.stdout
         if not paths.exists():
             raise JarsUnavailable(f"{artifact} could not be had from Maven: {said[:300]}")
-        shutil.copy(paths, kept)
+        fresh = kept.with_name(f"{kept.name}.{os.getpid()}")
+        shutil.copy(paths, fresh)
+        os.replace(fresh, kept)  # in one step, because other processes read it
     return kept.read_text().split(":")
 
 
