@@ -153,7 +153,7 @@ endif
 
 # What the costly files cost, for the next runs: tests/kits/sharing.py says how processes share them.
 record-costs: java .venv/.ready .venv-readers/.ready jar
-	RECORD_COSTS=1 $(VENV)/$(PYTEST) -m "not long and not cluster and not hdfs and not hive and not full"
+	RECORD_COSTS=1 $(VENV)/$(PYTEST) -m "not long and not cluster and not hdfs and not flink and not hive and not full"
 
 test-long: java .venv/.ready .venv-readers/.ready jar
 	$(VENV)/$(PYTEST) -m "long and not full"

@@ -129,7 +129,7 @@ def run_demo(
         summarize("paimon_stream", table.to_arrow(), ARROW_SCHEMA, SUMMED, "placed"),
     ]
     agreed = print_agreement(source, readers, SUMMED)
-    compactions = sum(one.commit_kind.value == "COMPACT" for one in table.snapshots())
+    compactions = sum(snapshot.commit_kind.value == "COMPACT" for snapshot in table.snapshots())
     print(f"\nThe stream has compacted the table {compactions} times.")
     print(f"The table stays in {Path(str(room.table)).relative_to(HOME)}")
     print(f"The demo took {time.monotonic() - began:.0f} s.")

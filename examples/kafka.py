@@ -156,19 +156,19 @@ def main() -> int:
     parser.add_argument(
         "--kills", type=int, default=4, choices=range(5), help="how many, at most 4"
     )
-    told = parser.parse_args()
-    if told.brokers:
+    arguments = parser.parse_args()
+    if arguments.brokers:
         from kafka_stream import stop_without_broker
 
-        stop_without_broker(told.brokers)
+        stop_without_broker(arguments.brokers)
     try:
         os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(connector())} pyspark-shell"
-        with KafkaClient(told.brokers) if told.brokers else KafkaBroker() as kafka:
+        with KafkaClient(arguments.brokers) if arguments.brokers else KafkaBroker() as kafka:
             room = KafkaRoom(new_room("kafka").folder, "events", kafka.address)
-            return run_and_report(room, lambda _: run_demo(room, kafka, KILLS[: told.kills]))
+            return run_and_report(room, lambda _: run_demo(room, kafka, KILLS[: arguments.kills]))
     except KafkaUnavailable as why:
         print(f"Kafka, or its connector, cannot be had here: {why}", file=sys.stderr)
-        return 1 if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1" or told.brokers else 0
+        return 1 if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1" or arguments.brokers else 0
 
 
 if __name__ == "__main__":

@@ -136,20 +136,22 @@ def main() -> None:
     parser.add_argument("--checkpoint", default="checkpoints/events", help="keep this folder")
     parser.add_argument("--every", help="such as '10 seconds'; without it, the job ends")
     parser.add_argument("--per-batch", type=int, default=1_000_000, help="records at most")
-    told = parser.parse_args()
-    stop_without_broker(told.brokers)
+    arguments = parser.parse_args()
+    stop_without_broker(arguments.brokers)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers use it, too
     spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")  # errors come as exceptions
     sinks: tuple[PaimonSink, ...] = ()
     try:
-        records = records_of(spark, told.brokers, told.topics, told.per_batch)
-        query, sinks = start(records, told.folder, told.checkpoint, told.every, on_commit=print)
+        records = records_of(spark, arguments.brokers, arguments.topics, arguments.per_batch)
+        query, sinks = start(
+            records, arguments.folder, arguments.checkpoint, arguments.every, on_commit=print
+        )
         query.awaitTermination()
     except (AnalysisException, StreamingQueryException) as error:
         errors = [sink.last_error for sink in sinks if sink.last_error]
         known = [each for each in errors if isinstance(each, PaimonStreamError)]
-        sys.exit(str(known[0]) if known else explained(error, told.brokers, told.topics))
+        sys.exit(str(known[0]) if known else explained(error, arguments.brokers, arguments.topics))
     progress = query.lastProgress
     if progress:
         lag = progress["sources"][0]["metrics"]["maxOffsetsBehindLatest"]

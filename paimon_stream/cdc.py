@@ -104,7 +104,7 @@ def debezium(
         if value not in _CHOICES[name]:
             raise arguments.wrong(name, value, f"one of {', '.join(_CHOICES[name])}")
     arguments.text("unavailable_value_placeholder", unavailable_value_placeholder)
-    target = events.Target(
+    target = events.EventTarget(
         fields=table.schema.fields,
         primary_keys=_keys(table),
         sequence_fields=_sequence_fields(table),

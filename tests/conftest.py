@@ -195,8 +195,8 @@ def hive_metastore() -> Iterator[hive.HiveMetastore]:
 @pytest.fixture(scope="session")
 def java_of_hive(java: Any) -> Iterator[Any]:
     """Java Paimon with its Hive catalog, in a JVM of its own. `java` says whether there is a Java."""
-    with hive.java_of_hive() as found:
-        yield found
+    with hive.java_of_hive() as java_paimon:
+        yield java_paimon
 
 
 @pytest.fixture(scope="session")

@@ -40,6 +40,10 @@ _LOWEST: Final = """
 What they do with our tables, and we with theirs, is tested value by value. A disagreement fails the test.
 """
 
+_SOURCES: Final = """
+## Sources
+"""
+
 _STORES: Final = """
 ## Stores
 
@@ -52,6 +56,7 @@ _REST: Final = """
 ## What no test runs
 
 - Windows and macOS. File systems other than the one of the machine that runs the tests.
+- Debezium's connectors for databases other than PostgreSQL.
 - Hive Metastores other than 2.3.10, and those with Kerberos or TLS.
 - Hive, Trino, StarRocks and other engines. They share Paimon's Java library or its format.
 - YARN, Kubernetes, Databricks, EMR and Glue: [clusters.md](clusters.md) says what is known of them.
@@ -78,6 +83,8 @@ def render() -> str:
             rows(("Command", "Python", "PySpark", "What runs"), _environments(project, makefile)),
             _LOWEST.format(pins=", ".join(pins)),
             rows(("What", "Version", "What is tested", "Where"), _readers(makefile)),
+            _SOURCES,
+            rows(("What", "Version", "What is tested", "Where"), _sources()),
             _STORES,
             rows(("Store", "Server in the tests"), _stores()),
             _REST,
@@ -121,13 +128,16 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
     official = _one(r'^VERSION = "([\d.]+)"', _text("tests/crash/test_official_sink.py"))
     flink = _one(r'^FLINK: Final = "([\d.]+)"', _text("tests/kits/flink.py"))
     connector = _one(r'^PAIMON: Final = "([\d.]+)"', _text("tests/kits/flink.py"))
+    hive = _text("tests/kits/hive.py")
+    catalog = _one(r"paimon-hive-connector-[\d.]+:([\d.]+)\"", hive)
+    metastore = _one(r"The metastore is the one in pyspark's jars, ([\d.]+),", hive)
     both = "writes, reads, compacts, expires and rolls back tables of ours, and the other way round"
     reads, where = "reads our tables", "`tests/conformance/test_other_readers.py`"
     return [
         ("Java Paimon", java, both, "`tests/conformance`"),
         (
             "Java Paimon's Hive catalog",
-            "1.2.0, on the metastore 2.3.10",
+            f"{catalog}, on the metastore {metastore}",
             "each works with the tables that the other made, and waits for its lock",
             "`tests/conformance/test_hive_catalog_beside_java.py`",
         ),
@@ -155,6 +165,27 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
             f"{flink}, with Paimon's connector {connector}",
             "writes, compacts and alters tables in turns with us and at the same time, and follows what we write ([flink.md](flink.md))",
             "`tests/flink`, in `make test-flink`",
+        ),
+    ]
+
+
+def _sources() -> list[tuple[str, ...]]:
+    debezium = _one(r'^DEBEZIUM: Final = "([\d.]+)\.Final"', _text("tests/servers/debezium.py"))
+    servers = _text("tests/servers/kafka.py")
+    kafka = _one(r'^KAFKA: Final = "([\d.]+)"', servers)
+    connector = _one(r'^_NEWEST_CONNECTOR: Final = \("2\.13", "([\d.]+)"\)', servers)
+    return [
+        (
+            "Kafka",
+            f"{kafka}, with Spark's connector {connector}",
+            "JSON and Avro go into tables, through kills of the job ([kafka.md](kafka.md))",
+            "`tests/spark/test_kafka.py`, in `make test-full`; `examples/kafka.py`",
+        ),
+        (
+            "Debezium",
+            f"{debezium}, with the PostgreSQL of the machine",
+            "its events become rows, in each encoding; a stream follows a database through kills ([cdc.md](cdc.md))",
+            "`tests/spark/test_debezium.py`, on recorded events; `examples/debezium.py`",
         ),
     ]
 

@@ -127,9 +127,9 @@ What is done about it, where a row is one-way:
   ones that are missing, and Java does not say so.
 - **The command**, `paimon-stream recommit`, commits the same files again, once, after a dry run; then the
   stream goes on. See [operations.md](operations.md#a-commit-was-replaced-by-another-engine).
-- **The cure** is a common lock, or one committer. Name the table by its [JDBC catalog](catalogs.md#a-jdbc-catalog) or [Hive catalog](catalogs.md#a-hive-metastore)
-  here and in Java: both then take the catalog's lock, and no warning comes. Or let Java only read, or let it write
-  to a table of its own.
+- **The cure** is a common lock, or one committer. Name the table by its [JDBC catalog](catalogs.md#a-jdbc-catalog) or
+  [Hive catalog](catalogs.md#a-hive-metastore) here and in Java: both then take the catalog's lock, and no warning comes. Or let
+  Java only read, or let it write to a table of its own.
 
 With the lock of a JDBC catalog it was seen on the wire, too: while Java 1.4.2 was held before its copy, our commit
 waited for the lock, and while our put was held, Java waited. A commit of Java's that does not go through the catalog
@@ -368,8 +368,8 @@ _BESIDE: Final = (
     ),
     (
         "S3, with the lock of a Hive catalog, by which the table is named here, too",
-        "both hold the lock while they publish; tested on a disk only",
-        "safe where the lock is",
+        "both hold the lock while they publish; tried on a disk, not on S3",
+        "safe, as far as it was tried",
     ),
     (
         "S3, a bucket whose policy demands `s3:if-none-match` for `*/snapshot/snapshot-*`",

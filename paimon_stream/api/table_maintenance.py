@@ -341,7 +341,8 @@ class TableMaintenance(LoadedTable):
             DeletedFiles: if files are gone.
             CommitContended: while orphan files are removed, if no journal has the batch.
             SequenceConflict: if others have used the batch's sequence numbers since.
-            NotFound: if no such batch is known.
+            NotFound: if no such batch is known; or if files were deleted while the batch was
+                published again. The message then names the snapshot.
             InvalidOption: if several streams have lost a batch, and no `commit_user` is given.
             UnsupportedFeature: for a commit that replaced or compacted files.
             PaimonStreamError: the errors of `new_commit().commit`.

@@ -95,7 +95,7 @@ class Encoding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class EventTarget:
     """What the rows are made for.
 
     Attributes:
@@ -124,7 +124,7 @@ class Target:
         return [column for column in self.fields if column.name not in self.metadata]
 
 
-def changes(frame: DataFrame, target: Target, encoding: Encoding) -> DataFrame:
+def changes(frame: DataFrame, target: EventTarget, encoding: Encoding) -> DataFrame:
     """The rows of the events, each with its operation or with the reason why it has none."""
     judged = _judged(frame, target, encoding)
     reason = f"concat({_text(REFUSED)}, `_cdc_problem`)"
@@ -135,7 +135,7 @@ def changes(frame: DataFrame, target: Target, encoding: Encoding) -> DataFrame:
     )
 
 
-def accepted(frame: DataFrame, target: Target, encoding: Encoding) -> DataFrame:
+def accepted(frame: DataFrame, target: EventTarget, encoding: Encoding) -> DataFrame:
     """The rows of the events that can be turned into rows, each with its operation."""
     judged = _judged(frame, target, encoding).where("_cdc_problem is null")
     return judged.selectExpr(
@@ -144,13 +144,13 @@ def accepted(frame: DataFrame, target: Target, encoding: Encoding) -> DataFrame:
     )
 
 
-def refused(frame: DataFrame, target: Target, encoding: Encoding) -> DataFrame:
+def refused(frame: DataFrame, target: EventTarget, encoding: Encoding) -> DataFrame:
     """The records whose events cannot be turned into rows, as they came, and the reasons."""
     judged = _judged(frame, target, encoding).where("_cdc_problem is not null")
     return judged.selectExpr(*map(_name, frame.columns), "_cdc_problem as problem")
 
 
-def check_types(target: Target) -> None:
+def check_types(target: EventTarget) -> None:
     """Raises `UnsupportedFeature` for a column whose type no event can fill."""
     for column in target.columns:
         type_ = column.type
@@ -165,7 +165,7 @@ def check_types(target: Target) -> None:
             )
 
 
-def _judged(frame: DataFrame, target: Target, encoding: Encoding) -> DataFrame:
+def _judged(frame: DataFrame, target: EventTarget, encoding: Encoding) -> DataFrame:
     """The frame with the columns of the table (`_cdc_c0` and so on), the operation, and the
     problem, which is NULL for a good event. Tombstones are left out.
     """
@@ -241,7 +241,7 @@ def _is_unavailable(value: str, placeholder: str) -> str:
     return f"coalesce({value} in ({', '.join(map(_text, dict.fromkeys(forms)))}), false)"
 
 
-def _decoded(rows: DataFrame, target: Target, encoding: Encoding) -> DataFrame:
+def _decoded(rows: DataFrame, target: EventTarget, encoding: Encoding) -> DataFrame:
     """Adds the columns of the table, decoded. A value that cannot be decoded is NULL in `_cdc_c`
     and has its text in `_cdc_t`.
     """
@@ -446,7 +446,7 @@ def _timestamp(value: _Value) -> str:
     )
 
 
-def _problem(frame_columns: Sequence[str], target: Target, encoding: Encoding) -> str:
+def _problem(frame_columns: Sequence[str], target: EventTarget, encoding: Encoding) -> str:
     """The text that says which record cannot be turned into a row, why, and what to do. NULL for a
     good one. The first reason counts.
     """
@@ -497,7 +497,7 @@ def _problems_of_envelope() -> list[tuple[str, str]]:
     ]
 
 
-def _problems_of_key(target: Target) -> list[tuple[str, str]]:
+def _problems_of_key(target: EventTarget) -> list[tuple[str, str]]:
     keys = sorted(target.primary_keys)
     shown = _text(", ".join(keys))
     return [
@@ -529,7 +529,7 @@ def _problems_of_key(target: Target) -> list[tuple[str, str]]:
     ]
 
 
-def _problems_of_columns(target: Target) -> list[tuple[str, str]]:
+def _problems_of_columns(target: EventTarget) -> list[tuple[str, str]]:
     names = f"array({', '.join(_text(column.name) for column in target.columns)})"
     problems = []
     if not target.missing_are_null:
@@ -553,7 +553,7 @@ def _problems_of_columns(target: Target) -> list[tuple[str, str]]:
     return problems
 
 
-def _problems_of_values(target: Target, encoding: Encoding) -> list[tuple[str, str]]:
+def _problems_of_values(target: EventTarget, encoding: Encoding) -> list[tuple[str, str]]:
     absent = _is_unavailable("v", encoding.unavailable_value_placeholder)
     unsent = f"map_keys(map_filter(_cdc_row, (k, v) -> {absent}))"
     problems = [

@@ -152,8 +152,8 @@ def _commit_again(
     report = dataclasses.replace(report, replaced=int(replacing.id), by=replacing.commit_user)
     if dry_run:
         return report
-    fence = nullcontext() if lost.journalled else recommitting(table.storage, runtime)
-    with fence:
+    apart = nullcontext() if lost.journalled else recommitting(table.storage, runtime)
+    with apart:  # from removals of orphans
         _check_files(now, lost, collected.append)
         outcome = Committer(table, runtime=runtime).commit(_request(now, lost, runtime))
         gone = missing_files(table.storage, table.layout, collected.append)
@@ -555,9 +555,11 @@ class _Errors:
     def files_gone_since(
         self, names: Sequence[str], published: Snapshot
     ) -> errors.PaimonStreamError:
-        """The error where files were deleted while the batch was committed again."""
+        """The error where files were deleted while the batch was committed again. The batch is
+        published, so the error is none of those that say that nothing was.
+        """
         shown = names[:_SHOWN]
-        return errors.DeletedFiles(
+        return errors.NotFound(
             f"{self.location}: batch {self.lost.batch} of user {self.lost.user!r} was published again as snapshot "
             f"{published.id}, and meanwhile somebody deleted {len(names)} of its files: {', '.join(shown)}. The "
             "table cannot be read whole. Restore these files from a backup, or take them out of the table with "

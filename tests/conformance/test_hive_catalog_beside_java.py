@@ -58,9 +58,9 @@ def database() -> str:
 
 @pytest.fixture
 def ours(hive_metastore: HiveMetastore, database: str) -> PaimonCatalog:
-    made = catalog(hive_metastore.options)
-    made.create_database(database)
-    return made
+    hive = catalog(hive_metastore.options)
+    hive.create_database(database)
+    return hive
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def client(hive_metastore: HiveMetastore) -> HiveClient:
 
 
 def arrow(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{one}" for one in ids]})
+    return pa.table({"id": pa.array(ids, pa.int64()), "name": [f"n{number}" for number in ids]})
 
 
 def stored(client: HiveClient, database: str, name: str) -> Struct:
@@ -95,8 +95,8 @@ def parameters(client: HiveClient, database: str, name: str) -> dict[str, str]:
 def comparable(table: Struct) -> dict[int, Any]:
     """The fields of a table, without its name, its place and the times."""
     fields = {number: value for number, value in table.fields.items() if number not in (2, *TIMES)}
-    found = table.texts(hive_table.PARAMETERS)
-    fields[9] = 13, {key: value for key, value in found.items() if key not in OF_STATISTICS}
+    of_table = table.texts(hive_table.PARAMETERS)
+    fields[9] = 13, {key: value for key, value in of_table.items() if key not in OF_STATISTICS}
     table.struct(hive_table.STORAGE).fields.pop(hive_table.LOCATION)
     return fields
 
@@ -286,8 +286,8 @@ def test_what_another_client_changes_meanwhile_is_kept(
     age(client, database, "t")
     change_table(client, database, "t", of_ours)
     assert seen == ["", "kept"]
-    found = parameters(client, database, "t")
-    assert (found["of_another"], found["of_ours"]) == ("kept", "kept")
+    of_table = parameters(client, database, "t")
+    assert (of_table["of_another"], of_table["of_ours"]) == ("kept", "kept")
     ours.alter_table(f"{database}.t", [SchemaChange.add_column("extra", "INT")])
     assert parameters(client, database, "t")["of_another"] == "kept"
 
@@ -295,8 +295,8 @@ def test_what_another_client_changes_meanwhile_is_kept(
 def age(client: HiveClient, database: str, name: str) -> None:
     """The table was last changed long ago: the metastore counts seconds."""
     table = stored(client, database, name)
-    found = table.texts(hive_table.PARAMETERS)
-    table.set_texts(hive_table.PARAMETERS, {**found, hive_table.CHANGED_AT: "1"})
+    of_table = table.texts(hive_table.PARAMETERS)
+    table.set_texts(hive_table.PARAMETERS, {**of_table, hive_table.CHANGED_AT: "1"})
     arguments = Struct()
     arguments.set_text(1, database)
     arguments.set_text(2, name)
@@ -306,9 +306,9 @@ def age(client: HiveClient, database: str, name: str) -> None:
 
 @pytest.fixture
 def door(hive_metastore: HiveMetastore) -> Iterator[Door]:
-    made = Door(hive_metastore.port)
-    yield made
-    made.close()
+    way = Door(hive_metastore.port)
+    yield way
+    way.close()
 
 
 def test_a_schema_is_published_while_the_metastore_is_away_and_the_next_open_tells_it(

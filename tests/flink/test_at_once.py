@@ -71,6 +71,45 @@ def test_both_add_to_the_same_sums(flink: Flink) -> None:
     assert shared.ours() == shared.flinks()
 
 
+@pytest.mark.full
+def test_of_rows_of_one_key_from_both_the_one_with_the_highest_sequence_field_stays(
+    flink: Flink,
+) -> None:
+    """Flink's values of v are even and grow with its ids. Ours are odd, and grow faster."""
+    options = {"bucket": "2", "sequence.field": "v"}
+    shared = Shared(flink, "sequenced_at_once", ("id",), options=options)
+    flink.define(
+        "CREATE TEMPORARY TABLE versions (id BIGINT) WITH ('connector' = 'datagen', 'rows-per-second' = '150', "
+        "'fields.id.kind' = 'sequence', 'fields.id.start' = '0', 'fields.id.end' = '1499')"
+    )
+    job = flink.start(
+        f"INSERT INTO {shared.name} SELECT MOD(id, 20), CAST(2 * id AS INT), 'f' FROM versions"
+    )
+    highest = {key: 2 * (1480 + key) for key in range(20)}
+    batches = 0
+    while job.status() != "FINISHED":
+        assert "FAILED" not in job.status(), job.status()
+        start = batches * 300 % 6001
+        keys = range(batches % 2, 20, 2)
+        values = [start + 2 * key + 1 for key in keys]
+        texts = ["o"] * len(keys)
+        shared.table.append(
+            pa.table(
+                {
+                    "id": pa.array(keys, pa.int64()),
+                    "v": pa.array(values, pa.int32()),
+                    "s": texts,
+                }
+            )
+        )
+        highest |= {key: max(highest[key], v) for key, v in zip(keys, values, strict=True)}
+        batches += 1
+    rows = shared.table.to_arrow().to_pylist()
+    assert {row["id"]: row["v"] for row in rows} == highest
+    assert {row["s"] for row in rows if row["v"] % 2} <= {"o"}
+    assert shared.ours() == shared.flinks()
+
+
 def is_refused(shared: Shared, batch: int) -> bool:
     """Appends ten rows, unless the hash index lacks keys of ours."""
     while True:

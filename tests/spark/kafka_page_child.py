@@ -58,7 +58,7 @@ def rows_of(location: str) -> list[dict[str, Any]]:
 def main() -> None:
     """Runs the blocks in the order of their use."""
     address = sys.argv[1]
-    python = [one for one in blocks(ROOT / "docs" / "kafka.md") if one.language == "python"]
+    python = [block for block in blocks(ROOT / "docs" / "kafka.md") if block.language == "python"]
     job, audit, samples, avro = python
     page = Page({"__name__": "page"})
     columns = printed(page, samples, address)

@@ -202,14 +202,14 @@ def test_a_metastore_without_the_older_methods_is_asked_by_the_newer_ones(short:
             "get_database": Struct({0: (STRUCT, struct_of({1: "db", 3: "file:/nowhere/db.db"}))}),
         }
     )
-    found = catalog({**OPTIONS, "uri": server.uri})
-    assert found.location("db.t") == "/nowhere/db.db/t"
-    assert found.list_tables("db") == ["t"]
+    newer = catalog({**OPTIONS, "uri": server.uri})
+    assert newer.location("db.t") == "/nowhere/db.db/t"
+    assert newer.list_tables("db") == ["t"]
     assert {"get_table", "get_table_req", "get_table_objects_by_name_req"} <= set(server.asked)
     with pytest.raises(
         errors.UnsupportedFeature, match=r"does not know the method .*Hive 2\.3 to 4"
     ):
-        found.list_databases()
+        newer.list_databases()
     server.listener.close()
 
 

@@ -61,5 +61,5 @@ def test_another_error_is_its_first_line() -> None:
 def test_the_events_that_are_sent_are_those_of_the_table_and_every_kind_of_other_record() -> None:
     sent = [value for _, value in records()]
     assert len(sent) > EVENTS and set(REJECTED) <= set(sent)
-    found = [re.match(rb'\{"id": (\d+), "user": ', value or b"") for value in sent]
-    assert [int(event[1]) for event in found if event] == events()["id"].to_pylist()
+    matches = [re.match(rb'\{"id": (\d+), "user": ', value or b"") for value in sent]
+    assert [int(event[1]) for event in matches if event] == events()["id"].to_pylist()

@@ -183,6 +183,8 @@ print("pandas" in sys.modules)
         (("part", "", ""), 4),
         (("", "", "", "bucket=2", "bucket-key=id"), 4),
         (("", "id", "", "bucket=2"), 3),
+        (("", "id", "", "bucket=2", "sequence.field=share"), 3),
+        (("", "id", "", "bucket=2", "sequence.field=text"), 3),
         (("", "id code", "packed", "bucket=2"), 3),
     ],
 )

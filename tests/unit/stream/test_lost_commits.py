@@ -359,7 +359,7 @@ def test_files_that_go_while_a_batch_is_committed_again_are_an_error_that_names_
             bench.storage.delete("bucket-0/me-1-2")
 
     at, end = 0, None
-    while not isinstance(end, DeletedFiles):
+    while not isinstance(end, NotFound):
         at += 1
         bench, facts = lost_without_a_journal()
         storage = Meanwhile(bench.storage, at, lambda bench=bench: delete(bench))
