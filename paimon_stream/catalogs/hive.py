@@ -357,8 +357,21 @@ class HiveCatalog(FilesystemCatalog):
         return database in self.list_databases()
 
     def _forget(self, name: str) -> None:
+        """Drops a database that has no tables. Its folder goes only if it has no file: those of an
+        external table stay when that table is dropped.
+        """
+        location = location_of_server(self._folder(name))
+        folder = self.opened(location, self.storage_options)
+        has_files = any(folder.list_below(""))
+        if has_files:
+            _LOG.warning(
+                "%s: the database %s is dropped from the Hive Metastore, and its folder stays, because "
+                "files are there, such as those of an external table. Delete it by hand.",
+                shown_location(location),
+                name,
+            )
         arguments = _texts(name)
-        arguments.fields[2] = BOOL, True  # the folder is deleted
+        arguments.fields[2] = BOOL, not has_files  # whether the folder is deleted
         arguments.fields[3] = BOOL, False  # tables of others are not
         self._client.ask("drop_database", arguments)
 

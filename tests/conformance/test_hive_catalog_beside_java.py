@@ -248,6 +248,35 @@ def test_the_files_of_an_external_table_stay(
     assert Path(location, "schema", "schema-0").exists()
 
 
+@pytest.mark.parametrize("cascade", [False, True])
+def test_the_files_of_an_external_table_stay_when_its_database_is_dropped(
+    ours: PaimonCatalog, database: str, caplog: Any, cascade: bool
+) -> None:
+    external = catalog({**ours.storage_options, "table.type": "external"})
+    table = external.create_table(f"{database}.t", COLUMNS)
+    table.append(arrow(1))
+    if not cascade:
+        ours.drop_table(f"{database}.t")
+    ours.drop_database(database, cascade=cascade)
+    assert database not in ours.list_databases()
+    assert PaimonTable.load(table.location).to_arrow().num_rows == 1
+    assert f"the database {database} is dropped from the Hive Metastore, and its folder stays" in (
+        caplog.text
+    )
+
+
+def test_the_folder_of_an_empty_database_is_deleted_with_it(
+    ours: PaimonCatalog, database: str, caplog: Any
+) -> None:
+    folder = Path(ours.create_table(f"{database}.t", COLUMNS).location).parent
+    ours.drop_database(database, cascade=True)
+    assert not folder.exists()
+    ours.create_database(database)
+    shutil.rmtree(folder)
+    ours.drop_database(database)
+    assert "stays" not in caplog.text
+
+
 def test_options_that_register_partitions_are_refused_and_named_where_java_set_them(
     ours: PaimonCatalog, theirs: JavaJdbcCatalog, database: str, caplog: Any
 ) -> None:
