@@ -131,6 +131,8 @@ class _HiveCatalog(HiveCatalog, PaimonCatalog):
         name = ".".join(names_of(identifier, main=True))
         own_options = opt.Arguments(name).mapping("options", options, _OPTIONS)
         _refuse_partitions(name, {**self.table_defaults, **own_options})
+        if ignore_if_exists:
+            self.check_unshared(identifier)
         return super().create_table(identifier, schema, ignore_if_exists, options, **described)
 
     def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:

@@ -149,11 +149,7 @@ class HiveCatalog(FilesystemCatalog):
         such database.
         """
         self._database(database)  # raises if there is no such database
-        _, all_names = self._client.ask("get_all_tables", _texts(database))
-        names = [name.decode() for name in all_names]
-        tables: list[Struct] = []
-        for first in range(0, len(names), _AT_ONCE):
-            tables += self._tables(database, names[first : first + _AT_ONCE])
+        tables = self._tables_of(database)
         return sorted(
             table.text(hive_table.NAME) for table in tables if hive_table.is_paimon(table)
         )
@@ -252,6 +248,27 @@ class HiveCatalog(FilesystemCatalog):
         except errors.AlreadyExists:
             self._stored(database, name)  # raises if the other table is none of Paimon
 
+    def check_unshared(self, identifier: Named) -> None:
+        """Raises `AlreadyExists` if a name is not registered and its folder is another table's. An
+        external table keeps its folder when it is renamed. Two names of one folder would be one
+        table, and dropping either would delete the files of both.
+        """
+        database, name, _ = self._names(identifier)
+        location = self.location((database, name))
+        if not SchemaStore(self.opened(location, self.storage_options)).ids():
+            return
+        if self._stored(database, name) is not None:
+            return
+        for other in self.list_databases():
+            for table in self._tables_of(other):
+                if _location(table) == location:
+                    owner = f"{other}.{table.text(hive_table.NAME)}"
+                    raise errors.AlreadyExists(
+                        f"{database}.{name} would be in {shown_location(location)}, which is the folder "
+                        f"of the table {owner} in {self._shown}. Use that table, or take another name.",
+                        table=owner,
+                    )
+
     def _makes_external(self, schema: TableSchema) -> bool:
         """Whether the files of a new table stay when the table is dropped."""
         of_table = schema.options.get("EXTERNAL", schema.options.get("external", ""))
@@ -318,6 +335,15 @@ class HiveCatalog(FilesystemCatalog):
                 table=f"{database}.{name}",
             )
         return table
+
+    def _tables_of(self, database: str) -> list[Struct]:
+        """All tables of a database, also those that are none of Paimon."""
+        _, all_names = self._client.ask("get_all_tables", _texts(database))
+        names = [name.decode() for name in all_names]
+        tables: list[Struct] = []
+        for first in range(0, len(names), _AT_ONCE):
+            tables += self._tables(database, names[first : first + _AT_ONCE])
+        return tables
 
     def _tables(self, database: str, names: list[str]) -> list[Struct]:
         """The tables of these names."""

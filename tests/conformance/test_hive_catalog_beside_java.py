@@ -248,6 +248,22 @@ def test_the_files_of_an_external_table_stay(
     assert Path(location, "schema", "schema-0").exists()
 
 
+def test_a_folder_that_is_another_table_s_gets_no_second_name(
+    ours: PaimonCatalog, database: str
+) -> None:
+    external = catalog({**ours.storage_options, "table.type": "external"})
+    external.create_table(f"{database}.t", COLUMNS).append(arrow(1))
+    ours.rename_table(f"{database}.t", f"{database}.u")
+    with pytest.raises(
+        errors.AlreadyExists, match=rf"{database}\.t would be in .*of the table {database}\.u in"
+    ):
+        ours.create_table(f"{database}.t", COLUMNS, ignore_if_exists=True)
+    assert ours.list_tables(database) == ["u"]
+    assert (
+        ours.create_table(f"{database}.u", COLUMNS, ignore_if_exists=True).to_arrow().num_rows == 1
+    )
+
+
 @pytest.mark.parametrize("cascade", [False, True])
 def test_the_files_of_an_external_table_stay_when_its_database_is_dropped(
     ours: PaimonCatalog, database: str, caplog: Any, cascade: bool
