@@ -632,30 +632,50 @@ class HiveStorage(StorageUnderLock):
 
     def _acquire(self, database: str, name: str) -> int:
         """Acquires the lock as Java does. Returns its id. Raises `CommitContended`."""
+        began = self.runtime.clock.monotonic()
+        answer = self._client.ask("lock", Struct({1: (STRUCT, _lock_request(database, name))}))
+        lock: int = answer.number(1)
+        try:
+            if self._is_granted(lock, answer.number(2), began):
+                return lock
+        except errors.NotFound:  # the metastore has removed it, because nobody looked for long
+            pass
+        except BaseException:  # a lock that waits, and that nobody releases, stops all others
+            self._release(lock, f"{database}.{name}")
+            raise
+        else:
+            self._release(lock, f"{database}.{name}")
+        raise errors.CommitContended(
+            f"The lock of {database}.{name} in the Hive Metastore was another writer's for "
+            f"{self.runtime.clock.monotonic() - began:,.0f} s, came too late or has expired. Nothing "
+            "was published, and it is safe to try again. If that writer is dead, its lock expires after "
+            "hive.txn.timeout, where the metastore's housekeeping runs. If not, raise "
+            "'lock-acquire-timeout'.",
+            option=LOCK_TIMEOUT.key,
+        ).of_table(self.location)
+
+    def _is_granted(self, lock: int, state: int, began: float) -> bool:
+        """Whether a lock that was asked for is ours in time. Waits for it. Raises `NotFound` if the
+        metastore does not have the lock any more.
+
+        Args:
+            lock: the id of the lock.
+            state: the state of the lock.
+            began: when the lock was asked for.
+        """
         clock = self.runtime.clock
         options = opt.Options(self.options, location=self.location)
         seconds = options.value(LOCK_TIMEOUT) / 1000
         longest_wait = options.value(LONGEST_SLEEP) / 1000
-        began = asked = clock.monotonic()
+        asked = began
         wait = 0.1
-        answer = self._client.ask("lock", Struct({1: (STRUCT, _lock_request(database, name))}))
-        lock: int = answer.number(1)
-        while answer.number(2) == _WAITING and clock.monotonic() - began <= seconds:
+        while state == _WAITING and clock.monotonic() - began <= seconds:
             clock.sleep(wait)
             wait = min(2 * wait, longest_wait)
             asked = clock.monotonic()
             check = Struct({1: (STRUCT, Struct({1: (I64, lock)}))})
-            answer = self._client.ask("check_lock", check)
-        if answer.number(2) == _ACQUIRED and clock.monotonic() - asked < _USED_WITHIN:
-            return lock
-        self._release(lock, f"{database}.{name}")
-        raise errors.CommitContended(
-            f"The lock of {database}.{name} in the Hive Metastore was another writer's for "
-            f"{clock.monotonic() - began:,.0f} s, or came too late. Nothing was published, and it is "
-            "safe to try again. If that writer is dead, its lock expires after hive.txn.timeout, where "
-            "the metastore's housekeeping runs. If not, raise 'lock-acquire-timeout'.",
-            option=LOCK_TIMEOUT.key,
-        ).of_table(self.location)
+            state = self._client.ask("check_lock", check).number(2)
+        return state == _ACQUIRED and clock.monotonic() - asked < _USED_WITHIN
 
     def _release(self, lock: int, name: str) -> None:
         """Releases a lock. Warns if it could not be released: it expires by itself."""

@@ -6,6 +6,7 @@ import contextlib
 import socket
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -235,6 +236,47 @@ def test_nothing_is_put_under_a_lock_that_is_not_ours(
         storage.put_if_absent("snapshot/snapshot-1", b"{}")
     assert not files.exists("snapshot/snapshot-1")
     assert server.asked[-1] == "unlock"
+    server.listener.close()
+
+
+class Stopped(Clock):
+    """A clock on which somebody presses Ctrl-C while something waits."""
+
+    def sleep(self, seconds: float) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("check", "clock", "error"),
+    [
+        pytest.param(lock_of(2), Stopped(), KeyboardInterrupt, id="Ctrl-C"),
+        pytest.param(
+            Struct({1: (STRUCT, struct_of({1: "away"}))}), None, errors.Unavailable, id="no answer"
+        ),
+    ],
+)
+def test_a_lock_that_waits_is_taken_back_when_the_wait_ends_in_an_error(
+    short: None, check: Struct, clock: Clock | None, error: type[BaseException]
+) -> None:
+    server = Metastore({"lock": lock_of(2), "check_lock": check, "unlock": Struct()})
+    runtime = simulated(1)
+    runtime = replace(runtime, clock=clock or runtime.clock)
+    options = {"uri": server.uri, "catalog.table": "db.t"}
+    storage = HiveStorage(MemoryStorage("waits"), options, True, runtime)
+    with pytest.raises(error):
+        storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    assert server.asked[-1] == "unlock"
+    server.listener.close()
+
+
+def test_a_lock_that_expires_while_it_waits_is_a_commit_to_try_again(short: None) -> None:
+    gone = Struct({3: (STRUCT, struct_of({1: "No such lock lockid:7"}))})
+    server = Metastore({"lock": lock_of(2), "check_lock": gone})
+    files = MemoryStorage("expires")
+    storage = HiveStorage(files, {"uri": server.uri, "catalog.table": "db.t"}, True, simulated(1))
+    with pytest.raises(errors.CommitContended, match=r"db\.t in the Hive .*or has expired"):
+        storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    assert not files.exists("snapshot/snapshot-1")
     server.listener.close()
 
 
