@@ -86,11 +86,49 @@ def test_what_is_no_metastore_ends_in_an_error_of_ours(short: None, answer: byte
     server.listener.close()
 
 
-def test_a_dead_metastore_is_named_with_the_option(short: None) -> None:
-    with pytest.raises(
-        errors.Unavailable, match=r"thrift://127\.0\.0\.1:1 cannot be reached.*'uri'"
-    ):
-        catalog(OPTIONS).list_databases()
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid:1", "a..b:1"])
+def test_a_dead_metastore_is_named_with_the_option_and_no_trace_is_logged(
+    short: None, caplog: Any, host: str
+) -> None:
+    with pytest.raises(errors.Unavailable, match=rf"thrift://{host} cannot be reached.*'uri'"):
+        catalog({**OPTIONS, "uri": f"thrift://{host}"}).list_databases()
+    assert not caplog.records
+
+
+class Dripping(Clock):
+    """A clock of a connection on which one byte comes every five seconds."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self.server, self.seconds = server, 0.0
+
+    def monotonic(self) -> float:
+        self.server.sendall(b"x")
+        self.seconds += 5
+        return self.seconds
+
+
+def test_an_answer_that_drips_is_not_waited_for_longer_than_one_that_does_not_come() -> None:
+    client, server = socket.socketpair()
+    clock = Dripping(server)
+    connection = hive_client._Connection(client, clock)
+    with client, server, pytest.raises(TimeoutError):
+        connection.readAll(1_000_000)
+    assert clock.seconds < 100
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(Struct({0: (I32, 5)}), id="a number for a list"),
+        pytest.param(Struct(), id="nothing"),
+        pytest.param(Struct({1: (STRING, b"x")}), id="a text for an exception"),
+    ],
+)
+def test_a_result_of_another_type_is_no_answer(short: None, answer: Struct) -> None:
+    server = Metastore({"get_all_databases": answer})
+    with pytest.raises(errors.Unavailable, match="gave no answer to get_all_databases"):
+        catalog({**OPTIONS, "uri": server.uri}).list_databases()
+    server.listener.close()
 
 
 def test_the_second_address_is_asked_if_the_first_is_dead(short: None) -> None:
