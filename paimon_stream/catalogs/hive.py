@@ -33,6 +33,7 @@ from paimon_stream.catalogs.hive_client import (
     HiveClient,
     Struct,
     is_stale,
+    shown_addresses,
     struct_of,
     text_list,
     user_name,
@@ -89,7 +90,7 @@ class HiveCatalog(FilesystemCatalog):
 
     @property
     def _shown(self) -> str:
-        return f"the Hive Metastore {shown_location(self.storage_options['uri'])}"
+        return f"the Hive Metastore {shown_addresses(self.storage_options['uri'])}"
 
     def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
         """The location of a table, or of its branch, and the storage options that open it. If the

@@ -9,6 +9,7 @@ stale. No request is repeated: it is unknown whether one without an answer was c
 
 import getpass
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,6 @@ from typing import Any, Final
 from paimon_stream import errors
 from paimon_stream.extras import require
 from paimon_stream.runtime import Clock, system
-from paimon_stream.storage.location import shown_location
 
 BOOL: Final = 2
 I32: Final = 8
@@ -247,7 +247,7 @@ class HiveClient:
 
     @property
     def _shown(self) -> str:
-        return ",".join(shown_location(address.strip()) for address in self.uri.split(","))
+        return shown_addresses(self.uri)
 
     @contextmanager
     def _connected(self, method: str) -> Iterator[Any]:
@@ -356,18 +356,25 @@ def _first_line(problem: Exception) -> str:
     return text.splitlines()[0][:200]
 
 
+def shown_addresses(uri: str) -> str:
+    """The option `uri` without user, password, query and fragment. Its scheme may be missing."""
+    scheme, separator, _ = uri.partition("://")
+    *logins, address = uri.rsplit("@", 1)
+    begin = f"{scheme}{separator}" if logins and separator else ""
+    return re.split("[?#]", f"{begin}{address}", maxsplit=1)[0]
+
+
 def _addresses(uri: str) -> list[tuple[str, int]]:
     """The hosts and ports in the option `uri`. Raises `InvalidOption`."""
     addresses = []
     for address in uri.split(","):
         scheme, separator, authority = address.strip().rstrip("/").partition("://")
-        host, _, port = (
-            authority.rpartition(":") if ":" in authority else (authority, "", str(_PORT))
-        )
+        has_port = ":" in authority.rpartition("]")[2]  # an IPv6 address has colons in brackets
+        host, _, port = authority.rpartition(":") if has_port else (authority, "", str(_PORT))
         is_port = port.isascii() and port.isdecimal() and int(port) < 65536
         if scheme.lower() != "thrift" or not separator or not host or not is_port or "@" in host:
             raise errors.InvalidOption(
-                f"Option 'uri' is {shown_location(uri)!r}. "
+                f"Option 'uri' is {shown_addresses(uri)!r}. "
                 "Set it to the address of the Hive Metastore, thrift://host:9083.",
                 option="uri",
             )

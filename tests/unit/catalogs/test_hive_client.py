@@ -147,6 +147,28 @@ def test_an_address_that_is_none_is_refused(uri: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("thrift://a:1,thrift://b:2", "thrift://a:1,thrift://b:2"),
+        ("thrift://me:secret@b:2", "thrift://b:2"),
+        ("thrift://a:1, thrift://me:secret@b:2", "thrift://b:2"),
+        ("thrift://me:sec,ret@b:2", "thrift://b:2"),
+        ("thrift://me:sec#ret@b:2?token=x", "thrift://b:2"),
+        ("//me:secret@b:2", "b:2"),
+        ("me:secret@b:2", "b:2"),
+    ],
+)
+def test_a_message_names_the_addresses_without_a_login(uri: str, shown: str) -> None:
+    assert catalog({**OPTIONS, "uri": uri})._shown == f"the Hive Metastore {shown}"  # type: ignore[attr-defined]
+    assert HiveClient(uri)._shown == shown
+
+
+def test_an_address_of_ipv6_needs_no_port() -> None:
+    addresses = hive_client._addresses("thrift://[::1],thrift://[::1]:1,thrift://host")
+    assert addresses == [("::1", 9083), ("::1", 1), ("host", 9083)]
+
+
+@pytest.mark.parametrize(
     "key", ["hive-conf-dir", "location-in-properties", "hive.metastore.sasl.enabled"]
 )
 def test_an_option_whose_effect_is_missing_is_refused(key: str) -> None:
