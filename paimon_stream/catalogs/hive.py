@@ -33,6 +33,7 @@ from paimon_stream.catalogs.hive_client import (
     HiveClient,
     Struct,
     is_stale,
+    is_unsent,
     shown_addresses,
     struct_of,
     text_list,
@@ -70,6 +71,8 @@ _OF_TABLE: Final = 2
 _ACQUIRED: Final = 1
 _WAITING: Final = 2
 """The numbers of the metastore's locks: type, level and states."""
+_AGENT_OF_LOCK: Final = 13
+"""The field of a shown lock that has the mark of its agent."""
 _USED_WITHIN: Final = 60.0
 """A lock is used only within so many seconds after it was asked for. The metastore lets a lock
 expire after `hive.txn.timeout`, five minutes.
@@ -634,7 +637,7 @@ class HiveStorage(StorageUnderLock):
     def _acquire(self, database: str, name: str) -> int:
         """Acquires the lock as Java does. Returns its id. Raises `CommitContended`."""
         began = self.runtime.clock.monotonic()
-        answer = self._client.ask("lock", Struct({1: (STRUCT, _lock_request(database, name))}))
+        answer = self._asked(database, name)
         lock: int = answer.number(1)
         try:
             if self._is_granted(lock, answer.number(2), began):
@@ -654,6 +657,40 @@ class HiveStorage(StorageUnderLock):
             "'lock-acquire-timeout'.",
             option=LOCK_TIMEOUT.key,
         ).of_table(self.location)
+
+    def _asked(self, database: str, name: str) -> Struct:
+        """The metastore's answer to the request for the lock. If there is none, the lock that it may
+        have created is found by a mark of its own, and is released: it would stop all writers.
+        """
+        mark = f"paimon-stream {self.runtime.ids.uuid()}"
+        request = _lock_request(database, name, mark)
+        try:
+            answer: Struct = self._client.ask("lock", Struct({1: (STRUCT, request)}))
+            return answer
+        except BaseException as failed:  # also Ctrl-C
+            if not is_unsent(failed):
+                self._release_marked(database, name, mark)
+            raise
+
+    def _release_marked(self, database: str, name: str, mark: str) -> None:
+        """Releases a lock with this mark, if there is one. Warns if the metastore cannot say so."""
+        wanted = Struct({1: (STRUCT, _texts(database, name))})
+        try:
+            locks = self._client.ask("show_locks", wanted).items(1)
+        except errors.PaimonStreamError as failed:
+            _LOG.warning(
+                "%s: whether a lock of %s.%s was asked for is not known. If it stops all writers, "
+                "release the one of the agent %r, or wait until it expires: %s",
+                self.location,
+                database,
+                name,
+                mark,
+                failed,
+            )
+            return
+        for lock in locks:
+            if lock.text(_AGENT_OF_LOCK) == mark:
+                self._release(lock.number(1), f"{database}.{name}")
 
     def _is_granted(self, lock: int, state: int, began: float) -> bool:
         """Whether a lock that was asked for is ours in time. Waits for it. Raises `NotFound` if the
@@ -691,11 +728,11 @@ class HiveStorage(StorageUnderLock):
             )
 
 
-def _lock_request(database: str, name: str) -> Struct:
-    """The request for the exclusive lock of a table, as Java sends it."""
+def _lock_request(database: str, name: str, mark: str) -> Struct:
+    """The request for the exclusive lock of a table, as Java sends it, with a mark for its agent."""
     component = Struct({1: (I32, _EXCLUSIVE), 2: (I32, _OF_TABLE)})
     component.set_text(3, database)
     component.set_text(4, name)
-    request = struct_of({3: user_name(), 4: gethostname()})
+    request = struct_of({3: user_name(), 4: gethostname(), 5: mark})
     request.fields[1] = LIST, (STRUCT, [component])
     return request

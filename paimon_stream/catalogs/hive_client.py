@@ -66,6 +66,7 @@ _RAISED: Final[Mapping[str, Sequence[str]]] = {
     "lock": ("NoSuchTxnException", "TxnAbortedException"),
     "check_lock": ("NoSuchTxnException", "TxnAbortedException", "NoSuchLockException"),
     "unlock": ("NoSuchLockException", "TxnOpenException"),
+    "show_locks": (),
     "set_ugi": (_META,),
 }
 """The methods, with the exceptions in the fields 1, 2, … of their results."""
@@ -80,6 +81,7 @@ _RESULTS: Final = {
     "get_table_objects_by_name_req": STRUCT,
     "lock": STRUCT,
     "check_lock": STRUCT,
+    "show_locks": STRUCT,
 }
 """Thrift's types of the results that are used."""
 
@@ -159,6 +161,11 @@ class Struct:
 def is_stale(failed: errors.PaimonStreamError) -> bool:
     """Whether the metastore refused a change because somebody else has changed the table since."""
     return bool(failed.context.get("stale"))
+
+
+def is_unsent(failed: BaseException) -> bool:
+    """Whether no address could be reached, so that the metastore got no request."""
+    return isinstance(failed, errors.PaimonStreamError) and bool(failed.context.get("unsent"))
 
 
 def text_list(values: Sequence[str]) -> tuple[int, Any]:
@@ -273,6 +280,7 @@ class HiveClient:
             f"The Hive Metastore {self._shown} cannot be reached for {method} "
             f"({_first_line(problem)}). Check that it runs, and the option 'uri'.",
             path=self._shown,
+            unsent=True,
         )
 
     def _unanswered(self, method: str, problem: Exception) -> errors.Unavailable:

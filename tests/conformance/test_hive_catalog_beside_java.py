@@ -429,3 +429,18 @@ def test_each_waits_for_the_lock_of_the_other(
     own.end()
     rows = sorted(java.read(ours.location(name)), key=lambda row: row["id"])
     assert rows == arrow(1, 2).to_pylist()
+
+
+def test_a_lock_whose_answer_is_lost_stops_nobody(
+    ours: PaimonCatalog, door: Door, database: str, caplog: Any
+) -> None:
+    ours.create_table(f"{database}.t", COLUMNS)
+    locking = {"lock.enabled": "true", "lock-acquire-timeout": "1 s"}
+    address = {"uri": f"thrift://127.0.0.1:{door.port}"}
+    table = catalog({**ours.storage_options, **locking, **address}).get_table(f"{database}.t")
+    door.lost = "lock"
+    table.append(arrow(1))
+    assert door.lost == ""
+    table.append(arrow(2))
+    assert table.to_arrow().num_rows == 2
+    assert not caplog.records

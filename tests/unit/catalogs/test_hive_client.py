@@ -329,6 +329,33 @@ def test_a_lock_that_waits_is_taken_back_when_the_wait_ends_in_an_error(
     server.listener.close()
 
 
+def test_a_lock_without_an_answer_is_found_by_its_mark_and_released(short: None) -> None:
+    of_ours = struct_of({13: f"paimon-stream {simulated(1).ids.uuid()}"})
+    of_another = struct_of({13: "Unknown"})
+    of_ours.fields[1], of_another.fields[1] = (I64, 7), (I64, 8)
+    shown = Struct({1: (LIST, (STRUCT, [of_another, of_ours]))})
+    away = Struct({1: (STRUCT, struct_of({1: "away"}))})
+    server = Metastore(
+        {"lock": away, "show_locks": Struct({0: (STRUCT, shown)}), "unlock": Struct()}
+    )
+    files = MemoryStorage("marked")
+    storage = HiveStorage(files, {"uri": server.uri, "catalog.table": "db.t"}, True, simulated(1))
+    with pytest.raises(errors.Unavailable, match="refused lock"):
+        storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    assert [method for method in server.asked if method != "set_ugi"] == [
+        *("lock", "show_locks", "unlock")
+    ]
+    server.listener.close()
+
+
+def test_no_lock_is_looked_for_if_the_metastore_was_not_reached(short: None, caplog: Any) -> None:
+    options = {"uri": "thrift://127.0.0.1:1", "catalog.table": "db.t"}
+    storage = HiveStorage(MemoryStorage("unsent"), options, True, simulated(1))
+    with pytest.raises(errors.Unavailable, match="cannot be reached for lock"):
+        storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    assert not caplog.records
+
+
 def test_a_lock_that_expires_while_it_waits_is_a_commit_to_try_again(short: None) -> None:
     gone = Struct({3: (STRUCT, struct_of({1: "No such lock lockid:7"}))})
     server = Metastore({"lock": lock_of(2), "check_lock": gone})
