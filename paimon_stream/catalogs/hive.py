@@ -143,6 +143,12 @@ class HiveCatalog(FilesystemCatalog):
             )
         database = struct_of({1: name})
         if self.warehouse:
+            if not scheme_of(self.warehouse) and not self.warehouse.startswith("/"):
+                raise errors.InvalidOption(
+                    f"Option 'warehouse' is {self.warehouse!r}, and the metastore takes no relative "
+                    "path. Give it from the root.",
+                    option="warehouse",
+                )
             scheme = "" if scheme_of(self.warehouse) else "file:"
             database.set_text(_DATABASE_LOCATION, f"{scheme}{self.warehouse.rstrip('/')}/{name}.db")
         database.set_texts(4, {})
@@ -175,16 +181,18 @@ class HiveCatalog(FilesystemCatalog):
             raise self._no_table(database, name)
         drop = _texts(database, name)
         drop.fields[3] = BOOL, False  # whether the metastore deletes the files, too
-        self._client.ask("drop_table", drop)
         if hive_table.is_external(stored):
+            self._client.ask("drop_table", drop)
             return
         location = _location(stored)
         parent, _, folder = location.rpartition("/")
         options = self._options_of(identifier)
-        table = self.opened(location, options)
+        in_parent = {key: value for key, value in options.items() if key != _TABLE_NAME}
+        # What cannot be opened is an error now. The metastore would not find the table again.
+        table, storage = self.opened(location, options), self.opened(parent, in_parent)
+        self._client.ask("drop_table", drop)
         if SchemaStore(table).ids():
-            in_parent = {key: value for key, value in options.items() if key != _TABLE_NAME}
-            delete_table_files(table, self.opened(parent, in_parent), folder)
+            delete_table_files(table, storage, folder)
 
     def rename_table(
         self,
@@ -237,11 +245,12 @@ class HiveCatalog(FilesystemCatalog):
         if branch:
             return
         runtime = system()
+        folder = self._new_folder(database, name)
         table = hive_table.new_table(
             database,
             name,
             schema,
-            location=self._new_folder(database, name),
+            location=folder,
             owner=user_name(),
             seconds=runtime.clock.now_millis() // 1000,
             external=self._makes_external(schema),
@@ -251,6 +260,13 @@ class HiveCatalog(FilesystemCatalog):
             self._client.ask("create_table", Struct({1: (STRUCT, table)}))
         except errors.AlreadyExists:
             self._stored(database, name)  # raises if the other table is none of Paimon
+        except errors.StorageError as refused:
+            raise type(refused)(
+                f"{refused} If {database}.{name} is not listed now, its files are in "
+                f"{shown_location(location_of_server(folder))}, and no name leads there. Delete that "
+                "folder, or remove the cause and create the table with ignore_if_exists=True.",
+                **refused.context,
+            ) from None
 
     def check_unshared(self, identifier: Named) -> None:
         """Raises `AlreadyExists` if a name is not registered and its folder is another table's. An
@@ -391,12 +407,14 @@ class HiveCatalog(FilesystemCatalog):
         external table stay when that table is dropped.
         """
         location = location_of_server(self._folder(name))
-        folder = self.opened(location, self.storage_options)
-        has_files = any(folder.list_below(""))
+        try:
+            has_files = any(self.opened(location, self.storage_options).list_below(""))
+        except errors.ConfigError:  # a bucket alone, or a scheme that is not known here
+            has_files = True
         if has_files:
             _LOG.warning(
                 "%s: the database %s is dropped from the Hive Metastore, and its folder stays, because "
-                "files are there, such as those of an external table. Delete it by hand.",
+                "files may be there, such as those of an external table. Delete it by hand.",
                 shown_location(location),
                 name,
             )

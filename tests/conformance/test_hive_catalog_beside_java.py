@@ -234,6 +234,21 @@ def test_a_killed_creation_is_finished_by_the_next_one(
     assert ours.list_tables(database) == list(theirs.listTables(database)) == ["t"]
 
 
+def test_a_creation_that_the_metastore_refuses_says_where_the_files_are(
+    ours: PaimonCatalog, database: str
+) -> None:
+    folder = f"{ours.warehouse}/{database}.db/my-table"
+    with pytest.raises(
+        errors.StorageError, match=rf"not a valid object name.* files are in {folder}"
+    ):
+        ours.create_table(f"{database}.my-table", COLUMNS)
+    with pytest.raises(errors.IncompatibleSchema, match=r"'a' and 'A' have one name"):
+        ours.create_table(f"{database}.t", [("a", "INT"), ("A", "INT")])
+    assert ours.list_tables(database) == []
+    with pytest.raises(errors.InvalidOption, match=r"'warehouse' is 'here'.*from the root"):
+        catalog({**ours.storage_options, "warehouse": "here"}).create_database(f"{database}_2")
+
+
 def test_the_files_of_an_external_table_stay(
     ours: PaimonCatalog, theirs: JavaJdbcCatalog, client: HiveClient, database: str
 ) -> None:

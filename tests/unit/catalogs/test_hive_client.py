@@ -274,6 +274,18 @@ def test_a_metastore_without_the_older_methods_is_asked_by_the_newer_ones(short:
     server.listener.close()
 
 
+def test_a_table_whose_folder_cannot_be_opened_stays_in_the_metastore(short: None) -> None:
+    table = struct_of({1: "t", 2: "db"})
+    hive_table.set_up(table, "s3://bucket/t")  # a bucket alone is no folder
+    server = Metastore({"get_table": Struct({0: (STRUCT, table)}), "drop_table": Struct()})
+    with pytest.raises(errors.InvalidOption, match="bucket"):
+        catalog({**OPTIONS, "uri": server.uri, "s3.endpoint": "http://127.0.0.1:1"}).drop_table(
+            "db.t"
+        )
+    assert "drop_table" not in server.asked
+    server.listener.close()
+
+
 def lock_of(state: int) -> Struct:
     """An answer about a lock: 1 is acquired, 2 is waiting."""
     return Struct({0: (STRUCT, Struct({1: (I64, 7), 2: (I32, state)}))})
