@@ -164,6 +164,25 @@ class HiveCatalog(FilesystemCatalog):
             table.text(hive_table.NAME) for table in tables if hive_table.is_paimon(table)
         )
 
+    def drop_database(
+        self,
+        name: str,
+        ignore_if_not_exists: bool = False,
+        cascade: bool = False,
+    ) -> None:
+        """Deletes a database, as `FilesystemCatalog.drop_database` does. Raises
+        `UnsupportedFeature` if it has tables or views of Hive. Nothing is deleted then.
+        """
+        self._check_case(name)
+        of_hive = [table for table in self._tables_of(name) if not hive_table.is_paimon(table)]
+        if of_hive:
+            raise errors.UnsupportedFeature(
+                f"The database {name} in {self._shown} has {len(of_hive):,} tables or views of Hive, "
+                f"such as {of_hive[0].text(hive_table.NAME)}. Drop them in Hive first.",
+                database=name,
+            )
+        super().drop_database(name, ignore_if_not_exists, cascade)
+
     def drop_table(
         self,
         identifier: Named,
