@@ -131,6 +131,9 @@ class _HiveCatalog(HiveCatalog, PaimonCatalog):
         name = ".".join(names_of(identifier, main=True))
         own_options = opt.Arguments(name).mapping("options", options, _OPTIONS)
         _refuse_partitions(name, {**self.table_defaults, **own_options})
+        _refuse_same_names(name, [column.name for column in described_columns(schema)])
+        if ignore_if_exists:
+            self.check_unshared(identifier)
         return super().create_table(identifier, schema, ignore_if_exists, options, **described)
 
     def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:
@@ -142,6 +145,18 @@ class _HiveCatalog(HiveCatalog, PaimonCatalog):
             {change.target: change.value for change in checked if change.action == "setOption"},
         )
         super().alter_table(identifier, checked)
+
+
+def _refuse_same_names(name: str, columns: list[str]) -> None:
+    """Raises `IncompatibleSchema` for names that a Hive Metastore takes for one."""
+    lowered = [column.lower() for column in columns]
+    same = [column for column in columns if lowered.count(column.lower()) > 1]
+    if len(set(same)) > 1:
+        raise errors.IncompatibleSchema(
+            f"{name}: the columns {same[0]!r} and {same[1]!r} have one name in a Hive Metastore, which "
+            "does not tell upper from lower case. Rename one.",
+            column=same[0],
+        )
 
 
 def _refuse_partitions(name: str, options: Mapping[Any, Any]) -> None:

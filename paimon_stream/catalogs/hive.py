@@ -33,6 +33,8 @@ from paimon_stream.catalogs.hive_client import (
     HiveClient,
     Struct,
     is_stale,
+    is_unsent,
+    shown_addresses,
     struct_of,
     text_list,
     user_name,
@@ -69,6 +71,8 @@ _OF_TABLE: Final = 2
 _ACQUIRED: Final = 1
 _WAITING: Final = 2
 """The numbers of the metastore's locks: type, level and states."""
+_AGENT_OF_LOCK: Final = 13
+"""The field of a shown lock that has the mark of its agent."""
 _USED_WITHIN: Final = 60.0
 """A lock is used only within so many seconds after it was asked for. The metastore lets a lock
 expire after `hive.txn.timeout`, five minutes.
@@ -89,7 +93,7 @@ class HiveCatalog(FilesystemCatalog):
 
     @property
     def _shown(self) -> str:
-        return f"the Hive Metastore {shown_location(self.storage_options['uri'])}"
+        return f"the Hive Metastore {shown_addresses(self.storage_options['uri'])}"
 
     def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
         """The location of a table, or of its branch, and the storage options that open it. If the
@@ -139,6 +143,12 @@ class HiveCatalog(FilesystemCatalog):
             )
         database = struct_of({1: name})
         if self.warehouse:
+            if not scheme_of(self.warehouse) and not self.warehouse.startswith("/"):
+                raise errors.InvalidOption(
+                    f"Option 'warehouse' is {self.warehouse!r}, and the metastore takes no relative "
+                    "path. Give it from the root.",
+                    option="warehouse",
+                )
             scheme = "" if scheme_of(self.warehouse) else "file:"
             database.set_text(_DATABASE_LOCATION, f"{scheme}{self.warehouse.rstrip('/')}/{name}.db")
         database.set_texts(4, {})
@@ -149,14 +159,29 @@ class HiveCatalog(FilesystemCatalog):
         such database.
         """
         self._database(database)  # raises if there is no such database
-        _, all_names = self._client.ask("get_all_tables", _texts(database))
-        names = [name.decode() for name in all_names]
-        tables: list[Struct] = []
-        for first in range(0, len(names), _AT_ONCE):
-            tables += self._tables(database, names[first : first + _AT_ONCE])
+        tables = self._tables_of(database)
         return sorted(
             table.text(hive_table.NAME) for table in tables if hive_table.is_paimon(table)
         )
+
+    def drop_database(
+        self,
+        name: str,
+        ignore_if_not_exists: bool = False,
+        cascade: bool = False,
+    ) -> None:
+        """Deletes a database, as `FilesystemCatalog.drop_database` does. Raises
+        `UnsupportedFeature` if it has tables or views of Hive. Nothing is deleted then.
+        """
+        self._check_case(name)
+        of_hive = [table for table in self._tables_of(name) if not hive_table.is_paimon(table)]
+        if of_hive:
+            raise errors.UnsupportedFeature(
+                f"The database {name} in {self._shown} has {len(of_hive):,} tables or views of Hive, "
+                f"such as {of_hive[0].text(hive_table.NAME)}. Drop them in Hive first.",
+                database=name,
+            )
+        super().drop_database(name, ignore_if_not_exists, cascade)
 
     def drop_table(
         self,
@@ -175,16 +200,18 @@ class HiveCatalog(FilesystemCatalog):
             raise self._no_table(database, name)
         drop = _texts(database, name)
         drop.fields[3] = BOOL, False  # whether the metastore deletes the files, too
-        self._client.ask("drop_table", drop)
         if hive_table.is_external(stored):
+            self._client.ask("drop_table", drop)
             return
         location = _location(stored)
         parent, _, folder = location.rpartition("/")
         options = self._options_of(identifier)
-        table = self.opened(location, options)
+        in_parent = {key: value for key, value in options.items() if key != _TABLE_NAME}
+        # What cannot be opened is an error now. The metastore would not find the table again.
+        table, storage = self.opened(location, options), self.opened(parent, in_parent)
+        self._client.ask("drop_table", drop)
         if SchemaStore(table).ids():
-            in_parent = {key: value for key, value in options.items() if key != _TABLE_NAME}
-            delete_table_files(table, self.opened(parent, in_parent), folder)
+            delete_table_files(table, storage, folder)
 
     def rename_table(
         self,
@@ -237,11 +264,12 @@ class HiveCatalog(FilesystemCatalog):
         if branch:
             return
         runtime = system()
+        folder = self._new_folder(database, name)
         table = hive_table.new_table(
             database,
             name,
             schema,
-            location=self._new_folder(database, name),
+            location=folder,
             owner=user_name(),
             seconds=runtime.clock.now_millis() // 1000,
             external=self._makes_external(schema),
@@ -251,6 +279,34 @@ class HiveCatalog(FilesystemCatalog):
             self._client.ask("create_table", Struct({1: (STRUCT, table)}))
         except errors.AlreadyExists:
             self._stored(database, name)  # raises if the other table is none of Paimon
+        except errors.StorageError as refused:
+            raise type(refused)(
+                f"{refused} If {database}.{name} is not listed now, its files are in "
+                f"{shown_location(location_of_server(folder))}, and no name leads there. Delete that "
+                "folder, or remove the cause and create the table with ignore_if_exists=True.",
+                **refused.context,
+            ) from None
+
+    def check_unshared(self, identifier: Named) -> None:
+        """Raises `AlreadyExists` if a name is not registered and its folder is another table's. An
+        external table keeps its folder when it is renamed. Two names of one folder would be one
+        table, and dropping either would delete the files of both.
+        """
+        database, name, _ = self._names(identifier)
+        location = self.location((database, name))
+        if not SchemaStore(self.opened(location, self.storage_options)).ids():
+            return
+        if self._stored(database, name) is not None:
+            return
+        for other in self.list_databases():
+            for table in self._tables_of(other):
+                if _location(table) == location:
+                    owner = f"{other}.{table.text(hive_table.NAME)}"
+                    raise errors.AlreadyExists(
+                        f"{database}.{name} would be in {shown_location(location)}, which is the folder "
+                        f"of the table {owner} in {self._shown}. Use that table, or take another name.",
+                        table=owner,
+                    )
 
     def _makes_external(self, schema: TableSchema) -> bool:
         """Whether the files of a new table stay when the table is dropped."""
@@ -319,6 +375,15 @@ class HiveCatalog(FilesystemCatalog):
             )
         return table
 
+    def _tables_of(self, database: str) -> list[Struct]:
+        """All tables of a database, also those that are none of Paimon."""
+        _, all_names = self._client.ask("get_all_tables", _texts(database))
+        names = [name.decode() for name in all_names]
+        tables: list[Struct] = []
+        for first in range(0, len(names), _AT_ONCE):
+            tables += self._tables(database, names[first : first + _AT_ONCE])
+        return tables
+
     def _tables(self, database: str, names: list[str]) -> list[Struct]:
         """The tables of these names."""
         try:
@@ -357,8 +422,23 @@ class HiveCatalog(FilesystemCatalog):
         return database in self.list_databases()
 
     def _forget(self, name: str) -> None:
+        """Drops a database that has no tables. Its folder goes only if it has no file: those of an
+        external table stay when that table is dropped.
+        """
+        location = location_of_server(self._folder(name))
+        try:
+            has_files = any(self.opened(location, self.storage_options).list_below(""))
+        except errors.ConfigError:  # a bucket alone, or a scheme that is not known here
+            has_files = True
+        if has_files:
+            _LOG.warning(
+                "%s: the database %s is dropped from the Hive Metastore, and its folder stays, because "
+                "files may be there, such as those of an external table. Delete it by hand.",
+                shown_location(location),
+                name,
+            )
         arguments = _texts(name)
-        arguments.fields[2] = BOOL, True  # the folder is deleted
+        arguments.fields[2] = BOOL, not has_files  # whether the folder is deleted
         arguments.fields[3] = BOOL, False  # tables of others are not
         self._client.ask("drop_database", arguments)
 
@@ -593,30 +673,84 @@ class HiveStorage(StorageUnderLock):
 
     def _acquire(self, database: str, name: str) -> int:
         """Acquires the lock as Java does. Returns its id. Raises `CommitContended`."""
+        began = self.runtime.clock.monotonic()
+        answer = self._asked(database, name)
+        lock: int = answer.number(1)
+        try:
+            if self._is_granted(lock, answer.number(2), began):
+                return lock
+        except errors.NotFound:  # the metastore has removed it, because nobody looked for long
+            pass
+        except BaseException:  # a lock that waits, and that nobody releases, stops all others
+            self._release(lock, f"{database}.{name}")
+            raise
+        else:
+            self._release(lock, f"{database}.{name}")
+        raise errors.CommitContended(
+            f"The lock of {database}.{name} in the Hive Metastore was another writer's for "
+            f"{self.runtime.clock.monotonic() - began:,.0f} s, came too late or has expired. Nothing "
+            "was published, and it is safe to try again. If that writer is dead, its lock expires after "
+            "hive.txn.timeout, where the metastore's housekeeping runs. If not, raise "
+            "'lock-acquire-timeout'.",
+            option=LOCK_TIMEOUT.key,
+        ).of_table(self.location)
+
+    def _asked(self, database: str, name: str) -> Struct:
+        """The metastore's answer to the request for the lock. If there is none, the lock that it may
+        have created is found by a mark of its own, and is released: it would stop all writers.
+        """
+        mark = f"paimon-stream {self.runtime.ids.uuid()}"
+        request = _lock_request(database, name, mark)
+        try:
+            answer: Struct = self._client.ask("lock", Struct({1: (STRUCT, request)}))
+            return answer
+        except BaseException as failed:  # also Ctrl-C
+            if not is_unsent(failed):
+                self._release_marked(database, name, mark)
+            raise
+
+    def _release_marked(self, database: str, name: str, mark: str) -> None:
+        """Releases a lock with this mark, if there is one. Warns if the metastore cannot say so."""
+        wanted = Struct({1: (STRUCT, _texts(database, name))})
+        try:
+            locks = self._client.ask("show_locks", wanted).items(1)
+        except errors.PaimonStreamError as failed:
+            _LOG.warning(
+                "%s: whether a lock of %s.%s was asked for is not known. If it stops all writers, "
+                "release the one of the agent %r, or wait until it expires: %s",
+                self.location,
+                database,
+                name,
+                mark,
+                failed,
+            )
+            return
+        for lock in locks:
+            if lock.text(_AGENT_OF_LOCK) == mark:
+                self._release(lock.number(1), f"{database}.{name}")
+
+    def _is_granted(self, lock: int, state: int, began: float) -> bool:
+        """Whether a lock that was asked for is ours in time. Waits for it. Raises `NotFound` if the
+        metastore does not have the lock any more.
+
+        Args:
+            lock: the id of the lock.
+            state: the state of the lock.
+            began: when the lock was asked for.
+        """
         clock = self.runtime.clock
         options = opt.Options(self.options, location=self.location)
         seconds = options.value(LOCK_TIMEOUT) / 1000
         longest_wait = options.value(LONGEST_SLEEP) / 1000
-        began = asked = clock.monotonic()
+        asked = began
         wait = 0.1
-        answer = self._client.ask("lock", Struct({1: (STRUCT, _lock_request(database, name))}))
-        lock: int = answer.number(1)
-        while answer.number(2) == _WAITING and clock.monotonic() - began <= seconds:
+        while state == _WAITING and clock.monotonic() - began <= seconds:
             clock.sleep(wait)
             wait = min(2 * wait, longest_wait)
             asked = clock.monotonic()
             check = Struct({1: (STRUCT, Struct({1: (I64, lock)}))})
-            answer = self._client.ask("check_lock", check)
-        if answer.number(2) == _ACQUIRED and clock.monotonic() - asked < _USED_WITHIN:
-            return lock
-        self._release(lock, f"{database}.{name}")
-        raise errors.CommitContended(
-            f"The lock of {database}.{name} in the Hive Metastore was another writer's for "
-            f"{clock.monotonic() - began:,.0f} s, or came too late. Nothing was published, and it is "
-            "safe to try again. If that writer is dead, its lock expires after hive.txn.timeout, where "
-            "the metastore's housekeeping runs. If not, raise 'lock-acquire-timeout'.",
-            option=LOCK_TIMEOUT.key,
-        ).of_table(self.location)
+            state = self._client.ask("check_lock", check).number(2)
+        return state == _ACQUIRED and clock.monotonic() - asked < _USED_WITHIN
 
     def _release(self, lock: int, name: str) -> None:
         """Releases a lock. Warns if it could not be released: it expires by itself."""
@@ -631,11 +765,11 @@ class HiveStorage(StorageUnderLock):
             )
 
 
-def _lock_request(database: str, name: str) -> Struct:
-    """The request for the exclusive lock of a table, as Java sends it."""
+def _lock_request(database: str, name: str, mark: str) -> Struct:
+    """The request for the exclusive lock of a table, as Java sends it, with a mark for its agent."""
     component = Struct({1: (I32, _EXCLUSIVE), 2: (I32, _OF_TABLE)})
     component.set_text(3, database)
     component.set_text(4, name)
-    request = struct_of({3: user_name(), 4: gethostname()})
+    request = struct_of({3: user_name(), 4: gethostname(), 5: mark})
     request.fields[1] = LIST, (STRUCT, [component])
     return request
