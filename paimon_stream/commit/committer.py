@@ -399,7 +399,9 @@ class Committer:
                 )
                 if staged is None:
                     return Nothing()
-                self._journal(attempts, files.flush, *self._partitions.note(staged.changes))
+                after_own = base.snapshot == self._cache.last
+                noting = self._partitions.note(staged.changes, after_own=after_own)
+                self._journal(attempts, files.flush, *noting)
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == sight.latest:
                 raise

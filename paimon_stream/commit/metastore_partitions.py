@@ -16,8 +16,11 @@ from paimon_stream.commit.plan import Changes
 from paimon_stream.errors import PaimonStreamError, StorageError
 from paimon_stream.format.entries import FileKind
 from paimon_stream.runtime import Runtime
+from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.together import Request
+from paimon_stream.table.layout import Layout
 from paimon_stream.table.partition_notes import encode_note, note_path, remove_notes
+from paimon_stream.table.references import branches
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -29,8 +32,8 @@ _REST: Final = 10
 metastore that is silent delays the commits by a tenth at most.
 """
 
-AddPartitions = Callable[[Sequence[str]], None]
-"""Adds the partitions in these folders to a metastore."""
+OfFolders = Callable[[Sequence[str]], None]
+"""Adds the partitions in these folders to a metastore, or drops them there."""
 
 
 class MetastorePartitions:
@@ -40,13 +43,8 @@ class MetastorePartitions:
         self._storage = table.storage
         self._layout = table.layout
         self._runtime = runtime
-        self._add: AddPartitions | None = None
+        self._add = _method_of(table, "add_partitions")
         """None for a table whose partitions are in no metastore."""
-        is_told: bool = table.options.value(opt.PARTITIONED_IN_METASTORE)
-        if is_told and table.partition_types:
-            self._add = cast(
-                "AddPartitions | None", getattr(table.storage, "add_partitions", None)
-            )
         self._told: dict[str, float] = {}
         """When the metastore was told of each folder, by the monotonic clock; the oldest first."""
         self._noted: dict[str, tuple[str, ...]] = {}
@@ -55,17 +53,18 @@ class MetastorePartitions:
         """The folders in the notes of earlier commits, of which the metastore was not told."""
         self._rests_until = 0.0
 
-    def note(self, changes: Changes) -> list[Request]:
+    def note(self, changes: Changes, *, after_own: bool) -> list[Request]:
         """Requests that write a note of the partitions that these changes fill and that are not
         known to be in the metastore. They must succeed before the changes are published.
+        `after_own` says whether the changes follow the last snapshot of this committer. If not,
+        somebody else may have dropped partitions meanwhile.
         """
         if self._add is None:
             return []
+        if not after_own:
+            self._told.clear()
         filled = {entry.partition for entry in changes.entries if entry.kind is FileKind.ADD}
-        folders = self._unknown(
-            "/".join(filter(None, (self._layout.directory, self._layout.partition(row))))
-            for row in filled
-        )
+        folders = self._unknown(_folder(self._layout, row) for row in filled)
         if not folders:
             return []
         path = note_path(self._runtime.ids.uuid())
@@ -128,3 +127,41 @@ class MetastorePartitions:
             remove_notes(self._storage, paths)
         except StorageError as failed:  # the next one who opens the table removes them
             _LOG.warning("%s: notes of partitions stay: %s", self._storage.location, failed)
+
+
+def drop_from_metastore(table: Table, partitions: Iterable[bytes]) -> None:
+    """Drops partitions that the table no longer has from its metastore, if it is told of partitions.
+    In a table with branches they stay there, because a branch may have them. Warns if the metastore
+    does not drop them.
+
+    Args:
+        table: the table.
+        partitions: the partitions, as serialized rows.
+    """
+    drop = _method_of(table, "drop_partitions")
+    if drop is None:
+        return
+    try:
+        if not branches(whole_of(table.storage)):
+            drop(sorted(_folder(table.layout, row) for row in partitions))
+    except PaimonStreamError as failed:
+        _LOG.warning(
+            "%s: partitions that have expired stay in the metastore, without rows. Drop them there. %s",
+            table.location,
+            failed,
+        )
+
+
+def _method_of(table: Table, name: str) -> OfFolders | None:
+    """The method of the table's storage that tells a metastore of partitions. None for a table
+    whose partitions are in no metastore.
+    """
+    is_told: bool = table.options.value(opt.PARTITIONED_IN_METASTORE)
+    if not (is_told and table.partition_types):
+        return None
+    return cast("OfFolders | None", getattr(table.storage, name, None))
+
+
+def _folder(layout: Layout, partition: bytes) -> str:
+    """The folder of a partition, relative to the table. Raises `FormatError`."""
+    return "/".join(filter(None, (layout.directory, layout.partition(partition))))
