@@ -7,14 +7,14 @@ a table is read just before it is changed, and only our fields of it are.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from socket import gethostname
 from typing import Any, Final, cast
 
 from paimon_stream import errors
 from paimon_stream import options as opt
-from paimon_stream.catalogs import hive_table
+from paimon_stream.catalogs import hive_partitions, hive_table
 from paimon_stream.catalogs.filesystem import (
     OF_DATABASE,
     SYNC_ALL,
@@ -54,6 +54,7 @@ from paimon_stream.storage.hdfs import HdfsStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import scheme_of, shown_location
 from paimon_stream.storage.uri import storage_options_for
+from paimon_stream.table.partition_notes import read_notes, remove_notes
 from paimon_stream.table.schema import SchemaStore
 
 _LOG = logging.getLogger(__name__)
@@ -77,8 +78,8 @@ _USED_WITHIN: Final = 60.0
 """A lock is used only within so many seconds after it was asked for. The metastore lets a lock
 expire after `hive.txn.timeout`, five minutes.
 """
-IN_METASTORE: Final = ("metastore.partitioned-table", "metastore.tag-to-partition")
-"""Options of tables whose partitions Java registers in the metastore."""
+TAGS_IN_METASTORE: Final = "metastore.tag-to-partition"
+"""The option by which Java registers tags in the metastore as partitions."""
 
 
 class HiveCatalog(FilesystemCatalog):
@@ -105,7 +106,9 @@ class HiveCatalog(FilesystemCatalog):
             raise self._no_table(database, name)
         location = _location(stored)
         options = self._options_of(identifier)
-        self._renew(database, name, self.opened(location, options), stored)
+        schema = self._renew(database, name, self.opened(location, options), stored)
+        if hive_table.partition_columns(schema):
+            tell_partitions(self.opened(f"{location}{branch}", options))
         return f"{location}{branch}", options
 
     def location(self, identifier: Named) -> str:
@@ -318,9 +321,10 @@ class HiveCatalog(FilesystemCatalog):
         database, name, _ = self._names(identifier)
         return {**self.storage_options, _TABLE_NAME: f"{database}.{name}"}
 
-    def _renew(self, database: str, name: str, storage: Storage, stored: Struct) -> None:
-        """Gives the metastore the newest schema, if its copy is another one. Warns if it does not
-        take it. Raises `NotFound` if the folder of the table is gone.
+    def _renew(self, database: str, name: str, storage: Storage, stored: Struct) -> TableSchema:
+        """Gives the metastore the newest schema, if its copy is another one, and returns the
+        schema. Warns if the metastore does not take it. Raises `NotFound` if the folder of the
+        table is gone.
         """
         try:
             schema, removed = _newest(SchemaStore(storage))
@@ -332,10 +336,16 @@ class HiveCatalog(FilesystemCatalog):
                 path=storage.location,
                 table=f"{database}.{name}",
             ) from None
-        _warn_of_partitions(storage.location, schema)
+        if is_tag_to_partition(schema.options):
+            _LOG.warning(
+                "%s: metastore.tag-to-partition is set, but tags that are made here are not told to "
+                "the Hive Metastore. Let a Java engine repair the table.",
+                storage.location,
+            )
         all_options = _all_options(self.storage_options)
         if hive_table.follow_schema(stored, schema, removed=removed, all_options=all_options):
             tell_metastore(self._client, f"{database}.{name}", storage, all_options=all_options)
+        return schema
 
     def _names(self, identifier: Named, *, main: bool = False) -> tuple[str, str, str]:
         """The database, the table, and the end of the location for a branch: `$branch_b`, or
@@ -539,19 +549,28 @@ def _newest(schemas: SchemaStore) -> tuple[TableSchema, set[str]]:
     return schema, removed
 
 
-def _warn_of_partitions(location: str, schema: TableSchema) -> None:
-    for key in partitions_in_metastore(schema.options):
+def is_tag_to_partition(options: Mapping[Any, Any]) -> bool:
+    """Whether Java tells the metastore of the tags of a table with these options."""
+    return str(options.get(TAGS_IN_METASTORE) or "false").lower() != "false"
+
+
+def tell_partitions(storage: Storage) -> None:
+    """Tells the metastore of the partitions in notes that commits have left in a table or branch.
+    Warns if it does not take them: the next one who opens the table tries again.
+    """
+    try:
+        notes = read_notes(storage)
+        folders = sorted({folder for noted in notes.values() for folder in noted})
+        if folders:
+            cast(Any, storage).add_partitions(folders)
+            remove_notes(storage, list(notes))
+    except errors.PaimonStreamError as failed:
         _LOG.warning(
-            "%s: %s is set, but what is written here registers no partitions in the Hive Metastore. "
-            "Let a Java engine repair the table.",
-            location,
-            key,
+            "%s: the Hive Metastore may lack partitions that were written. Opening the table by its "
+            "name tells it again. %s",
+            storage.location,
+            failed,
         )
-
-
-def partitions_in_metastore(options: Mapping[str, Any]) -> list[str]:
-    """The keys of those options by which Java registers partitions in the metastore."""
-    return [key for key in IN_METASTORE if str(options.get(key, "false")).lower() != "false"]
 
 
 def _all_options(options: Mapping[str, str]) -> bool:
@@ -657,6 +676,34 @@ class HiveStorage(StorageUnderLock):
                 all_options=_all_options(self.options),
             )
         return result
+
+    def add_partitions(self, folders: Sequence[str]) -> None:
+        """Adds partitions to the table in the metastore, which may have some of them.
+
+        Args:
+            folders: the folders of the partitions, relative to the table.
+
+        Raises:
+            NotFound: the metastore has no such table.
+            UnsupportedFeature: the metastore's table has no partition columns.
+            StorageError: the metastore refused.
+        """
+        seconds = self.runtime.clock.now_millis() // 1000
+        hive_partitions.add_partitions(self._client, self._table(), folders, seconds)
+
+    def drop_partitions(self, folders: Sequence[str]) -> None:
+        """Drops partitions of the table in the metastore, some of which it may lack. Files stay.
+        Raises `NotFound` if the metastore has no such table, and `StorageError`.
+        """
+        hive_partitions.drop_partitions(self._client, self._table(), folders)
+
+    def _table(self) -> Struct:
+        """The table in the metastore. Raises `NotFound`, `StorageError`."""
+        database, _, name = self.options[_TABLE_NAME].partition(".")
+        table = stored_table(self._client, database, name)
+        if table is None:
+            raise errors.NotFound(f"There is no table {database}.{name} in the Hive Metastore.")
+        return table
 
     @contextmanager
     def _lock_of_branch(self, branch: str | None) -> Iterator[None]:

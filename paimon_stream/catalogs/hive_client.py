@@ -63,6 +63,8 @@ _RAISED: Final[Mapping[str, Sequence[str]]] = {
     "create_table": (_EXISTS, _INVALID, _META, _NO_SUCH),
     "drop_table": (_NO_SUCH, _META),
     "alter_table_with_environment_context": (_REFUSED, _META),
+    "add_partitions_req": (_INVALID, _EXISTS, _META),
+    "drop_partition": (_NO_SUCH, _META),
     "lock": ("NoSuchTxnException", "TxnAbortedException"),
     "check_lock": ("NoSuchTxnException", "TxnAbortedException", "NoSuchLockException"),
     "unlock": ("NoSuchLockException", "TxnOpenException"),

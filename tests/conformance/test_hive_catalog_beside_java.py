@@ -309,20 +309,20 @@ def test_the_folder_of_an_empty_database_is_deleted_with_it(
     assert "stays" not in caplog.text
 
 
-def test_options_that_register_partitions_are_refused_and_named_where_java_set_them(
+def test_tags_as_partitions_are_refused_and_named_where_java_set_them(
     ours: PaimonCatalog, theirs: JavaJdbcCatalog, database: str, caplog: Any
 ) -> None:
-    name, key = f"{database}.t", "metastore.partitioned-table"
+    name, key = f"{database}.t", "metastore.tag-to-partition"
     with pytest.raises(errors.UnsupportedFeature, match=key):
-        ours.create_table(name, OF_ALL_TYPES, **{**KEYED, "options": {key: "true"}})
+        ours.create_table(name, COLUMNS, options={key: "day"})
     ours.create_table(name, COLUMNS)
-    with pytest.raises(errors.UnsupportedFeature, match=r"metastore\.tag-to-partition"):
-        ours.alter_table(name, [SchemaChange.set_option("metastore.tag-to-partition", "day")])
-    theirs.create_table(
-        f"{database}.javas", OF_ALL_TYPES, **{**KEYED, "options": {"bucket": "2", key: "true"}}
-    )
+    with pytest.raises(errors.UnsupportedFeature, match=key):
+        ours.alter_table(name, [SchemaChange.set_option(key, "day")])
+    with pytest.raises(errors.UnsupportedFeature, match="does not change partition columns"):
+        ours.alter_table(name, [SchemaChange.set_option("metastore.partitioned-table", "true")])
+    theirs.create_table(f"{database}.javas", COLUMNS, options={"bucket": "-1", key: "day"})
     ours.get_table(f"{database}.javas")
-    assert f"{key} is set, but what is written here registers no partitions" in caplog.text
+    assert f"{key} is set, but tags that are made here are not told" in caplog.text
     assert "older schema" not in caplog.text
 
 
