@@ -168,6 +168,23 @@ def test_a_run_that_goes_on_finds_lost_keys_and_writes_again_after_the_rebuild(
     assert commit.numbers() is not None
 
 
+def test_a_key_that_java_puts_into_another_bucket_stops_our_next_batch(
+    kinds: Any, two_days: Path
+) -> None:
+    """Java does not know our key, fills its bucket with others, and opens the next one for it."""
+    append(two_days, 10, 11)
+    write(kinds, two_days, 21, 22, 23, 12, before_commit=lambda: append(two_days, 12))
+    table = PaimonTable.load(str(two_days))
+    assert table.to_arrow().column("k").to_pylist().count(12) == 2
+    for day in (1, 2):
+        with pytest.raises(
+            CorruptMetadata, match=r"bucket 1 of .* lacks 1 keys that it had before"
+        ):
+            append(two_days, 12, day=day)
+    with pytest.raises(CorruptMetadata, match=r"1 keys .* have rows in several of the buckets"):
+        table.rebuild_index(dry_run=False)
+
+
 def test_lost_keys_without_rows_stop_our_batches_only_until_a_rebuild(
     kinds: Any, two_days: Path
 ) -> None:
