@@ -7,8 +7,8 @@ Java has written it, too, it may have that row already, and the index has it in 
 
 Invariants: a key of a live index file stays in the index of its bucket, unless an overwrite
 removes it, or unless this package does. What other engines publish is compared once in a run. The
-first look of a run begins at the newest snapshot of this package, so a batch of ours above a loss
-that nobody has noticed hides the loss. `verify` finds it then. A lost key need not have a row any
+first look of a run begins at the newest batch of this package (`begins_search`), so a batch of ours
+above a loss that nobody has noticed hides the loss. `verify` finds it then. A lost key need not have a row any
 more. `rebuild-index` reads the rows, and publishes a snapshot from which the next run looks.
 """
 
@@ -28,7 +28,7 @@ from paimon_stream.table.hash_index import NO_HASHES, Hashes, hashes_of, read_in
 from paimon_stream.table.table import Table
 
 _MOST_LOOKED_BACK: Final = 100
-"""How many snapshots the first look of a run reads to find one of this package."""
+"""How many snapshots the first look of a run reads to find a batch of this package."""
 
 _BUCKETS_AT_ONCE: Final = AT_ONCE // 2
 """How many buckets are compared together. Two files are read for each of them."""
@@ -57,7 +57,7 @@ class IndexLosses:
 
     def _since(self, latest: Snapshot) -> Sequence[Snapshot]:
         """The snapshots to look at, ascending. The first of them was looked at before, or is the
-        newest one of this package. There are none if that is not known.
+        newest batch of this package. There are none if that is not known.
         """
         checked = self._checked
         if checked is not None and checked.id <= latest.id:
@@ -67,7 +67,7 @@ class IndexLosses:
         descending: list[Snapshot] = []
         for snapshot in self._snapshots.walk_down(latest):
             descending.append(snapshot)
-            if is_ours(snapshot):
+            if begins_search(snapshot):
                 return descending[::-1]
             if len(descending) > _MOST_LOOKED_BACK:
                 break
@@ -134,6 +134,14 @@ class IndexLosses:
             "that have two rows, and let only one of the two write from then on.",
             snapshot=end.id,
         ).of_table(self._table.location)
+
+
+def begins_search(snapshot: Snapshot) -> bool:
+    """Whether a run may take for granted that nothing is lost at this snapshot. This package has
+    looked at the index before such a snapshot, or has just rebuilt it. It makes no look before it
+    compacts or overwrites.
+    """
+    return is_ours(snapshot) and snapshot.commit_kind is CommitKind.APPEND
 
 
 def _spans_of_others(snapshots: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Snapshot]]:
