@@ -71,6 +71,8 @@ class RebuiltIndexReport(Report):
         checked: how many buckets were checked.
         buckets: the folders of the buckets whose hash index was wrong.
         keys: how many hashes the new index files of these buckets have.
+        is_behind_others: whether the newest snapshot was no batch of this package. Then a new
+            snapshot ends the search for lost keys, also if nothing is wrong.
         manifest: the lost index manifest that was written again under its own name; None if none
             was lost.
     """
@@ -81,6 +83,7 @@ class RebuiltIndexReport(Report):
     checked: int = 0
     buckets: tuple[str, ...] = ()
     keys: int = 0
+    is_behind_others: bool = False
     manifest: str | None = None
 
 
@@ -167,10 +170,11 @@ class _Rebuild:
             for bucket, hashes in self._wrong(partition, by_bucket).items():
                 self._write(partition, bucket, hashes, f"index-{uuid}-{len(self.messages)}")
             progress("partitions", done + 1, len(files))
+        is_behind_others = not begins_search(self.latest)
         snapshot_id = None
         if not self.dry_run and lost is not None:
             self._write_again(lost)
-        elif not self.dry_run and (self.messages or not begins_search(self.latest)):
+        elif not self.dry_run and (self.messages or is_behind_others):
             snapshot_id = self._publish_index_files()
         return RebuiltIndexReport(
             table=self.table.location,
@@ -182,6 +186,7 @@ class _Rebuild:
                 for message in self.messages
             ),
             keys=sum(file.row_count for _, file in self._new_files()),
+            is_behind_others=is_behind_others,
             manifest=lost,
         )
 

@@ -217,8 +217,10 @@ def test_lost_keys_without_rows_stop_our_batches_only_until_a_rebuild(
         append(two_days, 12)
     replace_day_2(two_days)
     newest = table.latest_snapshot().id
+    assert table.rebuild_index().is_behind_others
     report = table.rebuild_index(dry_run=False)
     assert (report.buckets, report.snapshot_id) == ((), newest + 1)
+    assert not table.rebuild_index().is_behind_others
     assert table.rebuild_index(dry_run=False).snapshot_id is None
     append(two_days, 12)
     write(kinds, two_days, 12)
