@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import socket
 import sys
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -24,13 +26,16 @@ from paimon_stream.errors import PaimonStreamError
 EVENT = "id BIGINT, user STRING, amount DECIMAL(10, 2), at TIMESTAMP"
 
 
-def records_of(spark: SparkSession, brokers: str, topics: str, per_batch: int) -> DataFrame:
+def records_of(
+    spark: SparkSession, brokers: str, topics: str, per_batch: int, skip_deleted: bool = False
+) -> DataFrame:
     """The topics as a stream, from their beginning."""
     options = {
         "kafka.bootstrap.servers": brokers,
         "subscribe": topics,
         "startingOffsets": "earliest",
         "maxOffsetsPerTrigger": per_batch,
+        "failOnDataLoss": not skip_deleted,
     }
     return spark.readStream.format("kafka").options(**options).load()
 
@@ -120,11 +125,58 @@ def explained(error: Exception, brokers: str, topics: str) -> str:
         )
     if "data may have been" in text or "DATA_LOSS" in text:
         return (
-            f"Kafka has deleted records of {topics} that were not read yet, or the topic is a\n"
-            "new one of the same name. The query stops, so that nobody overlooks it.\n"
-            "docs/kafka.md says how to find the gap and go on."
+            "Kafka deleted records before this job read them, or a topic was made anew:\n"
+            f"{gap_in(text)}\n"
+            "All that was read is in the tables. Note the gap, as docs/kafka.md says. Then\n"
+            "start the same command once with --skip-deleted: it goes on behind the gap."
         )
     return text.splitlines()[0]
+
+
+def gap_in(text: str) -> str:
+    """What Spark says is lost, in a line."""
+    place = re.search(r"in offset \[(\d+), (\d+)\) for topic partition (\S+)-(\d+)", text)
+    if place:
+        first, end, topic, partition = place.groups()
+        return (
+            f"topic {topic}, partition {partition}, some of the offsets {first} to {int(end) - 1}."
+        )
+    reason = re.search(r"Reason: (.+)", text) or re.search(r"(Cannot fetch .+)", text)
+    return reason[1] if reason else text.splitlines()[0]
+
+
+def run(arguments: argparse.Namespace) -> str:
+    """Streams until the query ends. Returns what to print last."""
+    spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")  # errors come as exceptions
+    sinks: tuple[PaimonSink, ...] = ()
+    query = None
+    try:
+        records = records_of(
+            spark,
+            arguments.brokers,
+            arguments.topics,
+            arguments.per_batch,
+            skip_deleted=arguments.skip_deleted,
+        )
+        query, sinks = start(
+            records, arguments.folder, arguments.checkpoint, arguments.every, on_commit=print
+        )
+        query.awaitTermination()
+    except (AnalysisException, PaimonStreamError, StreamingQueryException) as error:
+        errors = [error, *(sink.last_error for sink in sinks)]
+        known = [each for each in errors if isinstance(each, PaimonStreamError)]
+        sys.exit(str(known[0]) if known else explained(error, arguments.brokers, arguments.topics))
+    finally:
+        if query:
+            query.stop()
+    # A batch that an earlier run has begun has no metrics.
+    progress = query.lastProgress
+    metrics = progress["sources"][0]["metrics"] if progress else {}
+    if "maxOffsetsBehindLatest" not in metrics:
+        return "Done. The tables have all that Kafka had at the start."
+    lag = metrics["maxOffsetsBehindLatest"]
+    return f"Done. The partition that is most behind has {lag} more records."
 
 
 def main() -> None:
@@ -136,26 +188,21 @@ def main() -> None:
     parser.add_argument("--checkpoint", default="checkpoints/events", help="keep this folder")
     parser.add_argument("--every", help="such as '10 seconds'; without it, the job ends")
     parser.add_argument("--per-batch", type=int, default=1_000_000, help="records at most")
+    parser.add_argument(
+        "--skip-deleted", action="store_true", help="go on behind records that Kafka has deleted"
+    )
     arguments = parser.parse_args()
     stop_without_broker(arguments.brokers)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark's workers use it, too
-    spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")  # errors come as exceptions
-    sinks: tuple[PaimonSink, ...] = ()
     try:
-        records = records_of(spark, arguments.brokers, arguments.topics, arguments.per_batch)
-        query, sinks = start(
-            records, arguments.folder, arguments.checkpoint, arguments.every, on_commit=print
+        print(run(arguments))
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on where this run ended.")
+    except (ConnectionError, Py4JError):
+        sys.exit(
+            "Spark's Java process has ended, or was killed; often the machine had no memory left.\n"
+            "Start the same command again: it goes on where this run ended."
         )
-        query.awaitTermination()
-    except (AnalysisException, StreamingQueryException) as error:
-        errors = [sink.last_error for sink in sinks if sink.last_error]
-        known = [each for each in errors if isinstance(each, PaimonStreamError)]
-        sys.exit(str(known[0]) if known else explained(error, arguments.brokers, arguments.topics))
-    progress = query.lastProgress
-    if progress:
-        lag = progress["sources"][0]["metrics"]["maxOffsetsBehindLatest"]
-        print(f"Done. The partition that is most behind has {lag} more records.")
 
 
 if __name__ == "__main__":

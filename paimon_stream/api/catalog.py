@@ -12,7 +12,7 @@ from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.api.table import PaimonTable, described_columns
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, Named, catalog_arguments, names_of
-from paimon_stream.catalogs.hive import HiveCatalog, partitions_in_metastore
+from paimon_stream.catalogs.hive import TAGS_IN_METASTORE, HiveCatalog, is_tag_to_partition
 from paimon_stream.catalogs.jdbc import JdbcCatalog
 from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.catalogs.rest import RestCatalog
@@ -130,28 +130,49 @@ class _HiveCatalog(HiveCatalog, PaimonCatalog):
         """Creates a table, as `PaimonCatalog.create_table` does, and registers it."""
         name = ".".join(names_of(identifier, main=True))
         own_options = opt.Arguments(name).mapping("options", options, _OPTIONS)
-        _refuse_partitions(name, {**self.table_defaults, **own_options})
+        _refuse_tags(name, {**self.table_defaults, **own_options})
+        _refuse_same_names(name, [column.name for column in described_columns(schema)])
+        if ignore_if_exists:
+            self.check_unshared(identifier)
         return super().create_table(identifier, schema, ignore_if_exists, options, **described)
 
     def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:
         """Changes a table, as `PaimonCatalog.alter_table` does. The metastore is told."""
         name = ".".join(names_of(identifier))
         checked = opt.Arguments(name).items("changes", changes, SchemaChange, _CHANGES)
-        _refuse_partitions(
+        _refuse_tags(
             name,
             {change.target: change.value for change in checked if change.action == "setOption"},
         )
+        key = opt.PARTITIONED_IN_METASTORE.key
+        if any(change.target == key for change in checked if change.action.endswith("Option")):
+            raise errors.UnsupportedFeature(
+                f"{name}: the option {key!r} cannot be changed, because the Hive Metastore does not "
+                "change partition columns. Write the rows into a new table.",
+                option=key,
+            )
         super().alter_table(identifier, checked)
 
 
-def _refuse_partitions(name: str, options: Mapping[Any, Any]) -> None:
-    """Raises `UnsupportedFeature` for an option by which Java registers partitions."""
-    refused = partitions_in_metastore(options)
-    if refused:
+def _refuse_same_names(name: str, columns: list[str]) -> None:
+    """Raises `IncompatibleSchema` for names that a Hive Metastore takes for one."""
+    lowered = [column.lower() for column in columns]
+    same = [column for column in columns if lowered.count(column.lower()) > 1]
+    if len(set(same)) > 1:
+        raise errors.IncompatibleSchema(
+            f"{name}: the columns {same[0]!r} and {same[1]!r} have one name in a Hive Metastore, which "
+            "does not tell upper from lower case. Rename one.",
+            column=same[0],
+        )
+
+
+def _refuse_tags(name: str, options: Mapping[Any, Any]) -> None:
+    """Raises `UnsupportedFeature` for the option by which Java registers tags as partitions."""
+    if is_tag_to_partition(options):
         raise errors.UnsupportedFeature(
-            f"{name}: the option {refused[0]!r} is not supported: no partitions are registered in "
-            "the Hive Metastore. Leave it out.",
-            option=refused[0],
+            f"{name}: the option {TAGS_IN_METASTORE!r} is not supported: tags are not told to the "
+            "Hive Metastore. Leave it out.",
+            option=TAGS_IN_METASTORE,
         )
 
 

@@ -40,7 +40,7 @@ from paimon_stream.maintenance.pins import read_pins, under_way
 from paimon_stream.maintenance.tags import find_tag
 from paimon_stream.options import Option, check_sink_options, warn_of_unfollowed_writes
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint
+from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint, recorded_checkpoint
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.gather import gather
@@ -286,7 +286,7 @@ class _Doctor:
                     )
                 )
                 continue
-            checkpoint = open_checkpoint(writer.checkpoint, self._settings.storage_options)
+            checkpoint = recorded_checkpoint(writer.checkpoint, self._settings.storage_options)
             query_id = checkpoint.query_id()
             is_of_later_query = query_id != writer.query_id and query_id in query_ids
             if user is None and query_id is not None and is_of_later_query:

@@ -11,7 +11,7 @@ from paimon_stream.commit.report import commit_millis
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.format.snapshot_marks import ONCE_PREFIX, Marks, own_properties
-from paimon_stream.spark.checkpoint import open_checkpoint
+from paimon_stream.spark.checkpoint import recorded_checkpoint
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.batch_summary import NO_SUMMARY, BatchSummary, phases_of, previous_of
 from paimon_stream.table.register import RegisteredWriter, registered_writers
@@ -231,7 +231,7 @@ class StreamWatch:
         """
         if checkpoint is None:
             return None
-        opened = open_checkpoint(checkpoint, self._options)
+        opened = recorded_checkpoint(checkpoint, self._options)
         planned = opened.planned_batch()
         if planned is None or opened.done_batch() == planned:
             return None

@@ -554,8 +554,8 @@ class TableMaintenance(LoadedTable):
         progress: Progress = silent,
     ) -> RebuiltIndexReport:
         """Compares the hash index of a table with dynamic buckets to the keys of its files. With
-        `dry_run=False`, the wrong parts are written again, in a new snapshot. No row changes. If
-        another engine made the newest snapshot, there is a new snapshot in any case. Stop the
+        `dry_run=False`, the wrong parts are written again, in a new snapshot. No row changes. If the
+        newest snapshot is no batch of this package, there is a new snapshot in any case. Stop the
         writers of other engines first. The key columns of all files are read. If an error other
         than `CommitUnknown` is raised, nothing was published.
 

@@ -7,14 +7,14 @@ a table is read just before it is changed, and only our fields of it are.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from socket import gethostname
 from typing import Any, Final, cast
 
 from paimon_stream import errors
 from paimon_stream import options as opt
-from paimon_stream.catalogs import hive_table
+from paimon_stream.catalogs import hive_partitions, hive_table
 from paimon_stream.catalogs.filesystem import (
     OF_DATABASE,
     SYNC_ALL,
@@ -33,6 +33,8 @@ from paimon_stream.catalogs.hive_client import (
     HiveClient,
     Struct,
     is_stale,
+    is_unsent,
+    shown_addresses,
     struct_of,
     text_list,
     user_name,
@@ -52,6 +54,7 @@ from paimon_stream.storage.hdfs import HdfsStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import scheme_of, shown_location
 from paimon_stream.storage.uri import storage_options_for
+from paimon_stream.table.partition_notes import read_notes, remove_notes
 from paimon_stream.table.schema import SchemaStore
 
 _LOG = logging.getLogger(__name__)
@@ -69,12 +72,14 @@ _OF_TABLE: Final = 2
 _ACQUIRED: Final = 1
 _WAITING: Final = 2
 """The numbers of the metastore's locks: type, level and states."""
+_AGENT_OF_LOCK: Final = 13
+"""The field of a shown lock that has the mark of its agent."""
 _USED_WITHIN: Final = 60.0
 """A lock is used only within so many seconds after it was asked for. The metastore lets a lock
 expire after `hive.txn.timeout`, five minutes.
 """
-IN_METASTORE: Final = ("metastore.partitioned-table", "metastore.tag-to-partition")
-"""Options of tables whose partitions Java registers in the metastore."""
+TAGS_IN_METASTORE: Final = "metastore.tag-to-partition"
+"""The option by which Java registers tags in the metastore as partitions."""
 
 
 class HiveCatalog(FilesystemCatalog):
@@ -89,7 +94,7 @@ class HiveCatalog(FilesystemCatalog):
 
     @property
     def _shown(self) -> str:
-        return f"the Hive Metastore {shown_location(self.storage_options['uri'])}"
+        return f"the Hive Metastore {shown_addresses(self.storage_options['uri'])}"
 
     def found(self, identifier: Named) -> tuple[str, Mapping[str, str]]:
         """The location of a table, or of its branch, and the storage options that open it. If the
@@ -101,7 +106,9 @@ class HiveCatalog(FilesystemCatalog):
             raise self._no_table(database, name)
         location = _location(stored)
         options = self._options_of(identifier)
-        self._renew(database, name, self.opened(location, options), stored)
+        schema = self._renew(database, name, self.opened(location, options), stored)
+        if hive_table.partition_columns(schema):
+            tell_partitions(self.opened(f"{location}{branch}", options))
         return f"{location}{branch}", options
 
     def location(self, identifier: Named) -> str:
@@ -139,6 +146,12 @@ class HiveCatalog(FilesystemCatalog):
             )
         database = struct_of({1: name})
         if self.warehouse:
+            if not scheme_of(self.warehouse) and not self.warehouse.startswith("/"):
+                raise errors.InvalidOption(
+                    f"Option 'warehouse' is {self.warehouse!r}, and the metastore takes no relative "
+                    "path. Give it from the root.",
+                    option="warehouse",
+                )
             scheme = "" if scheme_of(self.warehouse) else "file:"
             database.set_text(_DATABASE_LOCATION, f"{scheme}{self.warehouse.rstrip('/')}/{name}.db")
         database.set_texts(4, {})
@@ -149,14 +162,29 @@ class HiveCatalog(FilesystemCatalog):
         such database.
         """
         self._database(database)  # raises if there is no such database
-        _, all_names = self._client.ask("get_all_tables", _texts(database))
-        names = [name.decode() for name in all_names]
-        tables: list[Struct] = []
-        for first in range(0, len(names), _AT_ONCE):
-            tables += self._tables(database, names[first : first + _AT_ONCE])
+        tables = self._tables_of(database)
         return sorted(
             table.text(hive_table.NAME) for table in tables if hive_table.is_paimon(table)
         )
+
+    def drop_database(
+        self,
+        name: str,
+        ignore_if_not_exists: bool = False,
+        cascade: bool = False,
+    ) -> None:
+        """Deletes a database, as `FilesystemCatalog.drop_database` does. Raises
+        `UnsupportedFeature` if it has tables or views of Hive. Nothing is deleted then.
+        """
+        self._check_case(name)
+        of_hive = [table for table in self._tables_of(name) if not hive_table.is_paimon(table)]
+        if of_hive:
+            raise errors.UnsupportedFeature(
+                f"The database {name} in {self._shown} has {len(of_hive):,} tables or views of Hive, "
+                f"such as {of_hive[0].text(hive_table.NAME)}. Drop them in Hive first.",
+                database=name,
+            )
+        super().drop_database(name, ignore_if_not_exists, cascade)
 
     def drop_table(
         self,
@@ -175,16 +203,18 @@ class HiveCatalog(FilesystemCatalog):
             raise self._no_table(database, name)
         drop = _texts(database, name)
         drop.fields[3] = BOOL, False  # whether the metastore deletes the files, too
-        self._client.ask("drop_table", drop)
         if hive_table.is_external(stored):
+            self._client.ask("drop_table", drop)
             return
         location = _location(stored)
         parent, _, folder = location.rpartition("/")
         options = self._options_of(identifier)
-        table = self.opened(location, options)
+        in_parent = {key: value for key, value in options.items() if key != _TABLE_NAME}
+        # What cannot be opened is an error now. The metastore would not find the table again.
+        table, storage = self.opened(location, options), self.opened(parent, in_parent)
+        self._client.ask("drop_table", drop)
         if SchemaStore(table).ids():
-            in_parent = {key: value for key, value in options.items() if key != _TABLE_NAME}
-            delete_table_files(table, self.opened(parent, in_parent), folder)
+            delete_table_files(table, storage, folder)
 
     def rename_table(
         self,
@@ -237,11 +267,12 @@ class HiveCatalog(FilesystemCatalog):
         if branch:
             return
         runtime = system()
+        folder = self._new_folder(database, name)
         table = hive_table.new_table(
             database,
             name,
             schema,
-            location=self._new_folder(database, name),
+            location=folder,
             owner=user_name(),
             seconds=runtime.clock.now_millis() // 1000,
             external=self._makes_external(schema),
@@ -251,6 +282,34 @@ class HiveCatalog(FilesystemCatalog):
             self._client.ask("create_table", Struct({1: (STRUCT, table)}))
         except errors.AlreadyExists:
             self._stored(database, name)  # raises if the other table is none of Paimon
+        except errors.StorageError as refused:
+            raise type(refused)(
+                f"{refused} If {database}.{name} is not listed now, its files are in "
+                f"{shown_location(location_of_server(folder))}, and no name leads there. Delete that "
+                "folder, or remove the cause and create the table with ignore_if_exists=True.",
+                **refused.context,
+            ) from None
+
+    def check_unshared(self, identifier: Named) -> None:
+        """Raises `AlreadyExists` if a name is not registered and its folder is another table's. An
+        external table keeps its folder when it is renamed. Two names of one folder would be one
+        table, and dropping either would delete the files of both.
+        """
+        database, name, _ = self._names(identifier)
+        location = self.location((database, name))
+        if not SchemaStore(self.opened(location, self.storage_options)).ids():
+            return
+        if self._stored(database, name) is not None:
+            return
+        for other in self.list_databases():
+            for table in self._tables_of(other):
+                if _location(table) == location:
+                    owner = f"{other}.{table.text(hive_table.NAME)}"
+                    raise errors.AlreadyExists(
+                        f"{database}.{name} would be in {shown_location(location)}, which is the folder "
+                        f"of the table {owner} in {self._shown}. Use that table, or take another name.",
+                        table=owner,
+                    )
 
     def _makes_external(self, schema: TableSchema) -> bool:
         """Whether the files of a new table stay when the table is dropped."""
@@ -262,9 +321,10 @@ class HiveCatalog(FilesystemCatalog):
         database, name, _ = self._names(identifier)
         return {**self.storage_options, _TABLE_NAME: f"{database}.{name}"}
 
-    def _renew(self, database: str, name: str, storage: Storage, stored: Struct) -> None:
-        """Gives the metastore the newest schema, if its copy is another one. Warns if it does not
-        take it. Raises `NotFound` if the folder of the table is gone.
+    def _renew(self, database: str, name: str, storage: Storage, stored: Struct) -> TableSchema:
+        """Gives the metastore the newest schema, if its copy is another one, and returns the
+        schema. Warns if the metastore does not take it. Raises `NotFound` if the folder of the
+        table is gone.
         """
         try:
             schema, removed = _newest(SchemaStore(storage))
@@ -276,10 +336,16 @@ class HiveCatalog(FilesystemCatalog):
                 path=storage.location,
                 table=f"{database}.{name}",
             ) from None
-        _warn_of_partitions(storage.location, schema)
+        if is_tag_to_partition(schema.options):
+            _LOG.warning(
+                "%s: metastore.tag-to-partition is set, but tags that are made here are not told to "
+                "the Hive Metastore. Let a Java engine repair the table.",
+                storage.location,
+            )
         all_options = _all_options(self.storage_options)
         if hive_table.follow_schema(stored, schema, removed=removed, all_options=all_options):
             tell_metastore(self._client, f"{database}.{name}", storage, all_options=all_options)
+        return schema
 
     def _names(self, identifier: Named, *, main: bool = False) -> tuple[str, str, str]:
         """The database, the table, and the end of the location for a branch: `$branch_b`, or
@@ -319,6 +385,15 @@ class HiveCatalog(FilesystemCatalog):
             )
         return table
 
+    def _tables_of(self, database: str) -> list[Struct]:
+        """All tables of a database, also those that are none of Paimon."""
+        _, all_names = self._client.ask("get_all_tables", _texts(database))
+        names = [name.decode() for name in all_names]
+        tables: list[Struct] = []
+        for first in range(0, len(names), _AT_ONCE):
+            tables += self._tables(database, names[first : first + _AT_ONCE])
+        return tables
+
     def _tables(self, database: str, names: list[str]) -> list[Struct]:
         """The tables of these names."""
         try:
@@ -357,8 +432,23 @@ class HiveCatalog(FilesystemCatalog):
         return database in self.list_databases()
 
     def _forget(self, name: str) -> None:
+        """Drops a database that has no tables. Its folder goes only if it has no file: those of an
+        external table stay when that table is dropped.
+        """
+        location = location_of_server(self._folder(name))
+        try:
+            has_files = any(self.opened(location, self.storage_options).list_below(""))
+        except errors.ConfigError:  # a bucket alone, or a scheme that is not known here
+            has_files = True
+        if has_files:
+            _LOG.warning(
+                "%s: the database %s is dropped from the Hive Metastore, and its folder stays, because "
+                "files may be there, such as those of an external table. Delete it by hand.",
+                shown_location(location),
+                name,
+            )
         arguments = _texts(name)
-        arguments.fields[2] = BOOL, True  # the folder is deleted
+        arguments.fields[2] = BOOL, not has_files  # whether the folder is deleted
         arguments.fields[3] = BOOL, False  # tables of others are not
         self._client.ask("drop_database", arguments)
 
@@ -459,19 +549,28 @@ def _newest(schemas: SchemaStore) -> tuple[TableSchema, set[str]]:
     return schema, removed
 
 
-def _warn_of_partitions(location: str, schema: TableSchema) -> None:
-    for key in partitions_in_metastore(schema.options):
+def is_tag_to_partition(options: Mapping[Any, Any]) -> bool:
+    """Whether Java tells the metastore of the tags of a table with these options."""
+    return str(options.get(TAGS_IN_METASTORE) or "false").lower() != "false"
+
+
+def tell_partitions(storage: Storage) -> None:
+    """Tells the metastore of the partitions in notes that commits have left in a table or branch.
+    Warns if it does not take them: the next one who opens the table tries again.
+    """
+    try:
+        notes = read_notes(storage)
+        folders = sorted({folder for noted in notes.values() for folder in noted})
+        if folders:
+            cast(Any, storage).add_partitions(folders)
+            remove_notes(storage, list(notes))
+    except errors.PaimonStreamError as failed:
         _LOG.warning(
-            "%s: %s is set, but what is written here registers no partitions in the Hive Metastore. "
-            "Let a Java engine repair the table.",
-            location,
-            key,
+            "%s: the Hive Metastore may lack partitions that were written. Opening the table by its "
+            "name tells it again. %s",
+            storage.location,
+            failed,
         )
-
-
-def partitions_in_metastore(options: Mapping[str, Any]) -> list[str]:
-    """The keys of those options by which Java registers partitions in the metastore."""
-    return [key for key in IN_METASTORE if str(options.get(key, "false")).lower() != "false"]
 
 
 def _all_options(options: Mapping[str, str]) -> bool:
@@ -578,6 +677,34 @@ class HiveStorage(StorageUnderLock):
             )
         return result
 
+    def add_partitions(self, folders: Sequence[str]) -> None:
+        """Adds partitions to the table in the metastore, which may have some of them.
+
+        Args:
+            folders: the folders of the partitions, relative to the table.
+
+        Raises:
+            NotFound: the metastore has no such table.
+            UnsupportedFeature: the metastore's table has no partition columns.
+            StorageError: the metastore refused.
+        """
+        seconds = self.runtime.clock.now_millis() // 1000
+        hive_partitions.add_partitions(self._client, self._table(), folders, seconds)
+
+    def drop_partitions(self, folders: Sequence[str]) -> None:
+        """Drops partitions of the table in the metastore, some of which it may lack. Files stay.
+        Raises `NotFound` if the metastore has no such table, and `StorageError`.
+        """
+        hive_partitions.drop_partitions(self._client, self._table(), folders)
+
+    def _table(self) -> Struct:
+        """The table in the metastore. Raises `NotFound`, `StorageError`."""
+        database, _, name = self.options[_TABLE_NAME].partition(".")
+        table = stored_table(self._client, database, name)
+        if table is None:
+            raise errors.NotFound(f"There is no table {database}.{name} in the Hive Metastore.")
+        return table
+
     @contextmanager
     def _lock_of_branch(self, branch: str | None) -> Iterator[None]:
         if not self.takes_lock:
@@ -593,30 +720,84 @@ class HiveStorage(StorageUnderLock):
 
     def _acquire(self, database: str, name: str) -> int:
         """Acquires the lock as Java does. Returns its id. Raises `CommitContended`."""
+        began = self.runtime.clock.monotonic()
+        answer = self._asked(database, name)
+        lock: int = answer.number(1)
+        try:
+            if self._is_granted(lock, answer.number(2), began):
+                return lock
+        except errors.NotFound:  # the metastore has removed it, because nobody looked for long
+            pass
+        except BaseException:  # a lock that waits, and that nobody releases, stops all others
+            self._release(lock, f"{database}.{name}")
+            raise
+        else:
+            self._release(lock, f"{database}.{name}")
+        raise errors.CommitContended(
+            f"The lock of {database}.{name} in the Hive Metastore was another writer's for "
+            f"{self.runtime.clock.monotonic() - began:,.0f} s, came too late or has expired. Nothing "
+            "was published, and it is safe to try again. If that writer is dead, its lock expires after "
+            "hive.txn.timeout, where the metastore's housekeeping runs. If not, raise "
+            "'lock-acquire-timeout'.",
+            option=LOCK_TIMEOUT.key,
+        ).of_table(self.location)
+
+    def _asked(self, database: str, name: str) -> Struct:
+        """The metastore's answer to the request for the lock. If there is none, the lock that it may
+        have created is found by a mark of its own, and is released: it would stop all writers.
+        """
+        mark = f"paimon-stream {self.runtime.ids.uuid()}"
+        request = _lock_request(database, name, mark)
+        try:
+            answer: Struct = self._client.ask("lock", Struct({1: (STRUCT, request)}))
+            return answer
+        except BaseException as failed:  # also Ctrl-C
+            if not is_unsent(failed):
+                self._release_marked(database, name, mark)
+            raise
+
+    def _release_marked(self, database: str, name: str, mark: str) -> None:
+        """Releases a lock with this mark, if there is one. Warns if the metastore cannot say so."""
+        wanted = Struct({1: (STRUCT, _texts(database, name))})
+        try:
+            locks = self._client.ask("show_locks", wanted).items(1)
+        except errors.PaimonStreamError as failed:
+            _LOG.warning(
+                "%s: whether a lock of %s.%s was asked for is not known. If it stops all writers, "
+                "release the one of the agent %r, or wait until it expires: %s",
+                self.location,
+                database,
+                name,
+                mark,
+                failed,
+            )
+            return
+        for lock in locks:
+            if lock.text(_AGENT_OF_LOCK) == mark:
+                self._release(lock.number(1), f"{database}.{name}")
+
+    def _is_granted(self, lock: int, state: int, began: float) -> bool:
+        """Whether a lock that was asked for is ours in time. Waits for it. Raises `NotFound` if the
+        metastore does not have the lock any more.
+
+        Args:
+            lock: the id of the lock.
+            state: the state of the lock.
+            began: when the lock was asked for.
+        """
         clock = self.runtime.clock
         options = opt.Options(self.options, location=self.location)
         seconds = options.value(LOCK_TIMEOUT) / 1000
         longest_wait = options.value(LONGEST_SLEEP) / 1000
-        began = asked = clock.monotonic()
+        asked = began
         wait = 0.1
-        answer = self._client.ask("lock", Struct({1: (STRUCT, _lock_request(database, name))}))
-        lock: int = answer.number(1)
-        while answer.number(2) == _WAITING and clock.monotonic() - began <= seconds:
+        while state == _WAITING and clock.monotonic() - began <= seconds:
             clock.sleep(wait)
             wait = min(2 * wait, longest_wait)
             asked = clock.monotonic()
             check = Struct({1: (STRUCT, Struct({1: (I64, lock)}))})
-            answer = self._client.ask("check_lock", check)
-        if answer.number(2) == _ACQUIRED and clock.monotonic() - asked < _USED_WITHIN:
-            return lock
-        self._release(lock, f"{database}.{name}")
-        raise errors.CommitContended(
-            f"The lock of {database}.{name} in the Hive Metastore was another writer's for "
-            f"{clock.monotonic() - began:,.0f} s, or came too late. Nothing was published, and it is "
-            "safe to try again. If that writer is dead, its lock expires after hive.txn.timeout, where "
-            "the metastore's housekeeping runs. If not, raise 'lock-acquire-timeout'.",
-            option=LOCK_TIMEOUT.key,
-        ).of_table(self.location)
+            state = self._client.ask("check_lock", check).number(2)
+        return state == _ACQUIRED and clock.monotonic() - asked < _USED_WITHIN
 
     def _release(self, lock: int, name: str) -> None:
         """Releases a lock. Warns if it could not be released: it expires by itself."""
@@ -631,11 +812,11 @@ class HiveStorage(StorageUnderLock):
             )
 
 
-def _lock_request(database: str, name: str) -> Struct:
-    """The request for the exclusive lock of a table, as Java sends it."""
+def _lock_request(database: str, name: str, mark: str) -> Struct:
+    """The request for the exclusive lock of a table, as Java sends it, with a mark for its agent."""
     component = Struct({1: (I32, _EXCLUSIVE), 2: (I32, _OF_TABLE)})
     component.set_text(3, database)
     component.set_text(4, name)
-    request = struct_of({3: user_name(), 4: gethostname()})
+    request = struct_of({3: user_name(), 4: gethostname(), 5: mark})
     request.fields[1] = LIST, (STRUCT, [component])
     return request

@@ -9,6 +9,8 @@ stale. No request is repeated: it is unknown whether one without an answer was c
 
 import getpass
 import os
+import re
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from typing import Any, Final
 
 from paimon_stream import errors
 from paimon_stream.extras import require
-from paimon_stream.storage.location import shown_location
+from paimon_stream.runtime import Clock, system
 
 BOOL: Final = 2
 I32: Final = 8
@@ -30,7 +32,9 @@ LIST: Final = 15
 
 _PORT: Final = 9083
 _SECONDS: Final = 20.0
-"""How long the metastore may be silent."""
+"""How long an answer of the metastore may be waited for."""
+_AT_ONCE: Final = 65536
+"""How many bytes are received at once."""
 _DEEPEST: Final = 64
 """How deep the objects of an answer may be nested."""
 _MESSAGE: Final = 1
@@ -59,12 +63,29 @@ _RAISED: Final[Mapping[str, Sequence[str]]] = {
     "create_table": (_EXISTS, _INVALID, _META, _NO_SUCH),
     "drop_table": (_NO_SUCH, _META),
     "alter_table_with_environment_context": (_REFUSED, _META),
+    "add_partitions_req": (_INVALID, _EXISTS, _META),
+    "drop_partition": (_NO_SUCH, _META),
     "lock": ("NoSuchTxnException", "TxnAbortedException"),
     "check_lock": ("NoSuchTxnException", "TxnAbortedException", "NoSuchLockException"),
     "unlock": ("NoSuchLockException", "TxnOpenException"),
+    "show_locks": (),
     "set_ugi": (_META,),
 }
 """The methods, with the exceptions in the fields 1, 2, … of their results."""
+
+_RESULTS: Final = {
+    "get_all_databases": LIST,
+    "get_database": STRUCT,
+    "get_all_tables": LIST,
+    "get_table": STRUCT,
+    "get_table_req": STRUCT,
+    "get_table_objects_by_name": LIST,
+    "get_table_objects_by_name_req": STRUCT,
+    "lock": STRUCT,
+    "check_lock": STRUCT,
+    "show_locks": STRUCT,
+}
+"""Thrift's types of the results that are used."""
 
 _ERRORS: Final[Mapping[str, type[errors.StorageError]]] = {
     _NO_SUCH: errors.NotFound,
@@ -106,7 +127,8 @@ class Struct:
     def struct(self, number: int) -> "Struct":
         """The object in a field. If the field is missing, it gets an empty object."""
         _, value = self.fields.setdefault(number, (STRUCT, Struct()))
-        assert isinstance(value, Struct)
+        if not isinstance(value, Struct):
+            raise ValueError(f"the field {number} is no object")
         return value
 
     def items(self, number: int) -> list[Any]:
@@ -143,6 +165,11 @@ def is_stale(failed: errors.PaimonStreamError) -> bool:
     return bool(failed.context.get("stale"))
 
 
+def is_unsent(failed: BaseException) -> bool:
+    """Whether no address could be reached, so that the metastore got no request."""
+    return isinstance(failed, errors.PaimonStreamError) and bool(failed.context.get("unsent"))
+
+
 def text_list(values: Sequence[str]) -> tuple[int, Any]:
     """The field of a list of texts."""
     return LIST, (STRING, [value.encode() for value in values])
@@ -151,6 +178,47 @@ def text_list(values: Sequence[str]) -> tuple[int, Any]:
 def struct_of(texts: Mapping[int, str]) -> Struct:
     """An object with these texts."""
     return Struct({number: (STRING, text.encode()) for number, text in texts.items()})
+
+
+class _Connection:
+    """A connection to the metastore, as Thrift's protocol wants it. Thrift's own connection logs
+    Python's traces, waits for each piece of an answer anew, and reserves as much memory as a server
+    says that it will send.
+    """
+
+    def __init__(self, connected: socket.socket, clock: Clock) -> None:
+        self._connected = connected
+        self._clock = clock
+        self._requested = bytearray()
+        self._received = bytearray()
+        self._seconds = _SECONDS
+
+    def write(self, data: bytes) -> None:
+        """Keeps a part of a request until `flush`."""
+        self._requested += data
+
+    def flush(self) -> None:
+        """Sends the request. The wait for its answer begins."""
+        self._connected.settimeout(_SECONDS)
+        self._connected.sendall(self._requested)
+        self._requested.clear()
+        self._seconds = _SECONDS
+
+    def readAll(self, size: int) -> bytes:
+        """The next `size` bytes of the answer. Raises `OSError` and `EOFError`."""
+        while len(self._received) < size:
+            if self._seconds <= 0:
+                raise TimeoutError("its end did not come")
+            began = self._clock.monotonic()
+            self._connected.settimeout(self._seconds)
+            received = self._connected.recv(_AT_ONCE)
+            self._seconds -= self._clock.monotonic() - began  # reading what came is not waiting
+            if not received:
+                raise EOFError("the connection was closed")
+            self._received += received
+        taken = bytes(self._received[:size])
+        del self._received[:size]
+        return taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,37 +256,33 @@ class HiveClient:
 
     @property
     def _shown(self) -> str:
-        return ",".join(shown_location(address.strip()) for address in self.uri.split(","))
+        return shown_addresses(self.uri)
 
     @contextmanager
     def _connected(self, method: str) -> Iterator[Any]:
         """A connection for one request, as a protocol of Thrift. Raises `Unavailable` if it breaks."""
         from thrift.protocol.TBinaryProtocol import TBinaryProtocol
         from thrift.Thrift import TException
-        from thrift.transport.TSocket import TSocket
-        from thrift.transport.TTransport import TBufferedTransport
 
         problem: Exception = OSError("there is no address")
-        for host, port in _addresses(self.uri):
-            socket = TSocket(host, port)
-            socket.setTimeout(_SECONDS * 1000)
-            transport = TBufferedTransport(socket)
+        for address in _addresses(self.uri):
             try:
-                transport.open()
-            except (TException, OSError) as failed:
+                connected = socket.create_connection(address, _SECONDS)
+            except (OSError, UnicodeError) as failed:  # a name may be none of a host
                 problem = failed
                 continue
             try:
-                yield TBinaryProtocol(transport, strictRead=True)
+                yield TBinaryProtocol(_Connection(connected, system().clock), strictRead=True)
             except (TException, OSError, EOFError, MemoryError, ValueError) as failed:
                 raise self._unanswered(method, failed) from None
             finally:
-                transport.close()
+                connected.close()
             return
         raise errors.Unavailable(
             f"The Hive Metastore {self._shown} cannot be reached for {method} "
             f"({_first_line(problem)}). Check that it runs, and the option 'uri'.",
             path=self._shown,
+            unsent=True,
         )
 
     def _unanswered(self, method: str, problem: Exception) -> errors.Unavailable:
@@ -244,7 +308,10 @@ class HiveClient:
         for number, name in enumerate(_RAISED[method], start=1):
             if number in result.fields:
                 raise self._failure(method, name, result.struct(number).text(_MESSAGE))
-        return result.fields[0][1] if 0 in result.fields else None
+        kind_of_result, value = result.fields.get(0, (None, None))
+        if method in _RESULTS and kind_of_result != _RESULTS[method]:
+            raise ValueError(f"the result is of another type: {kind_of_result}")
+        return value
 
     def _failure_of_call(self, method: str, exception: Struct) -> errors.PaimonStreamError:
         """The error for an exception of Thrift itself."""
@@ -299,18 +366,25 @@ def _first_line(problem: Exception) -> str:
     return text.splitlines()[0][:200]
 
 
+def shown_addresses(uri: str) -> str:
+    """The option `uri` without user, password, query and fragment. Its scheme may be missing."""
+    scheme, separator, _ = uri.partition("://")
+    *logins, address = uri.rsplit("@", 1)
+    begin = f"{scheme}{separator}" if logins and separator else ""
+    return re.split("[?#]", f"{begin}{address}", maxsplit=1)[0]
+
+
 def _addresses(uri: str) -> list[tuple[str, int]]:
     """The hosts and ports in the option `uri`. Raises `InvalidOption`."""
     addresses = []
     for address in uri.split(","):
         scheme, separator, authority = address.strip().rstrip("/").partition("://")
-        host, _, port = (
-            authority.rpartition(":") if ":" in authority else (authority, "", str(_PORT))
-        )
+        has_port = ":" in authority.rpartition("]")[2]  # an IPv6 address has colons in brackets
+        host, _, port = authority.rpartition(":") if has_port else (authority, "", str(_PORT))
         is_port = port.isascii() and port.isdecimal() and int(port) < 65536
         if scheme.lower() != "thrift" or not separator or not host or not is_port or "@" in host:
             raise errors.InvalidOption(
-                f"Option 'uri' is {shown_location(uri)!r}. "
+                f"Option 'uri' is {shown_addresses(uri)!r}. "
                 "Set it to the address of the Hive Metastore, thrift://host:9083.",
                 option="uri",
             )

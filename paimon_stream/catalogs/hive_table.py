@@ -5,6 +5,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from paimon_stream import options as opt
 from paimon_stream.catalogs.hive_client import I32, LIST, STRING, Struct, struct_of
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot
@@ -16,7 +17,7 @@ _CREATED: Final = 4
 _ACCESSED: Final = 5
 _RETENTION: Final = 6
 STORAGE: Final = 7
-_PARTITION_KEYS: Final = 8
+PARTITION_KEYS: Final = 8
 PARAMETERS: Final = 9
 _KIND: Final = 12
 """The fields of a table."""
@@ -100,7 +101,15 @@ def new_table(
     table.fields[_CREATED] = table.fields[_ACCESSED] = I32, seconds
     table.fields[_RETENTION] = I32, 2**31 - 1
     set_up(table, location)
-    table.set_structs(_PARTITION_KEYS, [])
+    table.set_structs(
+        PARTITION_KEYS,
+        [
+            _column(
+                name, hive_type(schema.by_name[name].type), schema.by_name[name].description or ""
+            )
+            for name in partition_columns(schema)
+        ],
+    )
     parameters = {"table_type": "PAIMON", "storage_handler": _HANDLER}
     if external:
         parameters["EXTERNAL"] = "TRUE"
@@ -108,6 +117,14 @@ def new_table(
     table.set_text(_KIND, _EXTERNAL if external else "MANAGED_TABLE")
     follow_schema(table, schema, removed=(), all_options=all_options)
     return table
+
+
+def partition_columns(schema: TableSchema) -> tuple[str, ...]:
+    """The columns that the metastore keeps as partition columns. It keeps none of a table whose
+    partitions it is not told of.
+    """
+    is_told = opt.Options(schema.options).value(opt.PARTITIONED_IN_METASTORE)
+    return tuple(schema.partition_keys) if is_told else ()
 
 
 def set_up(table: Struct, location: str) -> None:
@@ -146,7 +163,7 @@ def follow_schema(
     """
     storage = table.struct(STORAGE)
     # Hive keeps the names in lower case, and partition columns of its own apart.
-    partition_keys = {column.text(1).lower() for column in table.items(_PARTITION_KEYS)}
+    partition_keys = {column.text(1).lower() for column in table.items(PARTITION_KEYS)}
     present = [_described(column) for column in storage.items(_COLUMNS)]
     wanted = [
         (field.name, hive_type(field.type), field.description or "")

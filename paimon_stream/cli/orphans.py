@@ -201,6 +201,8 @@ def rebuild_index(session: Session, yes: bool) -> CommandAnswer:
         rest = "There is nothing to do."
         if report.snapshot_id is not None:
             rest = f"From snapshot {report.snapshot_id} on, writers look for keys that others lose."
+        elif report.is_behind_others:
+            rest = "If batches stop because of lost keys, run it with --yes: then they go on."
         parts.append(f"The hash index is right: {count(report.checked, 'bucket')}. {rest}")
     has_work = bool(report.buckets or report.manifest)
     return changed_answer(report.to_json(), parts, done=yes, has_work=has_work)

@@ -40,6 +40,7 @@ from paimon_stream.commit.checks import (
     missing_files,
 )
 from paimon_stream.commit.latest_hint import LatestHint
+from paimon_stream.commit.metastore_partitions import MetastorePartitions
 from paimon_stream.commit.plan import Base, Changes, collect
 from paimon_stream.commit.publish import Landed, Lost, Placed, Publisher
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
@@ -168,6 +169,7 @@ class Committer:
         self._checker = Checker(table, self._cache, self._runtime.clock, compacts=compacts)
         self._stager = Stager(table, self._cache.manifests, self._runtime.clock)
         self._publisher = Publisher(table, self._cache, self._same_table)
+        self._partitions = MetastorePartitions(table, self._runtime)
         self._settings = _CommitSettings.of(table.options, self._runtime)
         self._sequences: Sequences | None = None
         """Numbers rows with a primary key; None in a table without."""
@@ -242,11 +244,13 @@ class Committer:
         attempts = Attempts(self._location, request, source, names, retry_budget, hint)
         try:
             outcome = self._attempt_until_decided(request, attempts)
-            return self._open_if_tagged(attempts, outcome)
+            outcome = self._open_if_tagged(attempts, outcome)
         except BaseException as failed:
             self._cache.forget()
             if not attempts.outstanding:  # otherwise a put may still publish these files
                 self._discard(names.drawn)
+            if not attempts.may_be_published:
+                self._partitions.withdraw()
             if isinstance(failed, PaimonStreamError) and not isinstance(failed, CommitUnknown):
                 if attempts.may_be_published:  # after a lost attempt without proof, too
                     raise attempts.unknown(failed) from failed
@@ -255,6 +259,11 @@ class Committer:
             raise
         finally:
             names.drawn.clear()
+        if isinstance(outcome, Nothing):
+            self._partitions.withdraw()
+        else:
+            self._partitions.tell()
+        return outcome
 
     def _is_wanted(self, request: CommitRequest, changes: Changes) -> bool:
         """Whether these changes need a snapshot (semantics.md §1.4)."""
@@ -390,7 +399,9 @@ class Committer:
                 )
                 if staged is None:
                     return Nothing()
-                self._journal(attempts, files.flush)
+                after_own = base.snapshot == self._cache.last
+                noting = self._partitions.note(staged.changes, after_own=after_own)
+                self._journal(attempts, files.flush, *noting)
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == sight.latest:
                 raise

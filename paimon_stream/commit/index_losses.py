@@ -2,12 +2,13 @@
 
 Java's writers hold the whole index of a bucket in memory, and put it over the bucket's index file
 when they publish. So if one of them writes at the same time as this package, the keys that we have
-added since it read the index are gone. Such a key could get a second row in another bucket.
+added since it read the index are gone. Such a key could get a second row in another bucket. If
+Java has written it, too, it may have that row already, and the index has it in the other bucket.
 
-Invariants: a key of a live index file stays in the index of its partition, unless an overwrite
+Invariants: a key of a live index file stays in the index of its bucket, unless an overwrite
 removes it, or unless this package does. What other engines publish is compared once in a run. The
-first look of a run begins at the newest snapshot of this package, so a batch of ours above a loss
-that nobody has noticed hides the loss. `verify` finds it then. A lost key need not have a row any
+first look of a run begins at the newest batch of this package (`begins_search`), so a batch of ours
+above a loss that nobody has noticed hides the loss. `verify` finds it then. A lost key need not have a row any
 more. `rebuild-index` reads the rows, and publishes a snapshot from which the next run looks.
 """
 
@@ -22,14 +23,18 @@ from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.entries import HASH, IndexFileMeta
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
 from paimon_stream.format.snapshot_marks import is_ours
+from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.hash_index import NO_HASHES, Hashes, hashes_of, read_index_file
 from paimon_stream.table.table import Table
 
 _MOST_LOOKED_BACK: Final = 100
-"""How many snapshots the first look of a run reads to find one of this package."""
+"""How many snapshots the first look of a run reads to find a batch of this package."""
 
-_Index = dict[bytes, dict[int, IndexFileMeta]]
-"""The hash index file of each bucket, by partition."""
+_BUCKETS_AT_ONCE: Final = AT_ONCE // 2
+"""How many buckets are compared together. Two files are read for each of them."""
+
+_Index = dict[tuple[bytes, int], IndexFileMeta]
+"""The hash index file of each partition and bucket."""
 
 
 class IndexLosses:
@@ -52,7 +57,7 @@ class IndexLosses:
 
     def _since(self, latest: Snapshot) -> Sequence[Snapshot]:
         """The snapshots to look at, ascending. The first of them was looked at before, or is the
-        newest one of this package. There are none if that is not known.
+        newest batch of this package. There are none if that is not known.
         """
         checked = self._checked
         if checked is not None and checked.id <= latest.id:
@@ -62,7 +67,7 @@ class IndexLosses:
         descending: list[Snapshot] = []
         for snapshot in self._snapshots.walk_down(latest):
             descending.append(snapshot)
-            if is_ours(snapshot):
+            if begins_search(snapshot):
                 return descending[::-1]
             if len(descending) > _MOST_LOOKED_BACK:
                 break
@@ -82,48 +87,61 @@ class IndexLosses:
         if lost is not None and self._snapshots.stands(start):
             raise self._error(*lost, end)
 
-    def _lost(self, before: _Index, after: _Index, now: _Index) -> tuple[bytes, int] | None:
-        """The first partition of `before` that has keys which are neither in `after` nor in `now`,
-        and how many. Only files that differ are read. Raises `CorruptMetadata`.
+    def _lost(self, before: _Index, after: _Index, now: _Index) -> tuple[bytes, int, int] | None:
+        """The partition and the number of the first bucket of `before` that has keys which this
+        bucket has neither in `after` nor in `now`, and how many. Only files that differ are read,
+        several buckets at once. Raises `CorruptMetadata`.
         """
-        for partition, files in before.items():
-            files_after = after.get(partition, {})
-            unchanged = files.items() & files_after.items()
-            removed = dict(files.items() - unchanged)
-            added = dict(files_after.items() - unchanged)
-            lost = self._hashes(partition, removed)
-            for present in (added, now.get(partition, {})):
+        changed = [bucket for bucket, file in before.items() if after.get(bucket) != file]
+        for start in range(0, len(changed), _BUCKETS_AT_ONCE):
+            buckets = changed[start : start + _BUCKETS_AT_ONCE]
+            reads = [
+                partial(self._hashes, bucket, index)
+                for bucket in buckets
+                for index in (before, after)
+            ]
+            hashes = self._table.storage.together(reads)
+            for bucket, was, present in zip(buckets, hashes[::2], hashes[1::2], strict=True):
+                lost = np.setdiff1d(was, present)
                 if len(lost):
-                    lost = np.setdiff1d(lost, self._hashes(partition, present))
-            if len(lost):
-                return partition, len(lost)
+                    lost = np.setdiff1d(lost, self._hashes(bucket, now))
+                if len(lost):
+                    return (*bucket, len(lost))
         return None
 
-    def _hashes(self, partition: bytes, files: dict[int, IndexFileMeta]) -> Hashes:
-        """The hashes in index files of one partition. Raises `CorruptMetadata`."""
+    def _hashes(self, bucket: tuple[bytes, int], index: _Index) -> Hashes:
+        """The hashes that an index has of a bucket. Raises `CorruptMetadata`."""
+        file = index.get(bucket)
+        if file is None:
+            return NO_HASHES
         table = self._table
-        reads = [
-            partial(read_index_file, table.storage, table.layout, partition, bucket, file)
-            for bucket, file in files.items()
-        ]
-        return np.concatenate([NO_HASHES, *map(hashes_of, table.storage.together(reads))])
+        return hashes_of(read_index_file(table.storage, table.layout, *bucket, file))
 
     def _index(self, snapshot: Snapshot) -> _Index:
         index: _Index = {}
         for entry in self._manifests.index_entries(snapshot.index_manifest):
             if entry.file.index_type == HASH:
-                index.setdefault(entry.partition, {})[entry.bucket] = entry.file
+                index[entry.partition, entry.bucket] = entry.file
         return index
 
-    def _error(self, partition: bytes, count: int, end: Snapshot) -> CorruptMetadata:
+    def _error(self, partition: bytes, bucket: int, count: int, end: Snapshot) -> CorruptMetadata:
         return CorruptMetadata(
-            f"the hash index of partition {self._table.layout.partition(partition) or '()'} lacks {count:,} keys that it "
-            f"had before snapshot {end.id} of user {end.commit_user!r}: another engine has written the table at the same "
-            "time, and has put its own index over the one that this package had published. These keys could get a second "
-            "row. Nothing was written. Stop the other writer, run `paimon-stream rebuild-index TABLE --yes`, which rebuilds "
-            "the index from the table's files, and let only one of the two write from then on.",
+            f"the hash index of bucket {bucket} of partition {self._table.layout.partition(partition) or '()'} lacks "
+            f"{count:,} keys that it had before snapshot {end.id} of user {end.commit_user!r}: another engine has written "
+            "the table at the same time, and has put its own index over the one that this package had published. These "
+            "keys could get a second row, or have one already. Nothing was written. Stop the other writer, run "
+            "`paimon-stream rebuild-index TABLE --yes`, which rebuilds the index from the table's files or names keys "
+            "that have two rows, and let only one of the two write from then on.",
             snapshot=end.id,
         ).of_table(self._table.location)
+
+
+def begins_search(snapshot: Snapshot) -> bool:
+    """Whether a run may take for granted that nothing is lost at this snapshot. This package has
+    looked at the index before such a snapshot, or has just rebuilt it. It makes no look before it
+    compacts or overwrites.
+    """
+    return is_ours(snapshot) and snapshot.commit_kind is CommitKind.APPEND
 
 
 def _spans_of_others(snapshots: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Snapshot]]:

@@ -242,6 +242,7 @@ _VERSIONS: Final[Mapping[str, int]] = {
     "removal": 1,
     "branch": 1,
     "receipt": 1,
+    "partitions": 1,
 }
 """The newest version of each kind of file. A form that older releases cannot understand gets the
 next number, and only its own kind is then unknown to them. Older numbers stay readable.
@@ -266,6 +267,10 @@ _ADVICE: Final[Mapping[str, str]] = {
     "receipt": (
         "Nothing was written. It says that a batch write with an identity is done. Look for its rows in the "
         "table. If they are there, leave the identity alone; if they are missing, move the file away."
+    ),
+    "partitions": (
+        "It says which partitions a metastore lacks. Move it away, and let a Java engine repair the "
+        "table's partitions in the metastore."
     ),
     "branch": (
         "It says when the branch was made. Restore it from a backup; "

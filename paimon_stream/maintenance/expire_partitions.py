@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from paimon_stream.commit.metastore_partitions import drop_from_metastore
 from paimon_stream.commit.overwrite import OverwriteSource
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.table_commit import TableCommit
@@ -140,6 +141,8 @@ def expire_partitions(
                 snapshots.append(snapshot_id)
         gone += source.gone
     dropped = {entry.partition for entry in gone}
+    if dropped and not dry_run:
+        drop_from_metastore(table, dropped)
     return PartitionExpiryReport(
         location=table.location,
         partitions=tuple(

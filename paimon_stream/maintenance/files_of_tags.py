@@ -6,6 +6,9 @@ atomically may have replaced tagged snapshots, any number of them, and files of 
 may be committed again above later tags (`stream/recommit.py`). When the snapshots in their place
 have expired, nothing shows that a tag lies beside the lineage.
 
+A tag may be deleted while it is read, and its files with it. Such a tag needs nothing: nobody can
+make it again without another tag that keeps its files (`tags.py`). So it is left out.
+
 What a tag needs never changes. So whoever expires again and again keeps a `FilesOfTags`, and each
 tag is read once.
 """
@@ -22,7 +25,7 @@ from paimon_stream.storage.read_ahead import in_groups
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.layout import tag_path
 from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.references import NameSet, removal_of_tag
+from paimon_stream.table.references import NameSet, read_tag, removal_of_tag
 
 _NO_FILE: Final = frozenset[str]()
 
@@ -58,9 +61,10 @@ class FilesOfTags:
         }
         unread = {tag.nonce: path for path, tag in tags.items() if tag.nonce not in self._metadata}
         for paths in in_groups(unread.values(), AT_ONCE):
-            reads = [partial(_metadata_of, storage, path, tags[path]) for path in paths]
+            reads = [partial(_metadata_of, storage, path, tags) for path in paths]
             for path, names in zip(paths, storage.together(reads), strict=True):
-                self._metadata[tags[path].nonce] = names
+                if names is not None:
+                    self._metadata[tags[path].nonce] = names
         return _NO_FILE.union(*self._metadata.values())
 
     def live(self, storage: Storage, tags: Mapping[str, Snapshot]) -> NameSet:
@@ -69,7 +73,7 @@ class FilesOfTags:
         tags. Takes the arguments, and raises the errors, of `metadata`.
         """
         self.metadata(storage, tags)
-        by_nonce = {tag.nonce: tag for tag in tags.values()}
+        by_nonce = {tag.nonce: tag for tag in tags.values() if tag.nonce in self._metadata}
         if not self._live_of <= by_nonce.keys():
             self._live = NameSet()
             self._live_of = set()
@@ -79,19 +83,48 @@ class FilesOfTags:
                 self._live.add((entry.file.file_name, *entry.file.extra_files))
         except CorruptMetadata as error:
             broken = str(error.context.get("path", "")).rpartition("/")[2]
-            for path, tag in tags.items():
-                if broken in self._metadata[tag.nonce]:
-                    raise _needed_by(path, error) from None
-            raise
+            needing = {
+                path: tag
+                for path, tag in tags.items()
+                if broken in self._metadata.get(tag.nonce, ())
+            }
+            path = _still_there(storage, needing)
+            if path is not None:
+                raise _needed_by(path, error) from None
+            if not needing:
+                raise
+            left = {path: tag for path, tag in tags.items() if path not in needing}
+            return self.live(storage, left)
         self._live_of.update(by_nonce)
         return self._live
 
 
-def _metadata_of(storage: Storage, path: str, tag: Snapshot) -> frozenset[str]:
+def _metadata_of(
+    storage: Storage, path: str, tags: Mapping[str, Snapshot]
+) -> frozenset[str] | None:
+    """The names of the metadata files that the tag at a path needs; None if it and all other
+    `tags` of its snapshot were deleted meanwhile.
+    """
+    tag = tags[path]
     try:
         return metadata_names(storage, ManifestStore(storage), tag)
     except CorruptMetadata as error:
-        raise _needed_by(path, error) from None
+        of_snapshot = {other: tags[other] for other in tags if tags[other].nonce == tag.nonce}
+        standing = _still_there(storage, of_snapshot)
+        if standing is None:
+            return None
+        raise _needed_by(standing, error) from None
+
+
+def _still_there(storage: Storage, tags: Mapping[str, Snapshot]) -> str | None:
+    """The path of the first of these tags that exists with the same snapshot; None if there is
+    none.
+    """
+    for path, tag in tags.items():
+        present = read_tag(storage, path)
+        if present is not None and present.nonce == tag.nonce:
+            return path
+    return None
 
 
 def _needed_by(path: str, error: CorruptMetadata) -> CorruptMetadata:

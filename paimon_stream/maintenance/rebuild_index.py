@@ -3,10 +3,10 @@
 
 Invariants: nothing is published if a key is in two buckets, or if the index changes meanwhile.
 After a rebuild, the index has the keys of all live files, also the keys of rows that delete. A
-correct hash index stays as it is. Behind a snapshot of another engine, a snapshot is published
-although the index is correct: writers look for keys that such an engine has taken out of the index
-from the newest snapshot of this package on (`commit/index_losses.py`). A wrong index that can be read keeps its hashes, except hashes
-that another bucket has. No row changes.
+correct hash index stays as it is. If the newest snapshot is no batch of this package, a snapshot is
+published although the index is correct: writers look for keys that another engine has taken out of
+the index from the newest batch of this package on (`commit/index_losses.py`). A wrong index that can
+be read keeps its hashes, except hashes that another bucket has. No row changes.
 """
 
 from collections.abc import Iterable
@@ -16,6 +16,7 @@ from itertools import count
 import numpy as np
 
 from paimon_stream import errors
+from paimon_stream.commit.index_losses import begins_search
 from paimon_stream.commit.sequence import MOST_REWRITES, Numbering
 from paimon_stream.commit.table_commit import TableCommit, batch_user
 from paimon_stream.format.commit_message import CommitMessage
@@ -28,7 +29,6 @@ from paimon_stream.format.entries import (
 )
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.format.snapshot_json import Snapshot, SnapshotRef
-from paimon_stream.format.snapshot_marks import is_ours
 from paimon_stream.options import (
     BUCKET,
     DELETION_VECTORS,
@@ -65,12 +65,14 @@ class RebuiltIndexReport(Report):
 
     Attributes:
         table: the location of the table.
-        snapshot_id: the snapshot with the new index; None if nothing was wrong and this package has
-            made the newest snapshot, if a lost index manifest was written again, or in a dry run.
+        snapshot_id: the snapshot with the new index; None if nothing was wrong and the newest snapshot
+            is a batch of this package, if a lost index manifest was written again, or in a dry run.
         dry_run: whether nothing was written.
         checked: how many buckets were checked.
         buckets: the folders of the buckets whose hash index was wrong.
         keys: how many hashes the new index files of these buckets have.
+        is_behind_others: whether the newest snapshot was no batch of this package. Then a new
+            snapshot ends the search for lost keys, also if nothing is wrong.
         manifest: the lost index manifest that was written again under its own name; None if none
             was lost.
     """
@@ -81,6 +83,7 @@ class RebuiltIndexReport(Report):
     checked: int = 0
     buckets: tuple[str, ...] = ()
     keys: int = 0
+    is_behind_others: bool = False
     manifest: str | None = None
 
 
@@ -167,10 +170,11 @@ class _Rebuild:
             for bucket, hashes in self._wrong(partition, by_bucket).items():
                 self._write(partition, bucket, hashes, f"index-{uuid}-{len(self.messages)}")
             progress("partitions", done + 1, len(files))
+        is_behind_others = not begins_search(self.latest)
         snapshot_id = None
         if not self.dry_run and lost is not None:
             self._write_again(lost)
-        elif not self.dry_run and (self.messages or not is_ours(self.latest)):
+        elif not self.dry_run and (self.messages or is_behind_others):
             snapshot_id = self._publish_index_files()
         return RebuiltIndexReport(
             table=self.table.location,
@@ -182,6 +186,7 @@ class _Rebuild:
                 for message in self.messages
             ),
             keys=sum(file.row_count for _, file in self._new_files()),
+            is_behind_others=is_behind_others,
             manifest=lost,
         )
 

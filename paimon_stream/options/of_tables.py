@@ -445,6 +445,10 @@ FULL_COMPACTION_COMMITS = Option(
     None,
     "A stream that compacts merges all runs of the buckets of each batch whose number + 1 is divisible by this.",
 )
+PARTITIONED_IN_METASTORE = switch(
+    "metastore.partitioned-table",
+    "A Hive Metastore is told of the partitions. It is set when the table is created in a Hive catalog.",
+)
 WRITE_ONLY = switch(
     "write-only",
     "Writers leave compaction and expiry to others.",

@@ -293,6 +293,22 @@ def open_checkpoint(
     return Checkpoint(root=root, storage=LocalStorage(root))
 
 
+def recorded_checkpoint(
+    root: str,
+    storage_options: Mapping[str, str] | None = None,
+) -> Checkpoint:
+    """The checkpoint whose `root` a stream has recorded in the table. An absolute path without a
+    scheme is local, whatever `fs.defaultFS` is here. A relative one was not known to the stream.
+
+    Args:
+        root: the recorded root.
+        storage_options: the options of the table's storage.
+    """
+    if scheme_of(root):
+        return open_checkpoint(root, storage_options)
+    return Checkpoint(root=root, storage=LocalStorage(root) if os.path.isabs(root) else None)
+
+
 def _qualified(path: str, options: Mapping[str, str], spark: SparkOptions | None) -> str | None:
     """A path without a scheme, as Spark understands it: on Hadoop's default file system. None if
     that is not known here, as for a relative path, which is below the home of Spark's user there.
@@ -312,7 +328,9 @@ def _qualified(path: str, options: Mapping[str, str], spark: SparkOptions | None
             shown_location(default),
         )
         return None
-    return f"{default.rstrip('/')}{path}"
+    scheme, _, address = default.partition("://")
+    authority = address.partition("/")[0]  # Hadoop passes over a path of the default, too
+    return f"{scheme}://{authority}{path}"
 
 
 def _store(location: str, options: Mapping[str, str], spark: SparkOptions | None) -> Storage | None:

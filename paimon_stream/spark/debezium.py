@@ -10,6 +10,7 @@ no schema, the connector's modes say how values are encoded.
 """
 
 import base64
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,7 +34,8 @@ _MEMBERS: Final = {
 }
 _PAYLOAD: Final = ", ".join(f"{name}: {type_}" for name, type_ in _MEMBERS.items())
 _TYPED_FIELD: Final = (
-    "struct<field: string, type: string, name: string, parameters: map<string, string>>"
+    "struct<field: string, type: string, name: string, parameters: map<string, string>, "
+    "items: struct<type: string, name: string>>"
 )
 _SCHEMA: Final = f"struct<fields: array<struct<field: string, fields: array<{_TYPED_FIELD}>>>>"
 _ENVELOPE: Final = f"struct<schema: {_SCHEMA}, payload: struct<{_PAYLOAD}>, {_PAYLOAD}>"
@@ -42,12 +44,12 @@ _OPERATIONS: Final = ("c", "u", "d", "r")
 
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
+_BITS: Final = "io.debezium.data.Bits"
+_ENCODED_AS_BYTES: Final = (_DECIMAL, _VARIABLE_DECIMAL, _BITS, "bytes")
 _DEBEZIUM_TIME: Final = "io.debezium.time."
 _CONNECT: Final = "org.apache.kafka.connect.data."
 _ENCODED: Final = (
-    _DECIMAL,
-    _VARIABLE_DECIMAL,
-    "bytes",
+    *_ENCODED_AS_BYTES,
     *(f"{_DEBEZIUM_TIME}{name}" for name in ("Date", "Time", "MicroTime", "NanoTime")),
     *(f"{_DEBEZIUM_TIME}{name}" for name in ("Timestamp", "MicroTimestamp", "NanoTimestamp")),
     *(f"{_CONNECT}{name}" for name in ("Date", "Time", "Timestamp")),
@@ -64,6 +66,20 @@ _UNITS: Final[Mapping[str, Mapping[int, str]]] = {
     "connect": {9: ""},
 }
 """For each `time.precision.mode`, the prefix of the encoding for columns of up to so many digits."""
+
+_ITEMS: Final = "array of "
+"""Begins the kind of an array. The kind of its elements follows."""
+
+_ISO_DATE: Final = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_ISO_MOMENT: Final = f"{_ISO_DATE}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,6}}0*)?)?"
+"""Spark's casts take further forms, and drop what follows a date and digits behind microseconds."""
+
+_LAST_MILLI_OF_DAY: Final = 86_399_999
+_MOST_SCALE: Final = 16_383
+"""The largest scale of a number of PostgreSQL."""
+
+_EXPONENTIAL: Final = "^-?[0-9][.]?[0-9]{0,16}[eE][+-]?[0-2]?[0-9]{1,2}$"
+"""The texts with an exponent that differ as doubles if they differ at all."""
 
 _FIRST_DAY: Final = -719_162  # 0001-01-01
 _LAST_DAY: Final = 2_932_896  # 9999-12-31
@@ -185,9 +201,11 @@ def _parsed(frame: DataFrame) -> DataFrame:
     """
     options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', 'unreadable')"
     of_row = "filter(_cdc_j.e.schema.fields, part -> part.field in ('after', 'before') and part.fields is not null)"
-    entry = (
-        "struct(f.field, struct(coalesce(f.name, f.type) as kind, f.parameters['scale'] as scale))"
+    of_items = (
+        f"if(f.type = 'array', concat('{_ITEMS}', coalesce(f.items.name, f.items.type)), null)"
     )
+    kind = f"coalesce(f.name, {of_items}, f.type)"
+    entry = f"struct(f.field, struct({kind} as kind, f.parameters['scale'] as scale))"
     return (
         frame.where("value is not null")
         .selectExpr(
@@ -257,7 +275,12 @@ def _decoded(rows: DataFrame, target: EventTarget, encoding: Encoding) -> DataFr
             texts.append(f"{known}.scale as _cdc_s{n}")
         texts.append(f"{kind} as _cdc_k{n}")
         scale = "null" if column.name in target.metadata else f"_cdc_s{n}"
-        value = _Value(text=f"_cdc_t{n}", kind=f"_cdc_k{n}", scale=scale)
+        value = _Value(
+            text=f"_cdc_t{n}",
+            kind=f"_cdc_k{n}",
+            scale=scale,
+            is_number=_is_number(f"_cdc_t{n}", column.name),
+        )
         values.append(f"{_value(column.type, value, encoding)} as _cdc_c{n}")
     return rows.selectExpr("*", *texts).selectExpr("*", *values)
 
@@ -268,13 +291,24 @@ def _member(path: str) -> str:
     return f"_cdc_{path}"
 
 
+def _is_number(text: str, name: str) -> str:
+    """A condition on a column's value: it is a number of JSON, not a text with the same digits. In
+    a row that is parsed as a map they look the same.
+    """
+    member = f'\\Q{json.dumps(name, ensure_ascii=False)}\\E[^"0-9,]*:[^"0-9]*[0-9]'
+    return f"{text} rlike '^-?[0-9]+$' and cast(value as string) rlike {_text(member)}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """Expressions: the text of a value, its kind, and the scale of a decimal."""
+    """Expressions: the text of a value, its kind, the scale of a decimal, and whether the value is
+    a number of JSON.
+    """
 
     text: str
     kind: str
     scale: str
+    is_number: str
 
 
 def _usual_kind(type_: DataType, encoding: Encoding) -> str:
@@ -316,7 +350,7 @@ def _value(type_: DataType, value: _Value, encoding: Encoding) -> str:
         case TypeRoot.BINARY | TypeRoot.VARBINARY:
             return _binary(value, encoding.binary_handling_mode)
         case TypeRoot.DATE:
-            iso = f"try_cast(regexp_replace({value.text}, 'Z$', '') as date)"
+            iso = f"if({value.text} rlike '^{_ISO_DATE}Z?$', try_cast(left({value.text}, 10) as date), null)"
             number = f"try_cast({value.text} as int)"
             days = f"if({number} between {_FIRST_DAY} and {_LAST_DAY}, date_add(date'1970-01-01', {number}), null)"
             return (
@@ -328,12 +362,16 @@ def _value(type_: DataType, value: _Value, encoding: Encoding) -> str:
         case TypeRoot.TIMESTAMP:
             return _timestamp(value)
         case TypeRoot.TIMESTAMP_LTZ:
-            zoned = f"{value.text} rlike '(Z|[+-][0-9]{{2}}:?[0-9]{{2}})$'"
+            zoned = f"{value.text} rlike '^{_ISO_MOMENT}(Z|[+-][0-9]{{2}}:?[0-9]{{2}})$'"
             kinds = f"{value.kind} in ('{_DEBEZIUM_TIME}ZonedTimestamp', 'string')"
             return f"if({kinds} and {zoned}, try_cast({value.text} as timestamp), null)"
         case TypeRoot.ARRAY:
             return _array(type_, value)
-    return f"if({value.kind} in ('{_DECIMAL}', '{_VARIABLE_DECIMAL}', 'bytes'), null, try_cast({value.text} as {spark}))"
+    plain = f"try_cast({value.text} as {spark})"
+    if type_.is_float:
+        is_infinite = f"abs({plain}) = double('Infinity') and not {value.text} rlike '[iI]nf'"
+        plain = f"if({is_infinite}, null, {plain})"
+    return f"if({value.kind} in ({', '.join(map(_text, _ENCODED_AS_BYTES))}), null, {plain})"
 
 
 def _with(bound: Mapping[str, str], result: str) -> str:
@@ -356,7 +394,8 @@ def _decimal(type_: DataType, value: _Value) -> str:
     is_variable = f"startswith({value.text}, '{{')"
     precise = _with(
         {
-            "s": f"cast(if({is_variable}, get_json_object({value.text}, '$.scale'), {scale}) as int)",
+            "told": f"try_cast(if({is_variable}, get_json_object({value.text}, '$.scale'), {scale}) as int)",
+            "s": f"if(told between 0 and {_MOST_SCALE}, told, null)",
             "code": "hex(try_to_binary("
             f"if({is_variable}, get_json_object({value.text}, '$.value'), {value.text}), 'base64'))",
             "minus": "code rlike '^[89A-F]'",
@@ -369,13 +408,15 @@ def _decimal(type_: DataType, value: _Value) -> str:
             "whole": "concat(if(minus, '-', ''), left(padded, length(padded) - s))",
             "plain": "if(s > 0, concat(whole, '.', right(padded, s)), whole)",
         },
-        f"if(s >= 0 and plain rlike {exact}, try_cast(plain as {wanted}), null)",
+        f"if(plain rlike {exact}, try_cast(plain as {wanted}), null)",
     )
     fits = f"try_cast({value.text} as {wanted})"
     is_same = f"cast({fits} as double) = try_cast({value.text} as double)"
     return (
-        f"case when {value.kind} in ('{_DECIMAL}', '{_VARIABLE_DECIMAL}') then {precise} "
-        f"when {value.text} rlike {exact} or {value.text} rlike '[eE]' and {is_same} then {fits} end"
+        f"case when {value.kind} in ('{_DECIMAL}', '{_VARIABLE_DECIMAL}') "
+        f"then if({value.is_number}, null, {precise}) "
+        f"when {value.text} rlike {exact} or {value.text} rlike '{_EXPONENTIAL}' and {is_same} "
+        f"then {fits} end"
     )
 
 
@@ -384,11 +425,14 @@ def _array(type_: DataType, value: _Value) -> str:
     put NULL in its place.
     """
     element = f"try_cast(part as {spark_type(type_.items).simpleString()})"
-    return _with(
+    is_text = type_.items.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)
+    encoded = (f"{_ITEMS}{kind}" for kind in (_ENCODED if is_text else _ENCODED_AS_BYTES))
+    decoded = _with(
         {"parts": f"from_json({value.text}, 'array<string>')"},
         f"if(exists(parts, part -> part is not null and {element} is null), null, "
         f"transform(parts, part -> {element}))",
     )
+    return f"if({value.kind} in ({', '.join(map(_text, encoded))}), null, {decoded})"
 
 
 def _binary(value: _Value, mode: str) -> str:
@@ -402,7 +446,9 @@ def _binary(value: _Value, mode: str) -> str:
 
 
 def _time(value: _Value) -> str:
-    """The milliseconds of the day. Digits behind them must be zeros."""
+    """The milliseconds of the day. Digits behind them must be zeros. MySQL has times of other days,
+    and PostgreSQL has 24:00; Paimon has neither.
+    """
     number = f"try_cast({value.text} as bigint)"
     of_day = "timestamp_ntz'1970-01-01 00:00:00'"
     length = _with(
@@ -414,15 +460,17 @@ def _time(value: _Value) -> str:
         "+ extract(second from past) * 1000 as int)",
     )
     iso = f"{value.text} rlike '^[0-9:]+([.][0-9]{{1,3}}0*)?(Z|[+]00:00)?$'"
-    return (
+    millis = (
         f"case {value.kind} "
         f"when '{_DEBEZIUM_TIME}Time' then try_cast({value.text} as int) "
         f"when '{_CONNECT}Time' then try_cast({value.text} as int) "
-        f"when '{_DEBEZIUM_TIME}MicroTime' then if({number} % 1000 = 0, int({number} div 1000), null) "
+        f"when '{_DEBEZIUM_TIME}MicroTime' then if({number} % 1000 = 0, {number} div 1000, null) "
         f"when '{_DEBEZIUM_TIME}NanoTime' "
-        f"then if({number} % 1000000 = 0, int({number} div 1000000), null) "
+        f"then if({number} % 1000000 = 0, {number} div 1000000, null) "
         f"else if({value.kind} in ({', '.join(map(_text, _ISO_TIMES))}) and {iso}, {length}, null) end"
     )
+    is_of_day = f"millis between 0 and {_LAST_MILLI_OF_DAY}"
+    return _with({"millis": millis}, f"if({is_of_day}, cast(millis as int), null)")
 
 
 def _timestamp(value: _Value) -> str:
@@ -442,7 +490,8 @@ def _timestamp(value: _Value) -> str:
     )
     return (
         f"case when {value.kind} in ('{_DEBEZIUM_TIME}IsoTimestamp', 'string') "
-        f"then try_cast(regexp_replace({value.text}, 'Z$', '') as timestamp_ntz) else {moment} end"
+        f"then if({value.text} rlike '^{_ISO_MOMENT}Z?$', "
+        f"try_cast(regexp_replace({value.text}, 'Z$', '') as timestamp_ntz), null) else {moment} end"
     )
 
 
@@ -566,13 +615,26 @@ def _problems_of_values(target: EventTarget, encoding: Encoding) -> list[tuple[s
     ]
     for n, column in enumerate(target.fields):
         at = f"'{_escaped(column.name)}'"
-        if column.name in target.metadata and column.name in target.sequence_fields:
+        if column.name in target.sequence_fields:
+            source = target.metadata.get(column.name, f"column {column.name!r}")
             problems.append(
                 (
                     f"_cdc_t{n} is null",
                     _text(
-                        f"it has no {target.metadata[column.name]}, which orders the rows. Fill the table's "
-                        "sequence.field from a member that each event has, such as ts_ms."
+                        f"it has no {source}, which orders the rows, so an older row would stay. Fill the table's "
+                        "sequence.field from a member that each event has, such as source.ts_us; or set REPLICA "
+                        "IDENTITY FULL, which sends all columns of a deleted row."
+                    ),
+                )
+            )
+        elif not column.type.nullable:
+            is_key = column.name in target.primary_keys
+            problems.append(
+                (
+                    f"_cdc_t{n} is null" if is_key else f"_cdc_t{n} is null and _cdc_op <> 'd'",
+                    _text(
+                        f"it has no value for column {column.name!r}, which is NOT NULL. Make the column nullable if the "
+                        "source has NULL there; if it is part of the key, set REPLICA IDENTITY FULL for the source table."
                     ),
                 )
             )

@@ -9,7 +9,8 @@ Invariant: only the writer of a temporary file knows its name, which no other fi
     file is gone if and only if a rename of its writer took effect. This decides after every error,
     because hdfs-native repeats calls (hdfs_client.py): an earlier try may have taken effect.
     If somebody else removes the temporary file, as with the table's whole folder, the file is not
-    there either. Then the outcome counts as unknown.
+    there either. Then the outcome counts as unknown. Another writer may have created the file since
+    then, so a create compares the content.
 
 Temporary files are named `.<name>.<uuid>.tmp`, or without a name that is too long for that.
 Listings leave out names that begin with a dot unless they are asked for, so a file left by a killed
@@ -144,7 +145,7 @@ class HdfsStorage(Storage):
         """See `Storage.put_if_absent`. Raises `Unavailable` if an outage lasts too long: the file
         may exist then.
         """
-        return self._rename(self._temporary(path, data), path, overwrite=False)
+        return self._rename(self._temporary(path, data), path, overwrite=False, data=data)
 
     def list_files(self, folder: str, prefix: str = "") -> list[FileStat]:
         """See `Storage.list_files`."""
@@ -379,8 +380,18 @@ class HdfsStorage(Storage):
             # hdfs-native has repeated the call. Which of its tries comes last is not known.
             raise ConnectionResetError from None
 
-    def _rename(self, temporary: str, path: str, *, overwrite: bool) -> PutResult:
-        """Gives a temporary file its name. Deletes it if it does not get the name."""
+    def _rename(
+        self, temporary: str, path: str, *, overwrite: bool, data: bytes | None = None
+    ) -> PutResult:
+        """Gives a temporary file its name. Deletes it if it does not get the name.
+
+        Args:
+            temporary: the path of the temporary file.
+            path: the file.
+            overwrite: whether an existing file is replaced.
+            data: the content, if the caller has it. It tells a file of ours from that of another
+                writer.
+        """
         source, target = self._full(temporary), self._full(path)
         verb = "write" if overwrite else "create"
         try:
@@ -393,8 +404,8 @@ class HdfsStorage(Storage):
             if self._is_gone(temporary, failure):
                 # An earlier try took effect, and its answer was lost. If there is no such file now,
                 # somebody has removed it since then, or the temporary file before.
-                self._require(path, failure)
-                return PutResult.CREATED
+                is_ours = self._holds(path, data, failure)
+                return PutResult.CREATED if is_ours else PutResult.EXISTS
         except errors.PaimonStreamError as unreadable:
             if not isinstance(failure, errors.Unavailable):
                 failure = errors.Unavailable(
@@ -415,12 +426,27 @@ class HdfsStorage(Storage):
             return True
         return False
 
+    def _holds(self, path: str, data: bytes | None, failure: errors.PaimonStreamError) -> bool:
+        """Whether the file has this content, or any content for None. Raises what `_require`
+        raises.
+        """
+        self._require(path, failure)
+        if data is None:
+            return True
+        full = self._full(path)
+
+        def is_same(hdfs: Any) -> bool:
+            source = hdfs.read(full)
+            return len(source) == len(data) and _range(source, 0, len(source)) == data
+
+        return self.ask("read", path, is_same, _after(failure, Handle.LARGE))
+
     def _require(self, path: str, failure: errors.PaimonStreamError) -> None:
         """Raises `NotFound` if there is no such file. An outage is not waited for again if
         `failure` is one.
         """
         full = self._full(path)
-        handle = Handle.ONCE if isinstance(failure, errors.Unavailable) else Handle.CALM
+        handle = _after(failure, Handle.CALM)
         self.ask("head", path, lambda hdfs: hdfs.get_file_info(full), handle)
 
     def _entries(self, folder: str) -> list[_Entry]:
@@ -529,6 +555,11 @@ def _range(source: Any, start: int, end: int) -> bytes:
     """
     end = min(end, len(source))
     return bytes(source.read_range(start, end - start)) if start < end else b""
+
+
+def _after(failure: errors.PaimonStreamError, handle: Handle) -> Handle:
+    """The handle of a call after a failure: one that waits for no outage if the failure was one."""
+    return Handle.ONCE if isinstance(failure, errors.Unavailable) else handle
 
 
 def _unpickled(settings: HdfsSettings, right: bool) -> HdfsStorage:

@@ -117,7 +117,7 @@ _PASSED_ON: Final[Mapping[str, Callable[[str], Any]]] = {
         "incremental",
     ),
     **dict.fromkeys(("deletion-vectors.modifiable", "commit.force-compact"), boolean),
-    **dict.fromkeys(("metastore.partitioned-table", "lookup-wait", "async-file-write"), boolean),
+    **dict.fromkeys(("lookup-wait", "async-file-write"), boolean),
     "write.batch-size": positive,
     **dict.fromkeys(("write-buffer-size", "file-index.in-manifest-threshold"), size),
     "consumer.expiration-time": duration,

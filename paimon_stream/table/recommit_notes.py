@@ -55,7 +55,7 @@ def recommitting(storage: Storage, runtime: Runtime) -> Iterator[None]:
                 ).of_table(table.location)
         yield
     finally:
-        _remove(table, note)
+        _remove(table, note.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,33 +99,45 @@ def removing_orphans(storage: Storage, runtime: Runtime) -> Iterator[RemovalNote
     note: FileStat | None = None
     with suppress(NoSpace):
         note = _write(storage, _REMOVAL, runtime)
-        for other in storage.list_files(OWN_FOLDER, _REMOVAL):  # of removals that were killed
-            if note.modified_millis - other.modified_millis >= _REMOVAL_MILLIS:
-                _remove(storage, other)
     try:
+        if note is not None:
+            _remove_killed_removals(storage, note)
         _refuse_recommits(storage, note)
         path = None if note is None else note.path
         yield RemovalNote(storage=storage, runtime=runtime, path=path, began=began)
     finally:
         if note is not None:
-            _remove(storage, note)
+            _remove(storage, note.path)
 
 
 def _write(storage: Storage, prefix: str, runtime: Runtime) -> FileStat:
-    """Writes a note, and returns it as the storage has it."""
+    """Writes a note, and returns it as the storage has it. After an error no note is left."""
     path = f"{OWN_FOLDER}/{prefix}{runtime.ids.uuid()}"
-    storage.write(path, b"")
-    return storage.stat(path)
+    try:
+        storage.write(path, b"")
+        return storage.stat(path)
+    except StorageError:
+        _remove(storage, path)  # the write may have taken effect
+        raise
 
 
-def _remove(storage: Storage, note: FileStat) -> None:
+def _remove(storage: Storage, path: str) -> None:
     """Removes a note. A failure is logged, because what was done before stands."""
     try:
-        storage.delete(note.path)
+        storage.delete(path)
     except StorageError as error:
         _LOG.warning(
-            "%s: the note %s stays, and has to be deleted: %s", storage.location, note.path, error
+            "%s: the note %s stays, and has to be deleted: %s", storage.location, path, error
         )
+
+
+def _remove_killed_removals(storage: Storage, own: FileStat) -> None:
+    """Removes the notes of orphan removals that were killed so long ago that they no longer count.
+    `own` shows the time by the clock of the storage.
+    """
+    for note in storage.list_files(OWN_FOLDER, _REMOVAL):
+        if own.modified_millis - note.modified_millis >= _REMOVAL_MILLIS:
+            _remove(storage, note.path)
 
 
 def _refuse_recommits(storage: Storage, own: FileStat | None) -> None:
@@ -134,7 +146,7 @@ def _refuse_recommits(storage: Storage, own: FileStat | None) -> None:
     """
     for note in storage.list_files(OWN_FOLDER, _RECOMMIT):
         if own is not None and own.modified_millis - note.modified_millis > _HOUR_MILLIS:
-            _remove(storage, note)
+            _remove(storage, note.path)
             continue
         raise CommitContended(
             "a recommit of a batch that no journal has is under way, or was killed within the last "

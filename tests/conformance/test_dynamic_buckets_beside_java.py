@@ -168,6 +168,44 @@ def test_a_run_that_goes_on_finds_lost_keys_and_writes_again_after_the_rebuild(
     assert commit.numbers() is not None
 
 
+def test_a_key_that_java_puts_into_another_bucket_stops_our_next_batch(
+    kinds: Any, two_days: Path
+) -> None:
+    """Java does not know our key, fills its bucket with others, and opens the next one for it."""
+    append(two_days, 10, 11)
+    write(kinds, two_days, 21, 22, 23, 12, before_commit=lambda: append(two_days, 12))
+    table = PaimonTable.load(str(two_days))
+    assert table.to_arrow().column("k").to_pylist().count(12) == 2
+    for day in (1, 2):
+        with pytest.raises(
+            CorruptMetadata, match=r"bucket 1 of .* lacks 1 keys that it had before"
+        ):
+            append(two_days, 12, day=day)
+    with pytest.raises(CorruptMetadata, match=r"1 keys .* have rows in several of the buckets"):
+        table.rebuild_index(dry_run=False)
+
+
+def replace_day_2(path: Path) -> None:
+    schema = pa.schema([("day", pa.int32()), ("k", pa.int64()), ("v", pa.int64())])
+    rows = pa.table({"day": [2], "k": [1], "v": [1]}, schema=schema)
+    PaimonTable.load(str(path)).overwrite(rows, partition={"day": 2})
+
+
+def compact_all(path: Path) -> None:
+    PaimonTable.load(str(path)).compact(full=True)
+
+
+@pytest.mark.parametrize("later", [compact_all, replace_day_2])
+def test_what_we_publish_without_a_look_at_the_index_hides_no_lost_keys(
+    kinds: Any, two_days: Path, later: Callable[[Path], None]
+) -> None:
+    append(two_days, 10, 11)
+    write(kinds, two_days, 20, 21, 22, before_commit=lambda: append(two_days, 12))
+    later(two_days)
+    with pytest.raises(CorruptMetadata, match="lacks 1 keys that it had before"):
+        append(two_days, 12)
+
+
 def test_lost_keys_without_rows_stop_our_batches_only_until_a_rebuild(
     kinds: Any, two_days: Path
 ) -> None:
@@ -177,15 +215,18 @@ def test_lost_keys_without_rows_stop_our_batches_only_until_a_rebuild(
     table = PaimonTable.load(str(two_days))
     with pytest.raises(CorruptMetadata, match="lacks 1 keys"):
         append(two_days, 12)
+    replace_day_2(two_days)
     newest = table.latest_snapshot().id
+    assert table.rebuild_index().is_behind_others
     report = table.rebuild_index(dry_run=False)
     assert (report.buckets, report.snapshot_id) == ((), newest + 1)
+    assert not table.rebuild_index().is_behind_others
     assert table.rebuild_index(dry_run=False).snapshot_id is None
     append(two_days, 12)
     write(kinds, two_days, 12)
     append(two_days, 12)
     table.compact(full=True)
-    assert same_as_java(kinds, two_days).to_arrow().num_rows == 7
+    assert same_as_java(kinds, two_days).to_arrow().num_rows == 8
 
 
 def test_keys_that_java_overwrites_or_a_rollback_takes_away_are_not_lost(

@@ -208,8 +208,9 @@ def test_a_table_of_hive_is_not_taken_for_one_of_paimon(
     for call in (ours.get_table, ours.drop_table, lambda name: ours.create_table(name, COLUMNS)):
         with pytest.raises(errors.UnsupportedFeature, match="no table of Paimon"):
             call(f"{database}.of_hive")
-    with pytest.raises(errors.StorageError, match="drop_database"):
+    with pytest.raises(errors.UnsupportedFeature, match="views of Hive, such as of_hive"):
         ours.drop_database(database, cascade=True)
+    assert ours.list_tables(database) == ["t"]
 
 
 def test_a_table_whose_folder_is_gone_is_named_and_can_be_dropped(
@@ -234,6 +235,21 @@ def test_a_killed_creation_is_finished_by_the_next_one(
     assert ours.list_tables(database) == list(theirs.listTables(database)) == ["t"]
 
 
+def test_a_creation_that_the_metastore_refuses_says_where_the_files_are(
+    ours: PaimonCatalog, database: str
+) -> None:
+    folder = f"{ours.warehouse}/{database}.db/my-table"
+    with pytest.raises(
+        errors.StorageError, match=rf"not a valid object name.* files are in {folder}"
+    ):
+        ours.create_table(f"{database}.my-table", COLUMNS)
+    with pytest.raises(errors.IncompatibleSchema, match=r"'a' and 'A' have one name"):
+        ours.create_table(f"{database}.t", [("a", "INT"), ("A", "INT")])
+    assert ours.list_tables(database) == []
+    with pytest.raises(errors.InvalidOption, match=r"'warehouse' is 'here'.*from the root"):
+        catalog({**ours.storage_options, "warehouse": "here"}).create_database(f"{database}_2")
+
+
 def test_the_files_of_an_external_table_stay(
     ours: PaimonCatalog, theirs: JavaJdbcCatalog, client: HiveClient, database: str
 ) -> None:
@@ -248,20 +264,65 @@ def test_the_files_of_an_external_table_stay(
     assert Path(location, "schema", "schema-0").exists()
 
 
-def test_options_that_register_partitions_are_refused_and_named_where_java_set_them(
+def test_a_folder_that_is_another_table_s_gets_no_second_name(
+    ours: PaimonCatalog, database: str
+) -> None:
+    external = catalog({**ours.storage_options, "table.type": "external"})
+    external.create_table(f"{database}.t", COLUMNS).append(arrow(1))
+    ours.rename_table(f"{database}.t", f"{database}.u")
+    with pytest.raises(
+        errors.AlreadyExists, match=rf"{database}\.t would be in .*of the table {database}\.u in"
+    ):
+        ours.create_table(f"{database}.t", COLUMNS, ignore_if_exists=True)
+    assert ours.list_tables(database) == ["u"]
+    assert (
+        ours.create_table(f"{database}.u", COLUMNS, ignore_if_exists=True).to_arrow().num_rows == 1
+    )
+
+
+@pytest.mark.parametrize("cascade", [False, True])
+def test_the_files_of_an_external_table_stay_when_its_database_is_dropped(
+    ours: PaimonCatalog, database: str, caplog: Any, cascade: bool
+) -> None:
+    external = catalog({**ours.storage_options, "table.type": "external"})
+    table = external.create_table(f"{database}.t", COLUMNS)
+    table.append(arrow(1))
+    if not cascade:
+        ours.drop_table(f"{database}.t")
+    ours.drop_database(database, cascade=cascade)
+    assert database not in ours.list_databases()
+    assert PaimonTable.load(table.location).to_arrow().num_rows == 1
+    assert f"the database {database} is dropped from the Hive Metastore, and its folder stays" in (
+        caplog.text
+    )
+
+
+def test_the_folder_of_an_empty_database_is_deleted_with_it(
+    ours: PaimonCatalog, database: str, caplog: Any
+) -> None:
+    folder = Path(ours.create_table(f"{database}.t", COLUMNS).location).parent
+    ours.drop_database(database, cascade=True)
+    assert not folder.exists()
+    ours.create_database(database)
+    shutil.rmtree(folder)
+    ours.drop_database(database)
+    assert "stays" not in caplog.text
+
+
+def test_tags_as_partitions_are_refused_and_named_where_java_set_them(
     ours: PaimonCatalog, theirs: JavaJdbcCatalog, database: str, caplog: Any
 ) -> None:
-    name, key = f"{database}.t", "metastore.partitioned-table"
+    name, key = f"{database}.t", "metastore.tag-to-partition"
     with pytest.raises(errors.UnsupportedFeature, match=key):
-        ours.create_table(name, OF_ALL_TYPES, **{**KEYED, "options": {key: "true"}})
+        ours.create_table(name, COLUMNS, options={key: "day"})
     ours.create_table(name, COLUMNS)
-    with pytest.raises(errors.UnsupportedFeature, match=r"metastore\.tag-to-partition"):
-        ours.alter_table(name, [SchemaChange.set_option("metastore.tag-to-partition", "day")])
-    theirs.create_table(
-        f"{database}.javas", OF_ALL_TYPES, **{**KEYED, "options": {"bucket": "2", key: "true"}}
-    )
+    with pytest.raises(errors.UnsupportedFeature, match=key):
+        ours.alter_table(name, [SchemaChange.set_option(key, "day")])
+    with pytest.raises(errors.UnsupportedFeature, match="does not change partition columns"):
+        ours.alter_table(name, [SchemaChange.set_option("metastore.partitioned-table", "true")])
+    theirs.create_table(f"{database}.javas", COLUMNS, options={"bucket": "-1", key: "day"})
     ours.get_table(f"{database}.javas")
-    assert f"{key} is set, but what is written here registers no partitions" in caplog.text
+    assert f"{key} is set, but tags that are made here are not told" in caplog.text
     assert "older schema" not in caplog.text
 
 
@@ -384,3 +445,18 @@ def test_each_waits_for_the_lock_of_the_other(
     own.end()
     rows = sorted(java.read(ours.location(name)), key=lambda row: row["id"])
     assert rows == arrow(1, 2).to_pylist()
+
+
+def test_a_lock_whose_answer_is_lost_stops_nobody(
+    ours: PaimonCatalog, door: Door, database: str, caplog: Any
+) -> None:
+    ours.create_table(f"{database}.t", COLUMNS)
+    locking = {"lock.enabled": "true", "lock-acquire-timeout": "1 s"}
+    address = {"uri": f"thrift://127.0.0.1:{door.port}"}
+    table = catalog({**ours.storage_options, **locking, **address}).get_table(f"{database}.t")
+    door.lost = "lock"
+    table.append(arrow(1))
+    assert door.lost == ""
+    table.append(arrow(2))
+    assert table.to_arrow().num_rows == 2
+    assert not caplog.records

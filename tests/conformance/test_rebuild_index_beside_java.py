@@ -381,7 +381,11 @@ def test_the_command_shows_what_is_wrong_and_mends_it(golden: Golden) -> None:
         return result.exit_code, " ".join(result.stdout.split())
 
     buckets = len(Index(path).entries)
-    assert run() == (0, f"The hash index is right: {buckets} buckets. There is nothing to do.")
+    right = f"The hash index is right: {buckets} buckets."
+    advice = "If batches stop because of lost keys, run it with --yes: then they go on."
+    assert run() == (0, f"{right} {advice}")
+    assert run("--yes")[1].startswith(f"{right} From snapshot ")
+    assert run() == (0, f"{right} There is nothing to do.")
     bucket = f"bucket-{Index(path).entries[0].bucket}"
     lose_file(Index(path))
     code, shown = run()

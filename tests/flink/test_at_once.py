@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
-from paimon_stream.errors import CorruptMetadata, IndexConflict
-from tests.kits.beside_flink import LIVE, Shared, wait_until
+from paimon_stream.errors import CommitUnknown, CorruptMetadata, IndexConflict
+from tests.kits.beside_flink import LIVE, Shared, repeated, wait_until
 from tests.kits.flink import Flink
 from tests.kits.params import few
 
@@ -31,10 +32,11 @@ def test_nothing_is_lost_or_doubled_while_both_write_and_compact(flink: Flink, n
     batches = 0
     while job.status() != "FINISHED":
         assert "FAILED" not in job.status(), job.status()
-        shared.append(range(batches * 10, batches * 10 + 10))
+        ids = range(batches * 10, batches * 10 + 10)
+        repeated(partial(shared.append, ids, identity=f"batch {batches}"))
         batches += 1
         if batches % 5 == 0:
-            shared.table.compact(full=batches % 10 == 0)
+            repeated(partial(shared.table.compact, full=batches % 10 == 0))
     assert shared.ids() == Counter([*range(batches * 10), *range(FIRST, FIRST + 1500)])
     assert shared.ours() == shared.flinks()
     shared.table.compact(full=True)
@@ -61,7 +63,8 @@ def test_both_add_to_the_same_sums(flink: Flink) -> None:
         assert "FAILED" not in job.status(), job.status()
         keys = pa.array(range(20), pa.int64())
         ones = pa.array([1] * 20, pa.int32())
-        shared.table.append(pa.table({"id": keys, "v": ones, "s": ["o"] * 20}))
+        rows = pa.table({"id": keys, "v": ones, "s": ["o"] * 20})
+        repeated(partial(shared.table.append, rows, identity=f"batch {batches}"))
         batches += 1
     shared.table.compact(full=True)
     assert sum(shared.table.to_arrow().column("v").to_pylist()) == 1500 + 20 * batches
@@ -112,8 +115,8 @@ def is_refused(shared: Shared, batch: int) -> bool:
     while True:
         try:
             shared.append(range(batch * 10, batch * 10 + 10))
-        except IndexConflict:
-            continue  # Flink was faster each time.
+        except (CommitUnknown, IndexConflict):
+            continue  # Flink has replaced our snapshot, or was faster each time. The keys are the same.
         except CorruptMetadata as refused:
             if "paimon-stream rebuild-index TABLE --yes" not in str(refused):
                 raise
@@ -158,7 +161,8 @@ def test_a_flink_job_that_is_killed_goes_on_from_its_checkpoint_while_we_write(
         nonlocal batches
         for _ in range(count):
             source.append(range(FIRST + batches * 20, FIRST + batches * 20 + 20))
-            shared.append(range(batches * 5, batches * 5 + 5))
+            ids = range(batches * 5, batches * 5 + 5)
+            repeated(partial(shared.append, ids, identity=f"batch {batches}"))
             batches += 1
 
     for _ in range(2):

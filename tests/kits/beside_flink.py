@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from paimon_stream.api.table import PaimonTable
+from paimon_stream.errors import CommitUnknown
 from tests.kits.flink import Flink, Job
 
 COLUMNS: Final = [("id", "BIGINT NOT NULL"), ("v", "INT"), ("s", "STRING")]
@@ -46,9 +47,15 @@ class Shared:
     def table(self) -> PaimonTable:
         return PaimonTable.load(self.location)
 
-    def append(self, ids: Iterable[int], v: int = 0, kind: str | None = None) -> None:
+    def append(
+        self,
+        ids: Iterable[int],
+        v: int = 0,
+        kind: str | None = None,
+        identity: str | None = None,
+    ) -> None:
         """We append a row of each id, whose column v has `v` and the id. With a kind, such as -D,
-        the table gets changes of that kind.
+        the table gets changes of that kind. With an identity, the same call can be repeated.
         """
         keys = list(ids)
         columns = {
@@ -57,10 +64,10 @@ class Shared:
             "s": pa.array([f"p{key % 3}" for key in keys]),
         }
         if kind is None:
-            self.table.append(pa.table(columns), missing_columns="null")
+            self.table.append(pa.table(columns), missing_columns="null", identity=identity)
         else:
             columns["kind"] = pa.array([kind] * len(keys))
-            self.table.append(pa.table(columns), operation_column="kind")
+            self.table.append(pa.table(columns), operation_column="kind", identity=identity)
 
     def ours(self) -> Rows:
         """The rows that we read."""
@@ -89,6 +96,19 @@ class Shared:
             f"'fields.id.end' = '{first + count - 1}', 'fields.s.length' = '3')"
         )
         return self.flink.start(f"INSERT INTO {self.name} SELECT * FROM {job}")
+
+
+def repeated(write: Callable[[], object]) -> None:
+    """Makes a write that can be repeated until it is known to be there. Flink does not publish
+    atomically on a local disk. It may replace our snapshot, and then a commit can end unknown.
+    """
+    while True:
+        try:
+            write()
+        except CommitUnknown:
+            continue
+        else:
+            return
 
 
 def wait_until(met: Callable[[], object], job: Job) -> None:

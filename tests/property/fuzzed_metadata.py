@@ -91,6 +91,7 @@ from paimon_stream.table.consumers import consumers
 from paimon_stream.table.hash_index import hashes_of, index_file, read_index_file
 from paimon_stream.table.journal import Journal, decode_journal_entry
 from paimon_stream.table.layout import Layout, schema_path
+from paimon_stream.table.partition_notes import note_path, read_notes
 from paimon_stream.table.partition_value import partition_by_column
 from paimon_stream.table.receipts import read_receipt, receipt_path
 from paimon_stream.table.register import registered_writers
@@ -271,6 +272,12 @@ def _receipt(body: bytes) -> None:
     read_receipt(storage, "load", SchemaStore(storage))
 
 
+def _partitions(body: bytes) -> None:
+    storage = MemoryStorage()
+    storage.write(note_path("uuid"), _checksummed("partitions", body))
+    read_notes(storage)
+
+
 def _identity(body: bytes) -> None:
     storage = branch_storage(MemoryStorage(), "b")
     storage.write("_paimon_stream/identity.json", _checksummed("branch", body))
@@ -355,6 +362,11 @@ _JSON: Final[dict[str, Decoder]] = {
         ],
         decode=_receipt,
         naming=receipt_path("load"),
+    ),
+    "note of partitions": Decoder(
+        good=[_body("partitions", {"folders": ["dt=mon", "dt=a%2Fb/x=1"]})],
+        decode=_partitions,
+        naming=note_path("uuid"),
     ),
     "identity of a branch": Decoder(
         good=[_body("branch", _IDENTITY), _body("branch", {**_IDENTITY, "snapshot": None})],

@@ -130,6 +130,19 @@ def changed(record: tuple[Any, ...], **members: Any) -> tuple[Any, ...]:
     return (record[0], json.dumps({**json.loads(record[1]), **members}), *record[2:])
 
 
+def with_value(number: int, column: str, value: Any, **field: Any) -> tuple[Any, ...]:
+    """The first record of `schemas` with another value, whose field has other members in the
+    schema. A value of None in `field` takes the member away. The offset is `number`.
+    """
+    key, text, topic, partition, _ = records("schemas")[0]
+    envelope = json.loads(text)
+    envelope["payload"]["after"][column] = value
+    for row in envelope["schema"]["fields"][:2]:
+        (changed,) = (one for one in row["fields"] if one["field"] == column)
+        changed.update(field)
+    return (key, json.dumps(envelope), topic, partition, number)
+
+
 def reasons(job: Job, table: PaimonTable, rows: Sequence[tuple[Any, ...]], **arguments: Any) -> Any:
     """The reason of each bad record by its offset."""
     only = cdc.debezium(frame(job, rows), table, bad_events="only", **arguments)
@@ -206,6 +219,85 @@ def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
     for offset, pattern in expected.items():
         assert found[offset].startswith(f"topic shop.public.orders, partition 0, offset {offset}: ")
         assert re.search(pattern.replace("(6)", "[(]6[)]"), found[offset]), found[offset]
+
+
+TIME = "io.debezium.time."
+NUMERIC = {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal"}
+CHANGED: list[tuple[str, Any, dict[str, Any]]] = [
+    ("amount", 1234, {}),
+    ("t3", 86_400_000, {}),
+    ("t3", -1, {}),
+    ("t3", 5 * 10**15, {"name": f"{TIME}MicroTime"}),
+    ("tz", "2020-01-01T00:00:00.1234567Z", {}),
+    ("tz", "+12345-01-01T00:00:00Z", {}),
+    ("ts6", "2020-01-01T00:00:00.1234567Z", {"type": "string", "name": f"{TIME}IsoTimestamp"}),
+    ("day", "2020-01-01 23:00", {"type": "string", "name": None}),
+    ("r", 1e300, {"type": "double"}),
+    ("d", "1" + "0" * 400, {"type": "string"}),
+    ("tags", ["BNI="], {"items": NUMERIC}),
+    ("ints", ["1234"], {"items": NUMERIC}),
+    ("n", "1234", {"type": "bytes", "name": "io.debezium.data.Bits"}),
+    ("note", "1234", {"type": "bytes", "name": "io.debezium.data.Bits"}),
+    ("price", "AQ==", {"parameters": {"scale": "2147483647"}}),
+    ("price", "AQ==", {"parameters": {"scale": "two"}}),
+    ("price", "1.00000000000000000000001E0", {"type": "string", "name": None}),
+    ("price", "1E-400", {"type": "string", "name": None}),
+]
+"""Values that a column cannot hold as the database has them, and their fields of the schema."""
+
+HELD: list[tuple[str, Any, dict[str, Any], Any]] = [
+    ("t3", 86_399_999, {}, 86_399_999),
+    ("r", "Infinity", {}, float("inf")),
+    ("day", "2020-01-02Z", {"type": "string", "name": f"{TIME}IsoDate"}, dt.date(2020, 1, 2)),
+    ("price", "1.25E3", {"type": "string", "name": None}, Decimal(1250)),
+    ("amount", "BNI=", {}, Decimal("12.34")),
+    (
+        "ts6",
+        "2020-01-01T02:03:00.1234560Z",
+        {"type": "string", "name": f"{TIME}IsoTimestamp"},
+        dt.datetime(2020, 1, 1, 2, 3, 0, 123456),
+    ),
+]
+"""Values beside those, and what the column has."""
+
+
+@pytest.mark.spark35
+@pytest.mark.spark4
+def test_a_value_that_would_come_out_as_another_one_is_bad(job: Job) -> None:
+    table = orders(job)
+    bad = [
+        with_value(number, name, value, **field)
+        for number, (name, value, field) in enumerate(CHANGED)
+    ]
+    held = [with_value(100, name, value, **field) for name, value, field, _ in HELD]
+    found = reasons(job, table, [*bad, *held])
+    assert sorted(found) == list(range(len(CHANGED)))
+    for number, (column, _, _) in enumerate(CHANGED):
+        assert f"column '{column}' is " in found[number]
+    rows = cdc.debezium(frame(job, held), table).collect()
+    assert [row[name] for row, (name, *_) in zip(rows, HELD, strict=True)] == [
+        value for *_, value in HELD
+    ]
+
+
+def test_an_event_without_its_key_or_its_order_is_bad(job: Job) -> None:
+    table = orders(job, options={"sequence.field": "n"})
+    row = {**json.loads(records("plain")[0][1])["after"], "customer": "Ann"}
+    key, _, topic, partition, _ = records("plain")[0]
+    events = [
+        {"op": "d", "before": {**row, "id": None}},
+        {"op": "d", "before": {**row, "n": None}},  # what REPLICA IDENTITY DEFAULT sends
+        {"op": "u", "after": {**row, "n": None}},
+        {"op": "c", "after": {**row, "customer": None}},
+        {"op": "d", "before": {**row, "customer": None}},
+    ]
+    found = reasons(
+        job,
+        table,
+        [(key, json.dumps(event), topic, partition, n) for n, event in enumerate(events)],
+    )
+    named = {offset: re.findall("column '([a-z]+)'", reason) for offset, reason in found.items()}
+    assert named == {0: ["id"], 1: ["n"], 2: ["n"], 3: ["customer"]}
 
 
 def test_a_stream_fails_on_a_bad_record_and_loses_nothing(job: Job) -> None:

@@ -1,9 +1,10 @@
-"""The job of docs/kafka.md on a real Kafka: kills, bad input, and Avro."""
+"""The job of docs/kafka.md on a real Kafka: kills, bad input, records that are gone, and Avro."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -44,20 +45,23 @@ def kafka() -> Iterator[KafkaBroker]:
         pytest.skip(str(why))
 
 
+def environment(jars: list[str]) -> dict[str, str]:
+    """The variables of a job whose Spark has these jars."""
+    named = f"--jars {','.join(jars)} " if jars else ""
+    spark = f"--master local[2] --conf spark.ui.enabled=false {named}pyspark-shell"
+    return {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": spark}
+
+
 def run(
     folder: Path,
     *words: str | Path,
     jars: list[str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Runs a script in a folder, as a user does, with these jars, or with the connector."""
-    jars = connector() if jars is None else jars
-    spark = f"--master local[2] --conf spark.ui.enabled=false --jars {','.join(jars)} pyspark-shell"
-    if not jars:
-        spark = spark.replace("--jars ", "")
     return subprocess.run(
         [sys.executable, *words],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": spark},
+        env=environment(connector() if jars is None else jars),
         capture_output=True,
         text=True,
         timeout=MANY_SECONDS,
@@ -129,6 +133,67 @@ def test_a_table_that_does_not_fit_is_one_message_of_the_sink(
     PaimonTable.create(str(location), schema=[("id", "BIGINT")])
     done = run(tmp_path, JOB, kafka.address, "other-table")
     ends_with_one_message(done, "amount")
+
+
+def test_records_that_are_gone_are_named_and_the_job_goes_on_behind_them(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    kafka.create("gone")
+    kafka.send("gone", [(None, EVENT % number) for number in range(10)])
+    command = (JOB, kafka.address, "gone")
+    assert run(tmp_path, *command).returncode == 0
+    kafka.send("gone", [(None, EVENT % number) for number in range(10, 20)])
+    kafka.drop("gone", 0, before=15)
+    place = "topic gone, partition 0, some of the offsets 10 to 19."
+    ends_with_one_message(run(tmp_path, *command), place)
+    assert ids(tmp_path) == list(range(10))
+    done = run(tmp_path, *command, "--skip-deleted")
+    assert done.returncode == 0, done.stderr
+    assert ids(tmp_path) == [*range(10), *range(15, 20)]
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "no Java"])
+def test_a_job_that_is_ended_says_so_in_a_sentence(
+    kafka: KafkaBroker, tmp_path: Path, how: str
+) -> None:
+    topic = how.lower().replace(" ", "-")
+    kafka.create(topic)
+    kafka.send(topic, [(None, EVENT % 1)])
+    job = subprocess.Popen(
+        [sys.executable, JOB, kafka.address, topic, "--every", "1 second"],
+        cwd=tmp_path,
+        env={**environment(connector()), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert job.stdout is not None
+    assert job.stdout.readline()
+    if how == "Ctrl-C":
+        os.killpg(job.pid, signal.SIGINT)
+    else:
+        os.kill(jvm_of(job.pid), signal.SIGKILL)
+    out, err = job.communicate(timeout=MANY_SECONDS)
+    done = subprocess.CompletedProcess(job.args, job.returncode, out, err)
+    if how == "Ctrl-C":
+        assert done.returncode == 0, err
+        assert out.endswith("Stopped. The same command goes on where this run ended.\n")
+        assert "Traceback" not in err and "\tat " not in err
+    else:
+        ends_with_one_message(done, "Spark's Java process has ended, or was killed")
+    assert ids(tmp_path) == [1]
+
+
+def jvm_of(process: int) -> int:
+    """The JVM that this process has started."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    (jvm,) = (int(child) for child in children if is_java(child))
+    return jvm
+
+
+def is_java(process: str) -> bool:
+    return Path(f"/proc/{process}/comm").read_text() == "java\n"
 
 
 def test_the_blocks_of_the_page_run(kafka: KafkaBroker, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from paimon_stream.api.streams import STATES, StreamState, StreamWatch
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.stream.batch_summary import BatchSummary
 from tests.kits.commits import Bench
+from tests.kits.hadoop_files import hadoop_on
 from tests.kits.places import emptied
 from tests.kits.streams import Stream
 
@@ -71,8 +72,10 @@ def test_a_stream_is_silent_after_five_intervals_and_at_least_five_minutes(
 
 
 def test_a_batch_that_spark_has_planned_and_not_done_is_running_and_then_stuck(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The path that a stream has recorded is local, whatever Hadoop's default file system is."""
+    hadoop_on(tmp_path, "hdfs://127.0.0.1:9", monkeypatch)
     stream = stream_of(3, checkpoint=str(tmp_path))
     look, now = looking(stream), stream.bench.clock.now_millis()
     for folder, last in (("offsets", 3), ("commits", 2)):

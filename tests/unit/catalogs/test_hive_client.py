@@ -6,6 +6,7 @@ import contextlib
 import socket
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -85,11 +86,49 @@ def test_what_is_no_metastore_ends_in_an_error_of_ours(short: None, answer: byte
     server.listener.close()
 
 
-def test_a_dead_metastore_is_named_with_the_option(short: None) -> None:
-    with pytest.raises(
-        errors.Unavailable, match=r"thrift://127\.0\.0\.1:1 cannot be reached.*'uri'"
-    ):
-        catalog(OPTIONS).list_databases()
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid:1", "a..b:1"])
+def test_a_dead_metastore_is_named_with_the_option_and_no_trace_is_logged(
+    short: None, caplog: Any, host: str
+) -> None:
+    with pytest.raises(errors.Unavailable, match=rf"thrift://{host} cannot be reached.*'uri'"):
+        catalog({**OPTIONS, "uri": f"thrift://{host}"}).list_databases()
+    assert not caplog.records
+
+
+class Dripping(Clock):
+    """A clock of a connection on which one byte comes every five seconds."""
+
+    def __init__(self, server: socket.socket) -> None:
+        self.server, self.seconds = server, 0.0
+
+    def monotonic(self) -> float:
+        self.server.sendall(b"x")
+        self.seconds += 5
+        return self.seconds
+
+
+def test_an_answer_that_drips_is_not_waited_for_longer_than_one_that_does_not_come() -> None:
+    client, server = socket.socketpair()
+    clock = Dripping(server)
+    connection = hive_client._Connection(client, clock)
+    with client, server, pytest.raises(TimeoutError):
+        connection.readAll(1_000_000)
+    assert clock.seconds < 100
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(Struct({0: (I32, 5)}), id="a number for a list"),
+        pytest.param(Struct(), id="nothing"),
+        pytest.param(Struct({1: (STRING, b"x")}), id="a text for an exception"),
+    ],
+)
+def test_a_result_of_another_type_is_no_answer(short: None, answer: Struct) -> None:
+    server = Metastore({"get_all_databases": answer})
+    with pytest.raises(errors.Unavailable, match="gave no answer to get_all_databases"):
+        catalog({**OPTIONS, "uri": server.uri}).list_databases()
+    server.listener.close()
 
 
 def test_the_second_address_is_asked_if_the_first_is_dead(short: None) -> None:
@@ -105,6 +144,28 @@ def test_an_address_that_is_none_is_refused(uri: str) -> None:
     pytest.importorskip("thrift")
     with pytest.raises(errors.InvalidOption, match="thrift://host:9083"):
         catalog({**OPTIONS, "uri": uri}).list_databases()
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("thrift://a:1,thrift://b:2", "thrift://a:1,thrift://b:2"),
+        ("thrift://me:secret@b:2", "thrift://b:2"),
+        ("thrift://a:1, thrift://me:secret@b:2", "thrift://b:2"),
+        ("thrift://me:sec,ret@b:2", "thrift://b:2"),
+        ("thrift://me:sec#ret@b:2?token=x", "thrift://b:2"),
+        ("//me:secret@b:2", "b:2"),
+        ("me:secret@b:2", "b:2"),
+    ],
+)
+def test_a_message_names_the_addresses_without_a_login(uri: str, shown: str) -> None:
+    assert catalog({**OPTIONS, "uri": uri})._shown == f"the Hive Metastore {shown}"  # type: ignore[attr-defined]
+    assert HiveClient(uri)._shown == shown
+
+
+def test_an_address_of_ipv6_needs_no_port() -> None:
+    addresses = hive_client._addresses("thrift://[::1],thrift://[::1]:1,thrift://host")
+    assert addresses == [("::1", 9083), ("::1", 1), ("host", 9083)]
 
 
 @pytest.mark.parametrize(
@@ -213,6 +274,18 @@ def test_a_metastore_without_the_older_methods_is_asked_by_the_newer_ones(short:
     server.listener.close()
 
 
+def test_a_table_whose_folder_cannot_be_opened_stays_in_the_metastore(short: None) -> None:
+    table = struct_of({1: "t", 2: "db"})
+    hive_table.set_up(table, "s3://bucket/t")  # a bucket alone is no folder
+    server = Metastore({"get_table": Struct({0: (STRUCT, table)}), "drop_table": Struct()})
+    with pytest.raises(errors.InvalidOption, match="bucket"):
+        catalog({**OPTIONS, "uri": server.uri, "s3.endpoint": "http://127.0.0.1:1"}).drop_table(
+            "db.t"
+        )
+    assert "drop_table" not in server.asked
+    server.listener.close()
+
+
 def lock_of(state: int) -> Struct:
     """An answer about a lock: 1 is acquired, 2 is waiting."""
     return Struct({0: (STRUCT, Struct({1: (I64, 7), 2: (I32, state)}))})
@@ -235,6 +308,74 @@ def test_nothing_is_put_under_a_lock_that_is_not_ours(
         storage.put_if_absent("snapshot/snapshot-1", b"{}")
     assert not files.exists("snapshot/snapshot-1")
     assert server.asked[-1] == "unlock"
+    server.listener.close()
+
+
+class Stopped(Clock):
+    """A clock on which somebody presses Ctrl-C while something waits."""
+
+    def sleep(self, seconds: float) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("check", "clock", "error"),
+    [
+        pytest.param(lock_of(2), Stopped(), KeyboardInterrupt, id="Ctrl-C"),
+        pytest.param(
+            Struct({1: (STRUCT, struct_of({1: "away"}))}), None, errors.Unavailable, id="no answer"
+        ),
+    ],
+)
+def test_a_lock_that_waits_is_taken_back_when_the_wait_ends_in_an_error(
+    short: None, check: Struct, clock: Clock | None, error: type[BaseException]
+) -> None:
+    server = Metastore({"lock": lock_of(2), "check_lock": check, "unlock": Struct()})
+    runtime = simulated(1)
+    runtime = replace(runtime, clock=clock or runtime.clock)
+    options = {"uri": server.uri, "catalog.table": "db.t"}
+    storage = HiveStorage(MemoryStorage("waits"), options, True, runtime)
+    with pytest.raises(error):
+        storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    assert server.asked[-1] == "unlock"
+    server.listener.close()
+
+
+def test_a_lock_without_an_answer_is_found_by_its_mark_and_released(short: None) -> None:
+    of_ours = struct_of({13: f"paimon-stream {simulated(1).ids.uuid()}"})
+    of_another = struct_of({13: "Unknown"})
+    of_ours.fields[1], of_another.fields[1] = (I64, 7), (I64, 8)
+    shown = Struct({1: (LIST, (STRUCT, [of_another, of_ours]))})
+    away = Struct({1: (STRUCT, struct_of({1: "away"}))})
+    server = Metastore(
+        {"lock": away, "show_locks": Struct({0: (STRUCT, shown)}), "unlock": Struct()}
+    )
+    files = MemoryStorage("marked")
+    storage = HiveStorage(files, {"uri": server.uri, "catalog.table": "db.t"}, True, simulated(1))
+    with pytest.raises(errors.Unavailable, match="refused lock"):
+        storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    assert [method for method in server.asked if method != "set_ugi"] == [
+        *("lock", "show_locks", "unlock")
+    ]
+    server.listener.close()
+
+
+def test_no_lock_is_looked_for_if_the_metastore_was_not_reached(short: None, caplog: Any) -> None:
+    options = {"uri": "thrift://127.0.0.1:1", "catalog.table": "db.t"}
+    storage = HiveStorage(MemoryStorage("unsent"), options, True, simulated(1))
+    with pytest.raises(errors.Unavailable, match="cannot be reached for lock"):
+        storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    assert not caplog.records
+
+
+def test_a_lock_that_expires_while_it_waits_is_a_commit_to_try_again(short: None) -> None:
+    gone = Struct({3: (STRUCT, struct_of({1: "No such lock lockid:7"}))})
+    server = Metastore({"lock": lock_of(2), "check_lock": gone})
+    files = MemoryStorage("expires")
+    storage = HiveStorage(files, {"uri": server.uri, "catalog.table": "db.t"}, True, simulated(1))
+    with pytest.raises(errors.CommitContended, match=r"db\.t in the Hive .*or has expired"):
+        storage.put_if_absent("snapshot/snapshot-1", b"{}")
+    assert not files.exists("snapshot/snapshot-1")
     server.listener.close()
 
 

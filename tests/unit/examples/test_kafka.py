@@ -45,13 +45,38 @@ def test_without_a_broker_the_job_ends_with_each_address_that_was_tried() -> Non
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.", "docs/kafka.md"),
         ("…errors.UnknownTopicOrPartitionException: This server…", "Create what is missing"),
         ("…errors.TimeoutException: Timed out waiting for a node", "advertised.listeners"),
-        ("Some data may have been lost because they are not…", "how to find the gap"),
+        ("Some data may have been lost because they are not…", "--skip-deleted"),
     ],
 )
 def test_an_error_of_kafka_names_the_cure_within_80_columns(said: str, cure: str) -> None:
     message = explained(RuntimeError(said), "127.0.0.1:9092", "events")
     assert cure in message
     assert max(len(line) for line in message.splitlines()) <= 80
+
+
+LOST = "[KAFKA_DATA_LOSS] Some data may have been lost.\nReason: "
+
+
+@pytest.mark.parametrize(
+    ("said", "place"),
+    [
+        (
+            f"{LOST}Could not read records in offset [20, 30) for topic partition my-events-0\nwith",
+            "topic my-events, partition 0, some of the offsets 20 to 29.",
+        ),
+        (
+            f"{LOST}Partition events-1 offset was changed from 20 to 5.",
+            "Partition events-1 offset was changed from 20 to 5.",
+        ),
+        (
+            "An error\nIllegalStateException: Cannot fetch offset 20 (TopicPartition: events-0).\n"
+            "Some data may have been lost because they are not available in Kafka any more",
+            "Cannot fetch offset 20 (TopicPartition: events-0).",
+        ),
+    ],
+)
+def test_records_that_are_gone_are_named_in_a_line(said: str, place: str) -> None:
+    assert f"made anew:\n{place}\n" in explained(RuntimeError(said), "127.0.0.1:9092", "events")
 
 
 def test_another_error_is_its_first_line() -> None:

@@ -29,6 +29,7 @@ from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import create_table
 from tests.kits import steps
 from tests.kits.commits import FIELDS, Bench
+from tests.kits.hadoop_files import hadoop_on
 
 VERDICTS = {Fresh: "fresh", Reuse: "reuse", AlreadyCommitted: "already committed"}
 
@@ -536,6 +537,16 @@ def test_without_a_checkpoint_every_registered_stream_is_asked_about_with_its_ow
     assert (second.query_id, second.batch, second.verdict) == ("q2", 2, "fresh")
     (only,) = examine(query.bench.storage, user="paimon-stream_q2", runtime=query.bench.runtime)
     assert only == second
+
+
+def test_a_local_checkpoint_is_looked_for_on_the_disk_though_hadoops_default_is_hdfs(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The register has the path of a checkpoint that Spark was given as file:/path."""
+    query.run(2)
+    hadoop_on(query.root, "hdfs://127.0.0.1:9", monkeypatch)
+    (diagnosis,) = examine(query.bench.storage, runtime=query.bench.runtime)
+    assert (diagnosis.verdict, diagnosis.batch) == ("fresh", 2), diagnosis
 
 
 def test_a_registered_stream_whose_checkpoint_is_gone_is_judged_as_the_sink_will(

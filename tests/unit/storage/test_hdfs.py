@@ -55,6 +55,21 @@ def test_a_file_whose_temporary_file_was_removed_is_not_taken_for_written(verb: 
         getattr(storage, verb)("manifest/manifest-1", b"ours")
 
 
+def test_a_file_of_another_writer_is_not_taken_for_ours_whose_temporary_file_was_removed() -> None:
+    """The table was dropped and made again while our writer was paused, or orphans were removed."""
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(runtime=simulated(1))
+
+    def made_again(call: Callable[[], Any]) -> Any:
+        hdfs.files.clear()
+        assert storage.put_if_absent("schema/schema-0", b"theirs") is PutResult.CREATED
+        return call()
+
+    hdfs.fail("rename", made_again)
+    assert storage.put_if_absent("schema/schema-0", b"ours") is PutResult.EXISTS
+    assert storage.read("schema/schema-0") == b"theirs"
+
+
 @pytest.mark.parametrize("fault", [lost_answer, lost_for_good, lost_request])
 def test_a_create_after_another_writers_finds_that_the_file_exists(fault: Any) -> None:
     hdfs = HdfsDouble()

@@ -144,6 +144,7 @@ def test_a_path_without_a_scheme_is_where_spark_finds_it(tmp_path: Path) -> None
         ("/ck/q/", "file:///", "/ck/q"),
         ("file:///ck/q", "hdfs://127.0.0.1:9", "/ck/q"),
         ("/ck/q/", "hdfs://127.0.0.1:9/", "hdfs://127.0.0.1:9/ck/q"),
+        ("/ck/q", "hdfs://127.0.0.1:9/user/me", "hdfs://127.0.0.1:9/ck/q"),
         ("ck/q", "hdfs://127.0.0.1:9", "ck/q"),
         ("/ck/q", "wasb://box@account", "wasb://box@account/ck/q"),
     ],

@@ -337,6 +337,34 @@ def test_a_killed_removal_keeps_the_command_away_until_its_note_is_deleted_or_a_
         check_whole(bench)
 
 
+@pytest.mark.parametrize("moment", Moment)
+@pytest.mark.parametrize("whose", ["removal", "recommit"])
+def test_a_note_goes_whatever_fails_but_its_own_deletion(whose: str, moment: Moment) -> None:
+    at, fired, in_the_way = 0, True, 0
+    while fired:
+        at += 1
+        bench, facts = lost_without_a_journal()
+        fault = Fault(at=at, path="_paimon_stream", moment=moment)
+        storage = FaultyStorage(bench.storage, [fault])
+        table = bench.on(storage)
+        if whose == "removal":
+            end = tried(
+                lambda table=table, bench=bench: remove_orphan_files(
+                    table, dry_run=False, runtime=bench.runtime
+                )
+            )
+        else:
+            end = tried(
+                lambda table=table, bench=bench, facts=facts: recommit(
+                    table, "me", 1, dry_run=False, runtime=bench.runtime, **facts
+                )
+            )
+        fired = storage.fired
+        in_the_way += isinstance(end, Unavailable)
+        assert notes(bench) == [] or end is None, at
+    assert in_the_way > 1
+
+
 def test_a_removal_whose_note_is_deleted_deletes_nothing_more() -> None:
     bench, _ = lost_without_a_journal()
 
