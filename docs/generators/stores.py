@@ -282,7 +282,8 @@ The timeouts, `max-outage` and `from-spark` of [this package](#options-of-this-p
 
 **Checkpoints.** Spark resolves a checkpoint without a scheme, such as `/checkpoints/orders`, against `fs.defaultFS`. So do the sink,
 the doctor and the commands: by Spark's configuration where a session is known, else by the storage options or the files of source 3.
-A relative path on HDFS is not read: give the whole location.
+A relative path on HDFS is not read: give the whole location. A path that a stream has recorded in the table is local if it has no
+scheme: Spark was given `file:`.
 
 **Who you are.** Without Kerberos it is `HADOOP_USER_NAME`, or else the user of the process, on each machine. With
 `hadoop.security.authentication = kerberos` each process uses its ticket cache, or the principal and the keytab of
