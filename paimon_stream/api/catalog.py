@@ -132,8 +132,8 @@ class _HiveCatalog(HiveCatalog, PaimonCatalog):
         own_options = opt.Arguments(name).mapping("options", options, _OPTIONS)
         _refuse_tags(name, {**self.table_defaults, **own_options})
         _refuse_same_names(name, [column.name for column in described_columns(schema)])
-        if ignore_if_exists:
-            self.check_unshared(identifier)
+        ignored = opt.Arguments(name).flag("ignore_if_exists", ignore_if_exists)
+        self.check_folder(identifier, ignore_if_exists=ignored)
         return super().create_table(identifier, schema, ignore_if_exists, options, **described)
 
     def alter_table(self, identifier: Named, changes: Iterable[SchemaChange]) -> None:

@@ -290,10 +290,11 @@ class HiveCatalog(FilesystemCatalog):
                 **refused.context,
             ) from None
 
-    def check_unshared(self, identifier: Named) -> None:
-        """Raises `AlreadyExists` if a name is not registered and its folder is another table's. An
-        external table keeps its folder when it is renamed. Two names of one folder would be one
-        table, and dropping either would delete the files of both.
+    def check_folder(self, identifier: Named, *, ignore_if_exists: bool) -> None:
+        """Raises `AlreadyExists` if a name is not registered, and its folder is another table's or,
+        without `ignore_if_exists`, has the files of one that is not registered either. An external
+        table keeps its folder when it is renamed. Two names of one folder would be one table, and
+        dropping either would delete the files of both.
         """
         database, name, _ = self._names(identifier)
         location = self.location((database, name))
@@ -310,6 +311,13 @@ class HiveCatalog(FilesystemCatalog):
                         f"of the table {owner} in {self._shown}. Use that table, or take another name.",
                         table=owner,
                     )
+        if not ignore_if_exists:
+            raise errors.AlreadyExists(
+                f"{shown_location(location)} has the files of a table that {self._shown} does not "
+                f"know, such as those of a creation or a drop that was interrupted. Delete that folder, "
+                f"or pass ignore_if_exists=True to have them as {database}.{name}.",
+                path=location,
+            )
 
     def _makes_external(self, schema: TableSchema) -> bool:
         """Whether the files of a new table stay when the table is dropped."""

@@ -100,6 +100,8 @@ _OF_RIGHTS: Final = ("Permission denied", "AccessControlException", "Permission.
 """Parts of the text of an exception that means that the user lacks a right."""
 _MODIFIED: Final = "has been modified"
 """A part of the text of the exception for a table that somebody else has changed."""
+_UNREACHED: Final = "cannot be reached"
+"""A part of the message if no request was sent. The command line does not say again what is said."""
 
 
 @dataclass(slots=True)
@@ -162,12 +164,14 @@ class Struct:
 
 def is_stale(failed: errors.PaimonStreamError) -> bool:
     """Whether the metastore refused a change because somebody else has changed the table since."""
-    return bool(failed.context.get("stale"))
+    return failed.context.get("problem") == _MODIFIED
 
 
 def is_unsent(failed: BaseException) -> bool:
     """Whether no address could be reached, so that the metastore got no request."""
-    return isinstance(failed, errors.PaimonStreamError) and bool(failed.context.get("unsent"))
+    return (
+        isinstance(failed, errors.PaimonStreamError) and failed.context.get("problem") == _UNREACHED
+    )
 
 
 def text_list(values: Sequence[str]) -> tuple[int, Any]:
@@ -282,7 +286,7 @@ class HiveClient:
             f"The Hive Metastore {self._shown} cannot be reached for {method} "
             f"({_first_line(problem)}). Check that it runs, and the option 'uri'.",
             path=self._shown,
-            unsent=True,
+            problem=_UNREACHED,
         )
 
     def _unanswered(self, method: str, problem: Exception) -> errors.Unavailable:
@@ -344,7 +348,7 @@ class HiveClient:
         return kind(
             f"The Hive Metastore {self._shown} refused {method}: {name}: {text[:300]}. {advice}",
             path=self._shown,
-            stale=_MODIFIED in text,
+            problem=_MODIFIED if _MODIFIED in text else None,
         )
 
 

@@ -229,7 +229,7 @@ def test_a_killed_creation_is_finished_by_the_next_one(
     name = f"{database}.t"
     PaimonTable.create(ours.location(name), COLUMNS)  # the files, and nothing in the metastore
     assert ours.list_tables(database) == []
-    with pytest.raises(errors.AlreadyExists):
+    with pytest.raises(errors.AlreadyExists, match=r"db/t has the files of .* does not know"):
         ours.create_table(name, COLUMNS)
     ours.create_table(name, COLUMNS, ignore_if_exists=True)
     assert ours.list_tables(database) == list(theirs.listTables(database)) == ["t"]

@@ -90,9 +90,12 @@ def test_what_is_no_metastore_ends_in_an_error_of_ours(short: None, answer: byte
 def test_a_dead_metastore_is_named_with_the_option_and_no_trace_is_logged(
     short: None, caplog: Any, host: str
 ) -> None:
-    with pytest.raises(errors.Unavailable, match=rf"thrift://{host} cannot be reached.*'uri'"):
+    with pytest.raises(
+        errors.Unavailable, match=rf"thrift://{host} cannot be reached.*'uri'"
+    ) as raised:
         catalog({**OPTIONS, "uri": f"thrift://{host}"}).list_databases()
     assert not caplog.records
+    assert all(str(fact) in str(raised.value) for fact in raised.value.context.values())
 
 
 class Dripping(Clock):
