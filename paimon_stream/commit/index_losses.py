@@ -7,9 +7,10 @@ Java has written it, too, it may have that row already, and the index has it in 
 
 Invariants: a key of a live index file stays in the index of its bucket, unless an overwrite
 removes it, or unless this package does. What other engines publish is compared once in a run. The
-first look of a run begins at the newest batch of this package (`begins_search`), so a batch of ours
-above a loss that nobody has noticed hides the loss. `verify` finds it then. A lost key need not have a row any
-more. `rebuild-index` reads the rows, and publishes a snapshot from which the next run looks.
+first look of a run begins at the newest batch of this package (`begins_search`), because each batch
+looks before its rows are written, and again at the base of its snapshot. A run that finds no batch
+among the newest hundred snapshots misses a loss. `verify` finds it then. A lost key need not have a
+row any more. `rebuild-index` reads the rows, and publishes a snapshot from which the next run looks.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -154,13 +154,16 @@ class Sequences:
         """Raises `SequenceConflict` if other commits have added rows with the same or higher
         numbers to a bucket of these changes since the numbers were taken. In that case it would not
         be known which row of a key is newer. Also raises `SequenceConflict` if snapshots since then
-        are missing. Raises `IndexConflict` if `_check_index` does. Each later delta is read only
-        once.
+        are missing. Raises `IndexConflict` if `_check_index` does, and `CorruptMetadata` if another
+        engine has taken keys out of the index. Each later delta is read only once.
         """
         if numbering is None:
             return
         if self._is_dynamic:
             self._check_index(numbering, changes, base)
+            is_on_later = SnapshotRef.of_optional(base) != numbering.numbered_on
+            if is_on_later and base is not None and numbering.index is not None:
+                self._index_losses.check(base)  # the next run looks above this batch only
         if not self._checks or numbering.may_be_shared:
             return
         lowest: dict[_Bucket, int] = {}

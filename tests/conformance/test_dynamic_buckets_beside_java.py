@@ -4,7 +4,7 @@ there twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -183,6 +183,26 @@ def test_a_key_that_java_puts_into_another_bucket_stops_our_next_batch(
             append(two_days, 12, day=day)
     with pytest.raises(CorruptMetadata, match=r"1 keys .* have rows in several of the buckets"):
         table.rebuild_index(dry_run=False)
+
+
+def test_a_batch_that_is_written_while_java_takes_keys_out_is_not_published(
+    kinds: Any, two_days: Path
+) -> None:
+    """Its own partition keeps its index. The run after it would not look below it."""
+    schema = pa.schema([("day", pa.int32()), ("k", pa.int64()), ("v", pa.int64())])
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        write(kinds, two_days, 20, before_commit=lambda: append(two_days, 12))
+        yield pa.record_batch({"day": [2], "k": [1], "v": [1]}, schema=schema)
+
+    append(two_days, 10, 11)
+    table = PaimonTable.load(str(two_days))
+    with pytest.raises(CorruptMetadata, match="lacks 1 keys that it had before"):
+        table.append(pa.RecordBatchReader.from_batches(schema, rows()))
+    table.rebuild_index(dry_run=False)
+    append(two_days, 12)
+    table.compact(full=True)  # Two engines at once have used the same sequence numbers.
+    assert same_as_java(kinds, two_days).to_arrow().num_rows == 9
 
 
 def replace_day_2(path: Path) -> None:
