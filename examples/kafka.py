@@ -51,8 +51,8 @@ from tests.servers.kafka import (  # noqa: E402
 )
 
 KILLS = (
-    Kill("FINISHED", 1, "events committed, the other table not"),
-    Kill("JOURNALED", 2, "files written, nothing committed"),
+    Kill("FINISHED", 1, "both tables committed, not acknowledged"),
+    Kill("JOURNALED", 2, "the other table committed, events not"),
     Kill("PUBLISHED", 3, "snapshot published, not acknowledged"),
     Kill("STAGED", 4, "commit prepared, snapshot not published"),
 )

@@ -18,7 +18,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.types import DataField, DataType, TypeRoot
+from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
 from paimon_stream.spark.types import spark_type
 from paimon_stream.write.row_kinds import REFUSED
 
@@ -75,6 +75,9 @@ _ISO_MOMENT: Final = f"{_ISO_DATE}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]
 """Spark's casts take further forms, and drop what follows a date and digits behind microseconds."""
 
 _LAST_MILLI_OF_DAY: Final = 86_399_999
+_MICROS: Final = 6
+"""The digits of a second in Spark."""
+
 _MOST_SCALE: Final = 16_383
 """The largest scale of a number of PostgreSQL."""
 
@@ -340,7 +343,22 @@ def _unit(type_: DataType, encoding: Encoding) -> str:
 
 
 def _value(type_: DataType, value: _Value, encoding: Encoding) -> str:
-    """The expression of a column's value. It is NULL for a text that does not fit."""
+    """The expression of a column's value. It is NULL for a text that does not fit, and for a value
+    that the sink would refuse as too long or too precise.
+    """
+    decoded = _of_root(type_, value, encoding)
+    if (type_.is_string or type_.is_binary) and type_.precision < MAX_LENGTH:
+        return f"if(length({decoded}) > {type_.precision}, null, {decoded})"
+    if type_.is_timestamp and type_.precision < _MICROS:
+        unit = f"{10**-type_.precision:.6f}"
+        return _with(
+            {"moment": decoded}, f"if(extract(second from moment) % {unit} = 0, moment, null)"
+        )
+    return decoded
+
+
+def _of_root(type_: DataType, value: _Value, encoding: Encoding) -> str:
+    """The expression of a column's value, as long and as precise as it came."""
     spark = spark_type(type_).simpleString()
     match type_.root:
         case TypeRoot.CHAR | TypeRoot.VARCHAR:

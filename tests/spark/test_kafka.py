@@ -12,11 +12,15 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions
 
 from paimon_stream import PaimonTable
+from tests.kits.spark_jobs import Job
 from tests.servers.kafka import KafkaBroker, KafkaUnavailable, avro, connector
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+import kafka_stream
 from kafka_data import REJECTED
 
 pytestmark = [
@@ -115,6 +119,29 @@ def test_every_record_that_is_no_event_is_kept_as_it_came(
     assert rows["value"].to_pylist() == list(REJECTED)
     assert None not in rows["reason"].to_pylist()
     assert ids(tmp_path) == [1]
+
+
+def test_what_is_no_event_is_kept_before_the_events_are_published(
+    job: Job,
+) -> None:
+    """So a record is in one of the tables, even if the job is corrected after a crash in between and
+    takes it for an event.
+    """
+    place = {"topic": "events", "partition": 0, "offset": 0}
+    (job.root / "topic").mkdir()
+    (job.root / "topic" / "1.json").write_text(json.dumps({"value": '{"id": 1}', **place}))
+    record = (
+        "key binary, value string, timestamp timestamp, topic string, partition int, offset bigint"
+    )
+    records = job.spark.readStream.schema(record).json(str(job.root / "topic"))
+    records = records.withColumn("value", functions.col("value").cast("binary"))
+    folder, checkpoint = str(job.root / "shop.db"), str(job.root / "checkpoint")
+    PaimonTable.create(f"{folder}/events", schema=[("id", "INT")])
+    query, _ = kafka_stream.start(records, folder, checkpoint, None)
+    with pytest.raises(StreamingQueryException, match="IncompatibleSchema"):
+        query.awaitTermination(MANY_SECONDS)
+    (kept,) = PaimonTable.load(f"{folder}/events_rejected").to_arrow().to_pylist()
+    assert (kept["reason"], kept["value"]) == ("no id, or no time", b'{"id": 1}')
 
 
 def test_without_the_connector_the_job_says_how_to_name_it(
