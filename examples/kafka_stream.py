@@ -9,10 +9,13 @@ Without --every it reads what is there and ends. The same command goes on where 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -20,10 +23,11 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from paimon_stream import PaimonSink, PaimonTable
+from paimon_stream import CommitReport, PaimonSink, PaimonTable
 from paimon_stream.errors import PaimonStreamError
 
 EVENT = "id BIGINT, user STRING, amount DECIMAL(10, 2), at TIMESTAMP"
+STOPPED = "Stopped. The same command goes on where this run ended."
 
 
 def records_of(
@@ -145,18 +149,38 @@ def gap_in(text: str) -> str:
     return reason[1] if reason else text.splitlines()[0]
 
 
+def wait(query: Any) -> bool:
+    """Waits until the query has ended, or for Ctrl-C. Returns whether the query has ended."""
+    # Spark's own handler calls Spark within another call, and that fails with a trace.
+    pressed = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    while not pressed.is_set():
+        if query.awaitTermination(1):
+            return True
+    return False
+
+
+def say(report: CommitReport) -> None:
+    """Prints what a batch has done."""
+    print(f"Batch {report.identifier} {report.outcome}: {report.rows:,} events.", flush=True)
+
+
 def run(told: argparse.Namespace) -> str:
     """Streams until the query ends. Returns what to print last."""
-    spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")  # errors come as exceptions
+    settings = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
+    spark = SparkSession.builder.config(map=settings).getOrCreate()
+    # Errors come as exceptions, and the job prints them once.
+    spark.sparkContext.setLogLevel("OFF")
+    logging.getLogger("paimon_stream").addFilter(lambda record: record.levelno < logging.ERROR)
     sinks: tuple[PaimonSink, ...] = ()
     query = None
     try:
         records = records_of(
             spark, told.brokers, told.topics, told.per_batch, skip_deleted=told.skip_deleted
         )
-        query, sinks = start(records, told.folder, told.checkpoint, told.every, on_commit=print)
-        query.awaitTermination()
+        query, sinks = start(records, told.folder, told.checkpoint, told.every, on_commit=say)
+        if not wait(query):
+            return STOPPED
     except (AnalysisException, PaimonStreamError, StreamingQueryException) as error:
         errors = [error, *(sink.last_error for sink in sinks)]
         known = [each for each in errors if isinstance(each, PaimonStreamError)]
@@ -191,7 +215,7 @@ def main() -> None:
     try:
         print(run(told))
     except KeyboardInterrupt:
-        print("Stopped. The same command goes on where this run ended.")
+        print(STOPPED)
     except (ConnectionError, Py4JError):
         sys.exit(
             "Spark's Java process has ended, or was killed; often the machine had no memory left.\n"

@@ -208,6 +208,7 @@ def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
         assert re.search(pattern.replace("(6)", "[(]6[)]"), found[offset]), found[offset]
 
 
+@pytest.mark.full
 def test_a_stream_fails_on_a_bad_record_and_loses_nothing(job: Job) -> None:
     table = orders(job)
     with pytest.raises(
