@@ -117,6 +117,11 @@ def explained(error: Exception, brokers: str, topics: str) -> str:
             "This Spark has no connector for Kafka. Before the start, name it in\n"
             "PYSPARK_SUBMIT_ARGS, or use spark-submit --packages. docs/kafka.md has both."
         )
+    if "exception: org/apache/spark/" in text:
+        return (
+            "The connector for Kafka is of a newer Spark, and lacks a class of that Spark.\n"
+            "Take the release that `pip show pyspark` names, or the newest one before it."
+        )
     if "UnknownTopicOrPartition" in text:
         return (
             f"Kafka at {brokers} has not all of these topics: {topics}.\n"
