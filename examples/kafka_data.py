@@ -11,7 +11,7 @@ import pyarrow as pa
 
 EVENTS = 12_000
 DAYS = 10
-PER_BATCH = 2_000
+PER_BATCH = 2_500
 _BAD = 100
 """After so many events comes a record that is none."""
 

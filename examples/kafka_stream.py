@@ -9,10 +9,13 @@ Without --every it reads what is there and ends. The same command goes on where 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
+import signal
 import socket
 import sys
+import threading
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -20,10 +23,11 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from paimon_stream import PaimonSink, PaimonTable
+from paimon_stream import CommitReport, PaimonSink, PaimonTable
 from paimon_stream.errors import PaimonStreamError
 
 EVENT = "id BIGINT, user STRING, amount DECIMAL(10, 2), at TIMESTAMP"
+STOPPED = "Stopped. The same command goes on where this run ended."
 
 
 def records_of(
@@ -114,6 +118,11 @@ def explained(error: Exception, brokers: str, topics: str) -> str:
             "This Spark has no connector for Kafka. Before the start, name it in\n"
             "PYSPARK_SUBMIT_ARGS, or use spark-submit --packages. docs/kafka.md has both."
         )
+    if "exception: org/apache/spark/" in text:
+        return (
+            "The connector for Kafka is of a newer Spark, and lacks a class of that Spark.\n"
+            "Take the release that `pip show pyspark` names, or the newest one before it."
+        )
     if "UnknownTopicOrPartition" in text:
         return (
             f"Kafka at {brokers} has not all of these topics: {topics}.\n"
@@ -146,10 +155,29 @@ def gap_in(text: str) -> str:
     return reason[1] if reason else text.splitlines()[0]
 
 
+def wait(query: Any) -> bool:
+    """Waits until the query has ended, or for Ctrl-C. Returns whether the query has ended."""
+    # Spark's own handler calls Spark within another call, and that fails with a trace.
+    pressed = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: pressed.set())
+    while not pressed.is_set():
+        if query.awaitTermination(1):
+            return True
+    return False
+
+
+def say(report: CommitReport) -> None:
+    """Prints what a batch has done."""
+    print(f"Batch {report.identifier} {report.outcome}: {report.rows:,} events.", flush=True)
+
+
 def run(arguments: argparse.Namespace) -> str:
     """Streams until the query ends. Returns what to print last."""
-    spark = SparkSession.builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
-    spark.sparkContext.setLogLevel("OFF")  # errors come as exceptions
+    settings = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": "false"}
+    spark = SparkSession.builder.config(map=settings).getOrCreate()
+    # Errors come as exceptions, and the job prints them once.
+    spark.sparkContext.setLogLevel("OFF")
+    logging.getLogger("paimon_stream").addFilter(lambda record: record.levelno < logging.ERROR)
     sinks: tuple[PaimonSink, ...] = ()
     query = None
     try:
@@ -161,9 +189,10 @@ def run(arguments: argparse.Namespace) -> str:
             skip_deleted=arguments.skip_deleted,
         )
         query, sinks = start(
-            records, arguments.folder, arguments.checkpoint, arguments.every, on_commit=print
+            records, arguments.folder, arguments.checkpoint, arguments.every, on_commit=say
         )
-        query.awaitTermination()
+        if not wait(query):
+            return STOPPED
     except (AnalysisException, PaimonStreamError, StreamingQueryException) as error:
         errors = [error, *(sink.last_error for sink in sinks)]
         known = [each for each in errors if isinstance(each, PaimonStreamError)]
@@ -198,7 +227,7 @@ def main() -> None:
     try:
         print(run(arguments))
     except KeyboardInterrupt:
-        print("Stopped. The same command goes on where this run ended.")
+        print(STOPPED)
     except (ConnectionError, Py4JError):
         sys.exit(
             "Spark's Java process has ended, or was killed; often the machine had no memory left.\n"

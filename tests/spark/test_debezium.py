@@ -310,6 +310,7 @@ def test_an_event_without_its_key_or_its_order_is_bad(job: Job) -> None:
     assert named == {0: ["id"], 1: ["n"], 2: ["n"], 3: ["customer"]}
 
 
+@pytest.mark.full
 def test_a_stream_fails_on_a_bad_record_and_loses_nothing(job: Job) -> None:
     table = orders(job)
     with pytest.raises(

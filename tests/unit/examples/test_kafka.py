@@ -43,6 +43,10 @@ def test_without_a_broker_the_job_ends_with_each_address_that_was_tried() -> Non
     ("said", "cure"),
     [
         ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: kafka.", "docs/kafka.md"),
+        (
+            "terminated with exception: org/apache/spark/sql/SupportsRealTimeMode",
+            "pip show pyspark",
+        ),
         ("…errors.UnknownTopicOrPartitionException: This server…", "Create what is missing"),
         ("…errors.TimeoutException: Timed out waiting for a node", "advertised.listeners"),
         ("Some data may have been lost because they are not…", "--skip-deleted"),
