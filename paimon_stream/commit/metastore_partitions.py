@@ -16,11 +16,10 @@ from paimon_stream.commit.plan import Changes
 from paimon_stream.errors import PaimonStreamError, StorageError
 from paimon_stream.format.entries import FileKind
 from paimon_stream.runtime import Runtime
-from paimon_stream.storage.branch import whole_of
+from paimon_stream.storage.branch import branch_names, whole_of
 from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import Layout
 from paimon_stream.table.partition_notes import encode_note, note_path, remove_notes
-from paimon_stream.table.references import branches
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -142,7 +141,7 @@ def drop_from_metastore(table: Table, partitions: Iterable[bytes]) -> None:
     if drop is None:
         return
     try:
-        if not branches(whole_of(table.storage)):
+        if not branch_names(whole_of(table.storage)):
             drop(sorted(_folder(table.layout, row) for row in partitions))
     except PaimonStreamError as failed:
         _LOG.warning(

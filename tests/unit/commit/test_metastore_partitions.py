@@ -13,6 +13,7 @@ from paimon_stream import errors
 from paimon_stream.catalogs.hive import tell_partitions
 from paimon_stream.commit.committer import CommitRequest
 from paimon_stream.commit.report import BatchObserver, Phase
+from paimon_stream.maintenance.expire_partitions import expire_partitions
 from paimon_stream.storage.branch import PathPlace, StorageView
 from paimon_stream.table.partition_notes import read_notes
 from tests.kits.commits import Bench
@@ -26,15 +27,17 @@ class InMetastore(StorageView):
 
     Attributes:
         told: the folders of each request.
+        dropped: the folders of all requests that drop.
         silent: the seconds after which a request fails; None while the metastore is there.
     """
 
-    __slots__ = ("bench", "silent", "told")
+    __slots__ = ("bench", "dropped", "silent", "told")
 
     def __init__(self, bench: Bench) -> None:
         self.wrapped = bench.storage
         self.bench = bench
         self.told: list[list[str]] = []
+        self.dropped: list[str] = []
         self.silent: float | None = None
 
     def _place(self, path: str) -> PathPlace:
@@ -45,6 +48,9 @@ class InMetastore(StorageView):
         if self.silent is not None:
             self.bench.clock.sleep(self.silent)
             raise errors.Unavailable("The metastore is away.")
+
+    def drop_partitions(self, folders: Sequence[str]) -> None:
+        self.dropped += folders
 
 
 @pytest.fixture
@@ -164,3 +170,18 @@ def test_other_tables_tell_nothing(bench: Bench) -> None:
     message = bench.message("data-1.parquet", dt="mon" if bench.partitioned else None)
     bench.committer(view).commit(bench.request(1, [message]))  # type: ignore[arg-type]
     assert (view.told, noted(bench)) == ([], [])
+
+
+@pytest.mark.parametrize("branch", [False, True])
+def test_partitions_that_expire_are_dropped_there_unless_a_branch_may_have_them(
+    branch: bool,
+) -> None:
+    bench = Bench(options={**OPTIONS, "partition.expiration-time": "7 d"}, partitioned=True)
+    bench.committer().commit(request(bench, 1, "2020-01-01", "9000-01-01"))
+    if branch:
+        bench.storage.write("branch/branch-b/schema/schema-0", b"{}")
+    view = InMetastore(bench)
+    table = bench.on(view)  # type: ignore[arg-type]
+    report = expire_partitions(table, runtime=bench.runtime)
+    assert [one["dt"] for one in report.partitions] == ["2020-01-01"]
+    assert view.dropped == ([] if branch else ["dt=2020-01-01"])
