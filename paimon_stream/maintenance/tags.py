@@ -206,37 +206,28 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
     storage = table.storage
     runtime = runtime or system()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
-    expired: list[str] = []
-    for names in in_groups(tag_names(storage), AT_ONCE):
-        reads = [partial(_read_until, storage, name) for name in names]
-        for name, until in zip(names, storage.together(reads), strict=True):
-            if until is not None and until < now:
-                expired.append(name)
+    expired = []
+    for name in tag_names(storage):
+        try:
+            data = storage.read(tag_path(name), MOST_JSON)
+            decode_snapshot(data, tag_path(name))  # raises if the tag is broken
+            until = tagged_until(data)
+        except (NotFound, FormatError):
+            continue  # in doubt it stays
+        if until is not None and until < now:
+            expired.append(name)
     return tuple(delete_tag(table, name, runtime=runtime) for name in expired)
-
-
-def _read_until(storage: Storage, name: str) -> dt.datetime | None:
-    """The time until which a tag is kept (`tagged_until`). In doubt it stays: None if the tag is
-    broken or gone. Raises `StorageError`.
-    """
-    try:
-        data = storage.read(tag_path(name), MOST_JSON)
-        decode_snapshot(data, tag_path(name))  # raises if the tag is broken
-    except (NotFound, FormatError):
-        return None
-    return tagged_until(data)
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
     """The tags without pins: the snapshot of each tag, by the tag's name. Raises `CorruptMetadata`,
     `UnknownVersion`, `StorageError`.
     """
-    tags: dict[str, Snapshot] = {}
-    for names in in_groups(tag_names(storage), AT_ONCE):
-        reads = [partial(read_tag, storage, tag_path(name)) for name in names]
-        for name, snapshot in zip(names, storage.together(reads), strict=True):
-            if snapshot is not None:  # else it was deleted meanwhile
-                tags[name] = snapshot
+    tags = {}
+    for name in tag_names(storage):
+        snapshot = read_tag(storage, tag_path(name))
+        if snapshot is not None:  # else it was deleted meanwhile
+            tags[name] = snapshot
     return tags
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.orphans import remove_orphan_files
-from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags
+from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
 from paimon_stream.runtime import SimulatedClock, simulated
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.memory import MemoryStorage
@@ -106,15 +106,3 @@ def test_the_deletion_of_a_tag_takes_less_than_five_requests_for_each_snapshot()
             untag(bench, "below", storage)
         requests.append(counted.requests)
     assert requests[1] - requests[0] < 5 * (60 - 20), requests
-
-
-def test_tags_are_read_together() -> None:
-    bench = with_a_tag_below(2)
-    for number in range(31):
-        create_tag(bench.table, f"tag-{number}", runtime=bench.runtime)
-    for work in (read_tags, lambda storage: expire_tags(bench.on(storage), runtime=bench.runtime)):
-        storage = TripStorage(bench.storage)
-        with storage.counted() as counted:
-            work(storage)
-        assert counted.kinds["GET"] == 32
-        assert counted.trips < 5, str(counted)
