@@ -19,7 +19,7 @@ Invariants:
 
 import datetime as dt
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -396,21 +396,25 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> _Roots | None:
     written.
     """
     before = None
-    history: dict[int, Snapshot] = {}
+    history: dict[str, Snapshot] = {}
     for _ in range(_LOOKS):
         pins = read_pins(snapshots.storage)
         tags = read_tags(snapshots.storage)
-        unread = [snapshot_id for snapshot_id in snapshots.ids() if snapshot_id not in history]
-        for group in in_groups(unread, AT_ONCE):
-            reads = [partial(snapshots.find, snapshot_id) for snapshot_id in group]
-            present = filter(None, snapshots.storage.together(reads))
-            history |= {snapshot.id: snapshot for snapshot in present}
+        history |= {snapshot.nonce: snapshot for snapshot in _all_snapshots(snapshots)}
         if (pins, tags) == before:
             if not pins and history:
-                return _Roots([*tags.values()], [history[each] for each in sorted(history)])
+                ascending = sorted(history.values(), key=lambda snapshot: snapshot.id)
+                return _Roots([*tags.values()], ascending)
             break
         before = (pins, tags)
     _LOG.warning(
         "%s: files of the deleted tag of snapshot %d stay as orphans.", snapshots.location, tag.id
     )
     return None
+
+
+def _all_snapshots(snapshots: SnapshotStore) -> Iterator[Snapshot]:
+    """The snapshots, without those that vanish after the listing."""
+    for group in in_groups(snapshots.ids(), AT_ONCE):
+        reads = [partial(snapshots.find, snapshot_id) for snapshot_id in group]
+        yield from filter(None, snapshots.storage.together(reads))

@@ -1,6 +1,4 @@
-"""A tag that somebody deletes while an expiry or the deletion of another tag reads what tags need, and
-what a deletion costs in a table with many snapshots.
-"""
+"""A tag that somebody deletes while an expiry or the deletion of another tag reads what tags need."""
 
 from __future__ import annotations
 
@@ -18,7 +16,6 @@ from paimon_stream.storage.memory import MemoryStorage
 from tests.kits.commits import Bench
 from tests.kits.places import following
 from tests.kits.races import Meanwhile
-from tests.kits.trips import TripStorage
 
 pytestmark = pytest.mark.bare
 
@@ -75,34 +72,3 @@ def test_a_tag_that_is_deleted_meanwhile_leaves_no_orphans(
             for name in bench.names_of(tag):
                 assert bench.storage.exists(f"bucket-0/{name}"), (at, name)
     assert at > 50
-
-
-def appended(bench: Bench, count: int) -> None:
-    first = len(bench.live_names())
-    for number in range(first, first + count):
-        bench.committer().commit(bench.request(number, [bench.message(f"f{number}")]))
-
-
-def with_a_tag_below(snapshots: int) -> Bench:
-    """A table with a tag of an expired snapshot, whose rows are in the snapshots, too."""
-    clock = SimulatedClock()
-    bench = Bench(storage=MemoryStorage(clock=clock))
-    bench.clock, bench.runtime = clock, simulated(0, clock)
-    appended(bench, 1)
-    create_tag(bench.table, "below", runtime=bench.runtime)
-    appended(bench, 1)
-    expire(bench)
-    appended(bench, snapshots - 1)
-    return bench
-
-
-def test_the_deletion_of_a_tag_takes_less_than_five_requests_for_each_snapshot() -> None:
-    """They read the snapshot, its two lists, and the manifest of its changes."""
-    requests = []
-    for snapshots in (20, 60):
-        bench = with_a_tag_below(snapshots)
-        storage = TripStorage(bench.storage)
-        with storage.counted() as counted:
-            untag(bench, "below", storage)
-        requests.append(counted.requests)
-    assert requests[1] - requests[0] < 5 * (60 - 20), requests
