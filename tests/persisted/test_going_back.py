@@ -24,6 +24,7 @@ from paimon_stream.storage.branch import branch_storage
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.table import partition_notes
 from paimon_stream.table.branch_identity import write_identity
 from paimon_stream.table.receipts import AskedWrite, Receipt, write_receipt
 from paimon_stream.table.register import write_register
@@ -154,6 +155,7 @@ def files_of_this_code() -> dict[str, bytes]:
         stood_millis=1_700_000_000_000,
     )
     write_receipt(branch, receipt)
+    branch.write(partition_notes.note_path("u"), partition_notes.encode_note(["p=1"]))
     return own_files(storage)
 
 
