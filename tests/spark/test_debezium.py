@@ -350,6 +350,7 @@ def test_a_record_without_a_key_value_is_named_before_its_bucket_is_looked_for(
     assert job.load().latest_snapshot() is None
 
 
+@pytest.mark.full
 def test_java_reads_the_rows_that_the_database_has_at_the_end(job: Job, java: Any) -> None:
     table = job.create(
         [("id", "BIGINT NOT NULL"), ("note", "STRING"), ("n", "INT"), ("lsn", "BIGINT")],
