@@ -124,6 +124,17 @@ class NameNode:
         status: SimpleNamespace = self.call(LOOK, path, found)
         return status
 
+    def read(self, full: str) -> _Content:
+        path = full.removeprefix(_ROOT)
+
+        def content() -> _Content:
+            if not self._disk.exists(path):
+                raise FileNotFoundError(path)
+            return _Content(self._disk.read(path))
+
+        opened: _Content = self.call(LOOK, path, content)
+        return opened
+
     def delete(self, full: str, recursive: bool) -> bool:
         path = full.removeprefix(_ROOT)
 
@@ -204,6 +215,17 @@ def _late(renamed: Callable[[], PutResult]) -> PutResult:
         return renamed()
     except (FileNotFoundError, FileExistsError):
         return PutResult.EXISTS
+
+
+@dataclass
+class _Content:
+    data: bytes
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def read_range(self, start: int, length: int) -> bytes:
+        return self.data[start : start + length]
 
 
 @dataclass
