@@ -76,7 +76,7 @@ FIRST = {
 """The first row of the history."""
 
 MILLIS = {"t6": 45296789, "ts6": dt.datetime(1906, 1, 2, 3, 4, 5, 123000)}
-INEXACT = {"price": Decimal("-12345678901234567000000000.0000000000")}
+INEXACT = {"price": Decimal("-12345678901234568000000000.0000000000")}
 VARIANTS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "schemas": ({}, {}),
     "plain": ({}, {}),
