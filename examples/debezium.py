@@ -83,7 +83,7 @@ class ChangesRoom(Room):
 
 
 def wait_for(kafka: KafkaBroker, debezium: Debezium, topic: str, records: int) -> int:
-    """Waits until a topic has so many records. Returns how many it has."""
+    """Waits until a topic has at least this number of records. Returns the number that it has."""
     deadline = time.monotonic() + MOST_SECONDS
     while (count := sum(kafka.ends(topic).values())) < records:
         if not debezium.is_running or time.monotonic() > deadline:

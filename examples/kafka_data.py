@@ -13,7 +13,7 @@ EVENTS = 12_000
 DAYS = 10
 PER_BATCH = 2_500
 _BAD = 100
-"""After so many events comes a record that is none."""
+"""After this number of events comes a record that is no event."""
 
 ARROW_SCHEMA = pa.schema(
     [

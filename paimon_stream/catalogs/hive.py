@@ -75,7 +75,7 @@ _WAITING: Final = 2
 _AGENT_OF_LOCK: Final = 13
 """The field of a shown lock that has the mark of its agent."""
 _USED_WITHIN: Final = 60.0
-"""A lock is used only within so many seconds after it was asked for. The metastore lets a lock
+"""Seconds after a lock was asked for, within which it is used. The metastore lets a lock
 expire after `hive.txn.timeout`, five minutes.
 """
 TAGS_IN_METASTORE: Final = "metastore.tag-to-partition"

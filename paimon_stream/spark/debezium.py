@@ -65,7 +65,7 @@ _UNITS: Final[Mapping[str, Mapping[int, str]]] = {
     "isostring": {9: "Iso"},
     "connect": {9: ""},
 }
-"""For each `time.precision.mode`, the prefix of the encoding for columns of up to so many digits."""
+"""For each `time.precision.mode`, the prefix of the encoding by the most digits that a column has."""
 
 _ITEMS: Final = "array of "
 """Begins the kind of an array. The kind of its elements follows."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -21,7 +20,7 @@ from paimon_stream.catalogs.hive import change_table, stored_table
 from paimon_stream.catalogs.hive_client import STRUCT, HiveClient, Struct
 from paimon_stream.table.table import alter_table
 from tests.kits.hive import Door, HiveMetastore
-from tests.kits.java_catalogs import JavaJdbcCatalog
+from tests.kits.java_catalogs import Beside, JavaJdbcCatalog
 
 pytestmark = pytest.mark.hive
 
@@ -48,7 +47,6 @@ KEYED: dict[str, Any] = {
 TIMES = {3: "owner", 4: "createTime", 5: "lastAccessTime"}
 OF_STATISTICS = {"totalSize", "numFiles", hive_table.CHANGED_AT}
 NUMBERS = count(1)
-WAIT = 60
 
 
 @pytest.fixture
@@ -399,26 +397,6 @@ def test_a_type_that_the_metastore_refuses_is_in_the_files_and_a_warning_says_so
     assert ours.get_table(name).schema.field_names == ("id", "number")
     assert "disallow.incompatible.col.type.changes" in caplog.text
     assert columns(client, database, "t")[1] == ("text", "string")
-
-
-class Beside(threading.Thread):
-    """Does something in a thread, and raises here what was raised there."""
-
-    def __init__(self, work: Any) -> None:
-        super().__init__(daemon=True)
-        self.work, self.failed = work, list[BaseException]()
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.work()
-        except BaseException as failed:  # noqa: BLE001 - the test reports it
-            self.failed.append(failed)
-
-    def end(self) -> None:
-        self.join(WAIT)
-        assert not self.failed, str(getattr(self.failed[0], "java_exception", self.failed[0]))
-        assert not self.is_alive()
 
 
 def test_each_waits_for_the_lock_of_the_other(

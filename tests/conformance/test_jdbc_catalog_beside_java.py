@@ -7,7 +7,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from paimon_stream.catalogs.jdbc import LockedStorage
 from paimon_stream.catalogs.opening import open_table_folder
 from paimon_stream.runtime import Clock, Runtime
 from paimon_stream.table.table import load_table
-from tests.kits.java_catalogs import JavaJdbcCatalog, java_with_s3
+from tests.kits.java_catalogs import WAIT, Beside, JavaJdbcCatalog, java_with_s3
 from tests.kits.stores import StoreServer, started
 from tests.servers import postgres
 from tests.servers.fault_proxy import FaultProxy, Rule
@@ -33,7 +33,6 @@ KEYED: dict[str, Any] = {
     "partition_keys": ["dt"],
     "options": {"bucket": "2"},
 }
-WAIT = 60
 LONG_FOR_JAVA = 3
 """Seconds; without a lock it commits in a fraction of one."""
 NEXT = iter(range(1, 1000))
@@ -282,26 +281,6 @@ class Noted(Clock):
     def sleep(self, seconds: float) -> None:
         self.waits.set()
         super().sleep(seconds)
-
-
-class Beside(threading.Thread):
-    """Does something in a thread, and raises here what was raised there."""
-
-    def __init__(self, work: Callable[[], object]) -> None:
-        super().__init__(daemon=True)
-        self.work, self.failed = work, list[BaseException]()
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.work()
-        except BaseException as failed:  # noqa: BLE001 - the test reports it
-            self.failed.append(failed)
-
-    def end(self) -> None:
-        self.join(WAIT)
-        assert not self.failed, str(getattr(self.failed[0], "java_exception", self.failed[0]))
-        assert not self.is_alive()
 
 
 def test_we_wait_while_java_is_between_its_look_and_its_copy(on_s3: OnS3) -> None:

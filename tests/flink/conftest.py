@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.kits.flink import Flink, FlinkUnavailable
+from tests.kits.flink import Flink
 from tests.kits.marks import marks_folder
+from tests.kits.stores import started
 
 pytest_collection_modifyitems = marks_folder(__file__, pytest.mark.flink)
 
@@ -18,12 +18,5 @@ def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flink]:
     """A Flink. Where its jars cannot be had the tests are skipped, or fail if
     `PAIMON_REQUIRE_ORACLE=1`.
     """
-    try:
-        running = Flink(tmp_path_factory.mktemp("flink"))
-    except FlinkUnavailable as why:
-        reason = str(why).splitlines()[0]
-        if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
-            pytest.fail(f"Flink is required and not there: {reason}")
-        pytest.skip(f"Flink is not there: {reason}")
-    with running:
+    with started(lambda _: Flink(tmp_path_factory.mktemp("flink")), "pyspark") as running:
         yield running

@@ -16,7 +16,7 @@ from tests.kits.flink import Flink, Job
 COLUMNS: Final = [("id", "BIGINT NOT NULL"), ("v", "INT"), ("s", "STRING")]
 LIVE: Final = "'continuous.discovery-interval' = '200 ms'"
 LONGEST: Final = 300
-"""After so many seconds, what is waited for does not come."""
+"""What has not come after this number of seconds does not come."""
 
 Rows = Counter[tuple[Any, ...]]
 

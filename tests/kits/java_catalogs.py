@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import pytest
+
+WAIT: Final = 60
+"""What has not come after this number of seconds does not come."""
 
 
 def java_with_s3(java: Any, options: Mapping[str, str], *, databases: bool = False) -> Any:
@@ -65,3 +69,23 @@ class JavaJdbcCatalog:
         """The rows, by id."""
         found = self.java.read(self.table(identifier).location().toString())
         return sorted(found, key=lambda one: one["id"])
+
+
+class Beside(threading.Thread):
+    """Does something in a thread, and raises here what was raised there."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self.work, self.failed = work, list[BaseException]()
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except BaseException as failed:  # noqa: BLE001 - the test reports it
+            self.failed.append(failed)
+
+    def end(self) -> None:
+        self.join(WAIT)
+        assert not self.failed, str(getattr(self.failed[0], "java_exception", self.failed[0]))
+        assert not self.is_alive()

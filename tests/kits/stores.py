@@ -44,8 +44,8 @@ def started(start: Callable[[Path], T], library: str = "obstore") -> T:
     except (ImportError, OSError, RuntimeError) as why:
         reason = (str(why).splitlines() or [""])[-1]
         if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
-            pytest.fail(f"A server of stores is required and not there: {reason}")
-        pytest.skip(f"A server of stores is not there: {reason}")
+            pytest.fail(f"A server is required and not there: {reason}")
+        pytest.skip(f"A server is not there: {reason}")
 
 
 @dataclass

@@ -74,7 +74,7 @@ def expiry_overlooks_tags(patch: Patch) -> None:
 
 
 def ask_only_nearest(patch: Patch, count: int) -> None:
-    """Of the tags below the snapshot that stays, only those with so many ids are asked."""
+    """Of the tags below the snapshot that stays, only those with the `count` nearest ids are asked."""
     following_ids: list[int] = []
     finish, all_tags = Cleaner.finish, KeptFiles._tags_by_path
 

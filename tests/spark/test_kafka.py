@@ -17,7 +17,8 @@ from pyspark.sql import functions
 
 from paimon_stream import PaimonTable
 from tests.kits.spark_jobs import Job
-from tests.servers.kafka import KafkaBroker, KafkaUnavailable, avro, connector
+from tests.kits.stores import started
+from tests.servers.kafka import KafkaBroker, avro, connector
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 import kafka_stream
@@ -40,13 +41,8 @@ MANY_SECONDS = 1800
 @pytest.fixture(scope="module")
 def kafka() -> Iterator[KafkaBroker]:
     """A Kafka for all tests of this file."""
-    try:
-        with KafkaBroker() as running:
-            yield running
-    except KafkaUnavailable as why:
-        if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1":
-            raise
-        pytest.skip(str(why))
+    with started(lambda _: KafkaBroker(), "pyspark") as running:
+        yield running
 
 
 def environment(jars: list[str]) -> dict[str, str]:
