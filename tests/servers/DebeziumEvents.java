@@ -17,7 +17,8 @@ import org.apache.kafka.common.serialization.StringSerializer;
  * <p>The only argument is a file of properties: those of the engine and its connector, and
  * `bootstrap.servers`. It prints "READY" when it begins and runs until it is killed. A batch of
  * events counts as done once Kafka has all of them; what was under way when the process died is
- * sent again.
+ * sent again. An event goes to another topic only after Kafka has all events before it: whoever
+ * sees a row that was inserted last may kill this process, and nothing of the other tables is lost.
  */
 public final class DebeziumEvents {
     public static void main(String[] arguments) throws Exception {
@@ -37,7 +38,10 @@ public final class DebeziumEvents {
                 .using(properties)
                 .notifying((events, committer) -> {
                     List<Future<RecordMetadata>> sent = new ArrayList<>();
+                    String topic = null;
                     for (ChangeEvent<String, String> event : events) {
+                        if (!event.destination().equals(topic)) producer.flush();
+                        topic = event.destination();
                         sent.add(producer.send(new ProducerRecord<>(event.destination(), event.key(), event.value())));
                     }
                     for (int i = 0; i < sent.size(); i++) {
