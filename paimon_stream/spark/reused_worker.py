@@ -5,12 +5,13 @@ A worker collects garbage among all its objects after each call. That takes abou
 nearly all of it for modules, which never become garbage. So when the second call of a worker
 begins, the objects that exist are excluded from later collections.
 
-Before each task, a worker of Spark 3.5 makes Python invalidate its import caches. Up to Python
-3.12, Python then immediately reads the lists of its archives again, once for each package that was
-imported from them. That takes 60 to 180 ms of CPU for Spark's own archives. These do not change
-while a process lives. So, on those versions only, they are excluded (`keep_archives`). Python's
-caches of other archives and of folders are not changed. This code stays as long as Spark 3.5 is
-supported, because without it each task there would take that much longer.
+Before each task, a worker of Spark 3.5 and 4.0 makes Python invalidate its import caches; one of
+Spark 4.3 does so only if its import path has changed. Up to Python 3.12, Python then immediately
+reads the lists of its archives again, once for each package that was imported from them. That
+takes 60 to 180 ms of CPU for Spark's own archives. These do not change while a process lives. So
+they are excluded (`keep_archives`). Python's caches of other archives and of folders are not
+changed. This code stays as long as Spark 4.0 is supported, because without it each task there
+would take that much longer.
 """
 
 import gc
@@ -55,14 +56,5 @@ def keep_archives(importers: MutableMapping[str, Any]) -> None:
 def prepare_worker() -> None:
     """Prepares the worker of this process for a call that begins."""
     count_call()
-    if sys.version_info < (3, 13) and _is_spark_3():
+    if sys.version_info < (3, 13):
         keep_archives(sys.path_importer_cache)
-
-
-def _is_spark_3() -> bool:
-    """Whether pyspark is of version 3. Workers of later versions gain nothing by `keep_archives`: a
-    task takes 40 ms of CPU either way (Spark 4.3).
-    """
-    import pyspark  # so that this module can be imported where there is no pyspark
-
-    return str(pyspark.__version__).startswith("3.")
