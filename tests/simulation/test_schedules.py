@@ -236,6 +236,15 @@ NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
             *([], [0], [12], [0], [5, 0, 0, 0, 8, *([0] * 8)], [0], [5, 0, 0, 8], [12]),
         ],
     ),
+    "a rollback sleeps between two looks while the table is dropped and created again": (
+        73734,
+        (),
+        [
+            [*([0] * 5), 1, 2, 0, 0, 1, 1, 2, 0, 2, 0, 0, 3, *([0] * 4), 9, *([0] * 7), 3, 0],
+            *([], [0], [0], [4, 0, 0, 0, 0, 20], [4, 0, 4, 0, 7, 0, 13], [4, 0, 0, 0, 17]),
+            *([9, 0, 3, 0, 0], [0], [0], [0], [4]),
+        ],
+    ),
 }
 """Seeds, and shrunk schedules of theirs, that found something since all take part who do now, and
 what it was.
