@@ -5,6 +5,9 @@ storage can be written.
 The doctor runs the checks that the sink makes before its first batch (`stream/evidence.py`), for
 the query and the batch in the checkpoint. So the doctor's answer is the sink's, as long as nobody
 changes the table, the checkpoint or the sink's arguments.
+
+Invariant: no restart is called safe unless what the judgement reads can be read, and also the
+manifest lists of the newest snapshot, which the commit of the batch reads next.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +53,7 @@ from paimon_stream.stream.replay_errors import StreamRefusals, gap_in_words
 from paimon_stream.stream.verdicts import Batch, Verdict
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.layout import tag_path
+from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.register import RegisteredWriter
 from paimon_stream.table.removals import read_removals
 from paimon_stream.table.snapshots import SnapshotStore
@@ -392,6 +396,7 @@ class _Doctor:
             if restart.kind is Kind.QUERY and not restart.is_stranger:
                 done_millis = batch.previous_done_millis
                 refusals.noted.extend(judge_columns(self._table, restart.last, done_millis))
+            refusals.noted.extend(self._doubts_of_base())
         except PaimonStreamError as error:
             # Only a commit user that is new in this table can be a new name of a sink.
             earlier_names = diagnosis.other_users if restart.owner is None else ()
@@ -404,6 +409,21 @@ class _Doctor:
                 option=error.context.get("option"),
             )
         return diagnosis
+
+    def _doubts_of_base(self) -> list[str]:
+        """Why no commit can build on the newest snapshot. A judgement reads only the snapshot itself,
+        but each commit also reads its manifest lists.
+        """
+        latest = self._snapshots.latest()
+        if latest is None:
+            return []
+        try:
+            ManifestStore(self._storage).base_and_delta(latest)
+        except FormatError as error:
+            return [
+                f"No batch with rows can be committed above snapshot {latest.id}: {error.message}"
+            ]
+        return []
 
     def _concluded(
         self, diagnosis: Diagnosis, restart: _Restart, notes: tuple[str, ...]

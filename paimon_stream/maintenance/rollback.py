@@ -19,9 +19,10 @@ A rollback has these steps:
    may be created until its snapshot is gone, so tags are removed after the snapshots.
 6. LATEST is written. After that, the pin is removed.
 
-Before each deletion the rollback checks whether the pin and the target still exist. If the target
-has expired, it is restored. If the pin is gone, another rollback has taken over, and this one
-stops.
+Before each deletion the rollback checks whether the target and the pin still exist, in this order.
+If the target has expired, it is restored. If the pin is gone, another rollback has taken over, or
+the table was dropped, and this one stops. So in a table that was dropped and created again, a
+rollback removes or replaces a snapshot only if it has slept between its last look and that change.
 
 If batches of a stream are removed, the stream stops at its next batch (`TableRolledBack`), because
 Spark does not run batches again that it recorded as done.
@@ -334,8 +335,9 @@ class _Rollback:
             if self.gone:
                 removed = f"{len(self.gone)} snapshots"
             raise errors.CommitContended(
-                f"the rollback to snapshot {self.kept.id} stopped, because another one has taken "
-                f"over. It had removed {removed}. Look at the table before you roll back again.",
+                f"the rollback to snapshot {self.kept.id} stopped, because its pin is gone: another one "
+                f"has taken over, or the table was dropped. It had removed {removed}. Look at the table "
+                "before you roll back again.",
                 snapshot=self.kept.id,
             ).of_table(self.storage.location)
 
@@ -343,13 +345,15 @@ class _Rollback:
         """Makes sure that the pin exists. If the target has expired, restores it from the pin.
         EARLIEST is pointed to the target before the target exists again, so that after a kill no
         hint hides the target. After that EARLIEST is written once more, because an expiry may have
-        moved it.
+        moved it. The pin is looked for last, directly before anything is changed: who has dropped
+        the table and created it again, or has taken over, may have put the snapshot that was found.
         """
-        self._require_pin()
         present = self.snapshots.find(self.kept.id)
+        self._require_pin()
         if present is not None and present.nonce == self.kept.nonce:
             return
         self._write_hint(layout.EARLIEST_HINT, self.kept.id)
+        self._require_pin()
         content = encode_snapshot(without_changelog(self.kept))
         if present is None:
             self.storage.put_if_absent(layout.snapshot_path(self.kept.id), content)

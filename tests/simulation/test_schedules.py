@@ -189,6 +189,62 @@ NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
             *([0, 0, 0, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0, 0], [10, 0, 0], [0, 0, 0, 0, 0, 0, 0]),
         ],
     ),
+    "the doctor is asked while a snapshot of the dropped table stands in the new one without its lists": (
+        71048,
+        (),
+        [
+            [*([0] * 5), 1, 0, 1, 0, 1, 1, 0, 2, 2, *([0] * 6), 3, 9, 0, 0, 0, 3, *([0] * 5)],
+            *([], [0], [6], [0], [6, 0, 9], [9, 0, 3, 0], [0], [0], [6, 0, 0, 14], [0], [0]),
+        ],
+    ),
+    "the doctor is asked beside a compaction that has slept while the table was created again": (
+        71672,
+        (),
+        [
+            [
+                *(*([0] * 5), 1, 2, 1, 0, 1, 1, 0, 0, 2),
+                *(*([0] * 5), 5, 0, 9, 0, 11, 0, 3, *([0] * 4), 9),
+            ],
+            *([], [3], [11], [*([0] * 6), 23], [12, 0, 0, 0, 10, 0, 0], [9, 0, 3, 0]),
+            *([12, 0, 0, 15], [2]),
+        ],
+    ),
+    "a rollback takes the snapshot on which a compaction was planned": (
+        71363,
+        (),
+        [
+            [*([0] * 5), 1, 0, 1, 1, 1, *([0] * 19), 3],
+            *([], [0], [0], [7, *([0] * 4), 21], [5]),
+        ],
+    ),
+    "a rollback takes the first batch of two sinks while a compaction looks at it": (
+        71688,
+        (),
+        [
+            [*([0] * 6), 2, 0, 0, 1, *([0] * 4), 3, 0, 0, 0, 7, 0, 3, 0, 5, 0, 0, 0, 5, *([0] * 4)],
+            *([0], [9], [8], [9, 0, 0, 21, 0], [3]),
+        ],
+    ),
+    "a reader of a stream comes while a rollback has taken only what lies below": (
+        71560,
+        (),
+        [
+            [
+                *(*([0] * 5), 1, 0, *([1] * 4), 2, *([0] * 4), 3, 0, 0),
+                *(0, 3, *([0] * 5), 5, 0, 2, 0, 2, 0),
+            ],
+            *([], [0], [12], [0], [5, 0, 0, 0, 8, *([0] * 8)], [0], [5, 0, 0, 8], [12]),
+        ],
+    ),
+    "a rollback sleeps between two looks while the table is dropped and created again": (
+        73734,
+        (),
+        [
+            [*([0] * 5), 1, 2, 0, 0, 1, 1, 2, 0, 2, 0, 0, 3, *([0] * 4), 9, *([0] * 7), 3, 0],
+            *([], [0], [0], [4, 0, 0, 0, 0, 20], [4, 0, 4, 0, 7, 0, 13], [4, 0, 0, 0, 17]),
+            *([9, 0, 3, 0, 0], [0], [0], [0], [4]),
+        ],
+    ),
 }
 """Seeds, and shrunk schedules of theirs, that found something since all take part who do now, and
 what it was.

@@ -250,12 +250,12 @@ class Truth:
         asleep = [self.there[one] for one, maker in self.beside.items() if maker.alive_at_work]
         if missing and any(missing <= state.tokens() for state in asleep):
             raise Limit(FOUND_IN_SLEEPERS)
-        if missing and self.world.disturbed and self._is_torn():
+        if missing and self.world.disturbed and self.is_torn():
             raise Limit(ROLLBACK_UNDER_WAY)
         if missing:
             raise Violation(rules.ACKNOWLEDGED, f"batches {sorted(missing)} are not in the table")
 
-    def _is_torn(self) -> bool:
+    def is_torn(self) -> bool:
         """Whether a rollback has not removed all yet, and somebody has built on what it was about
         to remove.
         """

@@ -18,6 +18,7 @@ from paimon_stream.errors import (
     PaimonStreamError,
     StorageError,
     TableReplaced,
+    TableRolledBack,
 )
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
@@ -70,6 +71,10 @@ class Actor:
     """Whether it notes which snapshots it removes, so that their streams must stop."""
     brings: ClassVar[str] = ""
     """How the snapshots that it puts come into the table or branch, if they were in another one."""
+    remembers: ClassVar[bool] = False
+    """Whether a piece of work knows what stood before it began. The work of others gets
+    `TableRolledBack` only if something was taken away since it began.
+    """
     owes: bool = field(default=False, init=False)
     """Whether the snapshots of its work are known by the piece of work that made them."""
     works: int = field(default=0, init=False)
@@ -176,9 +181,14 @@ class Actor:
         if isinstance(error, TableReplaced) and process.opened_another_table:
             process.kill()  # its user starts it again, as the error says
             return True
-        if isinstance(error, (*BESIDE_OTHERS, *self.expects)):
+        if isinstance(error, TableRolledBack) and not self.remembers:
+            return self._is_expected(error) and process.upsets != self.truth.upsets
+        if self._is_expected(error):
             return True
         return isinstance(error, FAILURES) and not process.began_in_peace
+
+    def _is_expected(self, error: PaimonStreamError) -> bool:
+        return isinstance(error, (*BESIDE_OTHERS, *self.expects))
 
     # -- files ------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from paimon_stream.errors import (
     FormatError,
     NotFound,
     PaimonStreamError,
+    TableRolledBack,
 )
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
@@ -55,7 +56,7 @@ class Compactor(Actor):
     kind = "compactor"
     writes = True
     owes = True
-    expects = (CommitConflict, FormatError)
+    expects = (CommitConflict, FormatError, TableRolledBack)
 
     @property
     def exposed(self) -> bool:

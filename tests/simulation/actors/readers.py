@@ -83,6 +83,8 @@ class StreamingReader(Actor):
         truth = self.world.truth
         if truth.beside or truth.there_again is not None or truth.head is None:
             return None  # the table is not at rest for a reader
+        if truth.is_torn():
+            return None  # a rollback has taken what lies below, and not yet what is built on it
         if self.began != (truth.upsets, truth.drops):
             self.next, self.began = 0, (truth.upsets, truth.drops)
             self.seen.clear()

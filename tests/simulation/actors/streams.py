@@ -134,6 +134,7 @@ class Stream(Actor):
     quiet: bool = False
     kind = "stream"
     writes = True
+    remembers = True
     expects = (ReplayError, CommitLost, SequenceConflict, UnsupportedFeature)
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ import pytest
 
 from paimon_stream.api.doctor import Diagnosis, examine
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
-from paimon_stream.errors import InvalidOption, NotFound, PaimonStreamError
+from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, PaimonStreamError
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.base import Storage
@@ -805,6 +805,22 @@ def test_a_note_of_removed_snapshots_that_cannot_be_read_is_shown(query: Query) 
     diagnosis = query.ask()
     assert (diagnosis.verdict, diagnosis.safe) == ("fresh", True)
     assert "_paimon_stream/removed.1-a.json cannot be trusted" in diagnosis.history[0]
+
+
+@pytest.mark.parametrize("which", ["base_manifest_list", "delta_manifest_list"])
+def test_a_newest_snapshot_without_a_manifest_list_is_noted_and_is_not_called_safe(
+    query: Query, which: str
+) -> None:
+    query.run(2)
+    path = f"manifest/{getattr(query.bench.latest(), which)}"
+    query.bench.storage.delete(path)
+    diagnosis = query.ask()
+    assert (diagnosis.verdict, diagnosis.safe) == ("fresh", False)
+    (note,) = diagnosis.notes
+    assert note.startswith("No batch with rows can be committed above snapshot 2: ")
+    assert f"{path} is missing" in note
+    with pytest.raises(CorruptMetadata, match=f"{path} is missing"):
+        query.run(1)
 
 
 def test_other_commit_users_of_the_query_are_shown(query: Query) -> None:

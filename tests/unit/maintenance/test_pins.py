@@ -8,6 +8,7 @@ import datetime as dt
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -29,13 +30,13 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag, expire_tags, read_tags
 from paimon_stream.table.layout import manifest_path
 from paimon_stream.table.removals import read_removals
-from paimon_stream.table.table import load_table
+from paimon_stream.table.table import create_table, load_table
 from paimon_stream.verify.verifying import verify
-from tests.kits.commits import Bench
+from tests.kits.commits import FIELDS, Bench
 from tests.kits.expiries import CountedAfterCommit
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment
 from tests.kits.maintained import Case, tried
-from tests.kits.places import following
+from tests.kits.places import emptied, following
 from tests.kits.races import Meanwhile
 
 NOTHING = dt.timedelta(0)
@@ -234,10 +235,41 @@ def test_a_rollback_stops_when_another_has_taken_over() -> None:
         20,
         lambda: rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime),
     )
-    with pytest.raises(CommitContended, match="another one has taken over"):
+    with pytest.raises(
+        CommitContended, match="another one has taken over, or the table was dropped"
+    ):
         rollback_to(bench.on(storage), 5, runtime=bench.runtime)  # type: ignore[arg-type]
     assert bench.snapshots.ids() == [1, 2, 3]
     assert bench.storage.read("snapshot/LATEST") == b"3"
+
+
+@pytest.mark.parametrize("commits", [0, 1])
+def test_a_rollback_writes_into_no_table_that_was_created_again_meanwhile(commits: int) -> None:
+    """Whenever the table is dropped and created, the first snapshot of the new one stays as it is, or
+    stays away.
+    """
+    at, met = 0, True
+    while met:
+        at += 1
+        bench = Bench()
+        for number in range(3):
+            bench.committer().commit(bench.request(number, [bench.message(f"old-{number}")]))
+
+        def create_again(bench: Bench = bench) -> None:
+            emptied(bench.storage)
+            bench.clock.advance(1000)
+            assert create_table(bench.storage, FIELDS, runtime=bench.runtime) is not None
+            for number in range(commits):
+                bench.committer().commit(bench.request(number, [bench.message(f"new-{number}")]))
+
+        storage = Meanwhile(bench.storage, at, create_again)
+        table = bench.on(storage)  # type: ignore[arg-type]
+        failed = tried(partial(rollback_to, table, 1, runtime=bench.runtime))
+        met = storage.happened
+        if met:
+            assert isinstance(failed, CommitContended | NotFound) or commits == 1
+            assert bench.snapshots.ids() == [1][:commits]
+            assert bench.live_names() == ["new-0"][:commits]
 
 
 def test_a_target_that_only_a_pin_keeps_is_restored_if_it_is_whole_and_else_refused() -> None:
