@@ -39,7 +39,6 @@ _TYPED_FIELD: Final = (
 )
 _SCHEMA: Final = f"struct<fields: array<struct<field: string, fields: array<{_TYPED_FIELD}>>>>"
 _ENVELOPE: Final = f"struct<schema: {_SCHEMA}, payload: struct<{_PAYLOAD}>, {_PAYLOAD}>"
-_PARSED: Final = f"struct<e: {_ENVELOPE}, unreadable: string>"
 _OPERATIONS: Final = ("c", "u", "d", "r")
 
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
@@ -199,35 +198,65 @@ def _judged(frame: DataFrame, target: EventTarget, encoding: Encoding) -> DataFr
 
 def _parsed(frame: DataFrame) -> DataFrame:
     """The members of the envelopes and of the keys. An envelope with a schema has them in its
-    `payload`. The value is parsed as a member of an object, because `from_json` passes over what
-    follows an object.
+    `payload`.
     """
-    options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', 'unreadable')"
-    of_row = "filter(_cdc_j.e.schema.fields, part -> part.field in ('after', 'before') and part.fields is not null)"
+    of_row = "filter(_cdc_e.schema.fields, part -> part.field in ('after', 'before') and part.fields is not null)"
+    typed = f"filter(try_element_at({of_row}, 1).fields, f -> f.field is not null)"
     of_items = (
         f"if(f.type = 'array', concat('{_ITEMS}', coalesce(f.items.name, f.items.type)), null)"
     )
     kind = f"coalesce(f.name, {of_items}, f.type)"
     entry = f"struct(f.field, struct({kind} as kind, f.parameters['scale'] as scale))"
+    entries = f"transform({typed}, f -> {entry})"
+    known_once = f"size(array_distinct({typed}.field)) = size({typed}.field)"
     return (
         frame.where("value is not null")
         .selectExpr(
             "*",
-            f"from_json(concat('{{\"e\":', cast(value as string), '}}'), '{_PARSED}', {options}) as _cdc_j",
-            f"from_json(cast(key as string), '{_ROW}') as _cdc_key_text",
+            f"{_json('value', _ENVELOPE)} as _cdc_value_json",
+            f"{_json('key', _ROW)} as _cdc_key_json",
+        )
+        .selectExpr(
+            "*",
+            f"{_only_item('_cdc_value_json')} as _cdc_e",
+            f"{_only_item('_cdc_key_json')} as _cdc_key_text",
         )
         .selectExpr(
             "*",
             *(
-                f"coalesce(_cdc_j.e.payload.{name}, _cdc_j.e.{name}) as _cdc_{name}"
+                f"coalesce(_cdc_e.payload.{name}, _cdc_e.{name}) as _cdc_{name}"
                 for name in _MEMBERS
             ),
-            "_cdc_j.e is null or _cdc_j.unreadable is not null as _cdc_is_unreadable",
-            f"map_from_entries(transform(try_element_at({of_row}, 1).fields, f -> {entry})) as _cdc_types",
+            "_cdc_e.payload is not null as _cdc_has_payload",
+            f"{typed}.field as _cdc_typed",
+            f"if({known_once}, map_from_entries({entries}), null) as _cdc_types",
             "if(map_contains_key(_cdc_key_text, 'schema') and map_contains_key(_cdc_key_text, 'payload'), "
             f"from_json(_cdc_key_text['payload'], '{_ROW}'), _cdc_key_text) as _cdc_key",
         )
     )
+
+
+def _json(column: str, type_: str) -> str:
+    """An expression that parses a column as JSON. `_only_item` has its value. The text is an item
+    of an array, and NULL follows, because `from_json` passes over what follows an object.
+    """
+    options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', 'unreadable')"
+    text = f"concat('{{\"items\":[', cast({column} as string), ',null]}}')"
+    return f"from_json({text}, 'struct<items: array<{type_}>, unreadable: string>', {options})"
+
+
+def _only_item(parsed: str) -> str:
+    """The value of a text that `_json` has parsed. NULL if it is no JSON, or if more follows it."""
+    is_only = f"size({parsed}.items) = 2 and try_element_at({parsed}.items, 2) is null"
+    return f"if({is_only} and {parsed}.unreadable is null, try_element_at({parsed}.items, 1), null)"
+
+
+def _has_broken_text(column: str) -> str:
+    """A condition on a column: it has bytes that are no UTF-8. Decoding makes U+FFFD of them, so
+    they are there if the decoded text has that character where the bytes do not encode it.
+    """
+    text = f"cast({column} as string)"
+    return f"{text} rlike '\ufffd' and replace({text}, '\ufffd', '?') rlike '\ufffd'"
 
 
 def _rows(parsed: DataFrame, encoding: Encoding) -> DataFrame:
@@ -520,6 +549,7 @@ def _problem(frame_columns: Sequence[str], target: EventTarget, encoding: Encodi
     reasons = " ".join(
         f"when {condition} then {reason}"
         for condition, reason in (
+            *_problems_of_text(),
             *_problems_of_envelope(),
             *_problems_of_key(target),
             *_problems_of_columns(target),
@@ -531,10 +561,41 @@ def _problem(frame_columns: Sequence[str], target: EventTarget, encoding: Encodi
     return f"concat(concat_ws(', '{place}), '{': ' if names else ''}', (case {reasons} end))"
 
 
+def _problems_of_text() -> list[tuple[str, str]]:
+    """What makes it unclear which text, or which member, the producer meant."""
+    cure = "or keep such records beside (bad_events)."
+    broken = [
+        (
+            _has_broken_text(column),
+            _text(
+                f"its {column} has bytes that are no UTF-8, so its text is not known. Let the producer write UTF-8, {cure}"
+            ),
+        )
+        for column in ("value", "key")
+    ]
+    text = "cast(value as string)"
+    names = (
+        f"json_object_keys({text})",
+        f"if(_cdc_has_payload, json_object_keys(get_json_object({text}, '$.payload')), null)",
+        "_cdc_typed",
+        *(f"map_keys(_cdc_{name})" for name in ("before", "after", "source", "key_text", "key")),
+    )
+    doubled = (f"filter({of}, n -> size(filter({of}, m -> m = n)) > 1)" for of in names)
+    first = f"coalesce({', '.join(f'try_element_at({one}, 1)' for one in doubled)})"
+    return [
+        *broken,
+        (
+            " or ".join(f"size(array_distinct({of})) < size({of})" for of in names),
+            f"concat('its JSON has the member ', {first}, ' more than once, so its value is not known. Let the "
+            f"producer write it once, {cure}')",
+        ),
+    ]
+
+
 def _problems_of_envelope() -> list[tuple[str, str]]:
     return [
         (
-            "_cdc_is_unreadable",
+            "_cdc_e is null",
             _text(
                 "its value is no JSON of an envelope. Let the connector write JSON "
                 "(value.converter = org.apache.kafka.connect.json.JsonConverter), or keep such records "
