@@ -266,6 +266,7 @@ def test_each_bad_message_of_canal_is_named_with_a_cure(job: Job) -> None:
     assert kept[2] == "__debezium_unavailable_value"
 
 
+@pytest.mark.full
 def test_each_bad_message_of_maxwell_is_named_with_a_cure(job: Job) -> None:
     table = job.create(E_COLUMNS, primary_keys=["id"])
     values: dict[str, tuple[str | None, str]] = {
