@@ -1,7 +1,7 @@
 """Demo of Kafka: JSON events become the rows of a table, each exactly once. The job survives
 `kill -9`.
 
-    python kafka.py [--brokers HOST:PORT] [--kills 0 to 4]
+    python kafka.py [--brokers HOST:PORT] [--packages [NAME]] [--kills 0 to 4]
 
 1. A Kafka is started on this machine, unless another one is named. Two topics with three partitions
    each get 12,000 events as JSON, and some records that are no events.
@@ -11,6 +11,9 @@
 3. Java Paimon, pypaimon and paimon_stream itself read the events. The row count, the sum of the ids
    and a checksum of each day must equal those of what was sent. Each offset of Kafka must be in one
    row of one of the two tables.
+
+Spark gets the jars of its connector from Maven's repository. With --packages it fetches them itself,
+as docs/kafka.md says: the connector of this Spark, or the one that is named.
 
 Each run works in a new folder under `demo-data/` and leaves it there.
 """
@@ -48,6 +51,7 @@ from tests.servers.kafka import (  # noqa: E402
     KafkaClient,
     KafkaUnavailable,
     connector,
+    connector_name,
 )
 
 KILLS = (
@@ -147,11 +151,25 @@ def run_demo(room: KafkaRoom, kafka: KafkaClient, kills: tuple[Kill, ...]) -> in
     return 0
 
 
+def connector_arguments(packages: str | None) -> str:
+    """What tells Spark its connector: `packages`, or jars without it. Empty for that of this Spark."""
+    if packages is None:
+        return f"--jars {','.join(connector())}"
+    return f"--packages {packages or connector_name()}"
+
+
 def main() -> int:
     """Reads the arguments, and runs the demo. Returns the exit code."""
     parser = argparse.ArgumentParser(description="Streams Kafka into a table, through kill -9.")
     parser.add_argument(
         "--brokers", metavar="HOST:PORT", help="a Kafka that is there; two topics stay in it"
+    )
+    parser.add_argument(
+        "--packages",
+        metavar="NAME",
+        nargs="?",
+        const="",
+        help="let Spark fetch its connector, that of this Spark or this one",
     )
     parser.add_argument(
         "--kills", type=int, default=4, choices=range(5), help="how many, at most 4"
@@ -162,7 +180,8 @@ def main() -> int:
 
         stop_without_broker(arguments.brokers)
     try:
-        os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(connector())} pyspark-shell"
+        named = connector_arguments(arguments.packages)
+        os.environ["PYSPARK_SUBMIT_ARGS"] = f"{named} pyspark-shell"
         with KafkaClient(arguments.brokers) if arguments.brokers else KafkaBroker() as kafka:
             room = KafkaRoom(new_room("kafka").folder, "events", kafka.address)
             return run_and_report(room, lambda _: run_demo(room, kafka, KILLS[: arguments.kills]))

@@ -42,6 +42,9 @@ REJECTED = (
     b'{"id": 1, "at": "2026-11-20T10:00:00Z"}\n{"id": 2, "at": "2026-11-20T10:00:00Z"}',
     b"\x00\x00\x00\x00\x01Avro",
     b"\xff\xfe",
+    b'{"at": "2026-11-20T10:00:00Z", "id": 1, "user": "\xff"}',
+    b'{"id": 1, "at": "2026-11-20T10:00:00Z"}} and more',
+    b'{"id": 1, "at": "2026-11-20T10:00:00Z", "id": 2}',
 )
 """Values of records that are no events."""
 

@@ -46,16 +46,28 @@ def records_of(
 
 def with_reason(records: DataFrame) -> DataFrame:
     """The records with their events, and the reason if a record is no event."""
-    # In an object of its own, because from_json ignores what follows the first object.
-    text = f.concat(f.lit('{"event":'), f.col("value").cast("string"), f.lit("}"))
-    schema = f"event STRUCT<{EVENT}>, broken STRING"
-    read = f.from_json(text, schema, {"columnNameOfCorruptRecord": "broken"})
+    text = "CAST(value AS STRING)"
+    # As an item with NULL behind it, because from_json passes over what follows an object.
+    items = f.expr(f"""concat('{{"items":[', {text}, ',null]}}')""")
+    schema = f"items ARRAY<STRUCT<{EVENT}>>, broken STRING"
+    parsed = f.from_json(items, schema, {"columnNameOfCorruptRecord": "broken"})
+    records = records.withColumn("parsed", parsed)
+    records = records.withColumn("read", f.expr("struct(try_element_at(parsed.items, 1) AS event)"))
+    # Spark reads bytes that are no UTF-8 as U+FFFD, which good text may have, too.
+    no_utf8 = f"replace({text}, '\ufffd', '?') RLIKE '\ufffd'"
+    is_one = "size(parsed.items) = 2 AND try_element_at(parsed.items, 2) IS NULL"
+    names = f"json_object_keys({text})"
     reason = (
         f.when(f.col("value").isNull(), "no value")
-        .when(f.col("read.broken").isNotNull(), "not JSON, or a value of another type")
+        .when(f.expr(no_utf8), "not UTF-8")
+        .when(
+            f.expr(f"parsed.broken IS NOT NULL OR NOT ({is_one})"),
+            "not JSON, or a value of another type",
+        )
+        .when(f.expr(f"size(array_distinct({names})) < size({names})"), "a field twice")
         .when(f.expr("read.event.id IS NULL OR read.event.at IS NULL"), "no id, or no time")
     )
-    return records.withColumn("read", read).withColumn("reason", reason)
+    return records.withColumn("reason", reason)
 
 
 def events_in(records: DataFrame) -> DataFrame:

@@ -56,7 +56,7 @@ _REST: Final = """
 ## What no test runs
 
 - Windows and macOS. File systems other than the one of the machine that runs the tests.
-- Debezium's connectors for databases other than PostgreSQL.
+- Debezium's connectors for databases other than PostgreSQL; Canal and Maxwell, whose messages tests have from their documentation.
 - Hive Metastores other than 2.3.10, and those with Kerberos or TLS.
 - Hive, Trino, StarRocks and other engines. They share Paimon's Java library or its format.
 - YARN, Kubernetes, Databricks, EMR and Glue: [clusters.md](clusters.md) says what is known of them.

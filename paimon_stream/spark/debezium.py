@@ -1,33 +1,35 @@
-"""Turns change events of Debezium, as JSON in Kafka's key and value, into rows for a table with a
-primary key. Each row has the letter of its operation. An event that cannot be turned into a row
-gets a text that says why in place of the letter. The sink fails on that text
-(`write/row_kinds.py`), so no event is skipped in silence.
-
-All is done by expressions of Spark, which keep the order of the records. A row is parsed as a map
-from column to text, because a map tells a column that is absent from a column that is NULL. Values
-are then decoded by the logical type that the envelope's schema gives them. Where the envelope has
-no schema, the connector's modes say how values are encoded.
+"""Debezium's envelopes as JSON, with schemas and without. Values of envelopes with a schema are decoded
+by the logical type that it gives them. Where there is none, the connector's modes say how values are
+encoded.
 """
 
 import base64
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pyspark.sql import DataFrame
 
-from paimon_stream.errors import UnsupportedFeature
-from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
-from paimon_stream.spark.types import spark_type
-from paimon_stream.write.row_kinds import REFUSED
+from paimon_stream.format.types import DataField
+from paimon_stream.spark.envelopes import (
+    ITEMS,
+    ROW,
+    Cures,
+    Encoding,
+    Envelope,
+    Problems,
+    literal,
+    only_item,
+    parsed_json,
+    problem_of_key,
+    problems_of_text,
+)
 
-_ROW: Final = "map<string, string>"
 _MEMBERS: Final = {
     "op": "string",
-    "before": _ROW,
-    "after": _ROW,
-    "source": _ROW,
+    "before": ROW,
+    "after": ROW,
+    "source": ROW,
     "ts_ms": "string",
     "ts_us": "string",
     "ts_ns": "string",
@@ -39,503 +41,155 @@ _TYPED_FIELD: Final = (
 )
 _SCHEMA: Final = f"struct<fields: array<struct<field: string, fields: array<{_TYPED_FIELD}>>>>"
 _ENVELOPE: Final = f"struct<schema: {_SCHEMA}, payload: struct<{_PAYLOAD}>, {_PAYLOAD}>"
-_PARSED: Final = f"struct<e: {_ENVELOPE}, unreadable: string>"
 _OPERATIONS: Final = ("c", "u", "d", "r")
-
-_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
-_VARIABLE_DECIMAL: Final = "io.debezium.data.VariableScaleDecimal"
-_BITS: Final = "io.debezium.data.Bits"
-_ENCODED_AS_BYTES: Final = (_DECIMAL, _VARIABLE_DECIMAL, _BITS, "bytes")
-_DEBEZIUM_TIME: Final = "io.debezium.time."
-_CONNECT: Final = "org.apache.kafka.connect.data."
-_ENCODED: Final = (
-    *_ENCODED_AS_BYTES,
-    *(f"{_DEBEZIUM_TIME}{name}" for name in ("Date", "Time", "MicroTime", "NanoTime")),
-    *(f"{_DEBEZIUM_TIME}{name}" for name in ("Timestamp", "MicroTimestamp", "NanoTimestamp")),
-    *(f"{_CONNECT}{name}" for name in ("Date", "Time", "Timestamp")),
-)
-"""Kinds whose text is no text for a reader, so they are not written to columns of STRING."""
-
-_ISO_TIMES: Final = (f"{_DEBEZIUM_TIME}IsoTime", f"{_DEBEZIUM_TIME}ZonedTime", "string")
-
-_UNITS: Final[Mapping[str, Mapping[int, str]]] = {
-    "adaptive": {3: "", 6: "Micro", 9: "Nano"},
-    "microseconds": {9: "Micro"},
-    "nanoseconds": {9: "Nano"},
-    "isostring": {9: "Iso"},
-    "connect": {9: ""},
-}
-"""For each `time.precision.mode`, the prefix of the encoding by the most digits that a column has."""
-
-_ITEMS: Final = "array of "
-"""Begins the kind of an array. The kind of its elements follows."""
-
-_ISO_DATE: Final = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
-_ISO_MOMENT: Final = f"{_ISO_DATE}[T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,6}}0*)?)?"
-"""Spark's casts take further forms, and drop what follows a date and digits behind microseconds."""
-
-_LAST_MILLI_OF_DAY: Final = 86_399_999
-_MICROS: Final = 6
-"""The digits of a second in Spark."""
-
-_MOST_SCALE: Final = 16_383
-"""The largest scale of a number of PostgreSQL."""
-
-_EXPONENTIAL: Final = "^-?[0-9][.]?[0-9]{0,16}[eE][+-]?[0-2]?[0-9]{1,2}$"
-"""The texts with an exponent that differ as doubles if they differ at all."""
-
-_FIRST_DAY: Final = -719_162  # 0001-01-01
-_LAST_DAY: Final = 2_932_896  # 9999-12-31
-_FIRST_MICRO: Final = -62_135_596_800_000_000  # 0001-01-01
-_LAST_MICRO: Final = 253_402_300_799_999_999  # 9999-12-31
-_ELEMENTS: Final = {
-    TypeRoot.BOOLEAN,
-    TypeRoot.TINYINT,
-    TypeRoot.SMALLINT,
-    TypeRoot.INT,
-    TypeRoot.BIGINT,
-    TypeRoot.FLOAT,
-    TypeRoot.DOUBLE,
-    TypeRoot.CHAR,
-    TypeRoot.VARCHAR,
-}
+_FOR_COLUMNS: Final = ("op", "ts_ms", "ts_us", "ts_ns")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Encoding:
-    """How a connector writes its events: Debezium's options of the same names. Those with `_mode`
-    count for envelopes without a schema only.
-    """
-
-    decimal_handling_mode: str = "precise"
-    time_precision_mode: str = "adaptive"
-    binary_handling_mode: str = "bytes"
-    unavailable_value_placeholder: str = "__debezium_unavailable_value"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventTarget:
-    """What the rows are made for.
+@dataclass(frozen=True, kw_only=True)
+class DebeziumEnvelope(Envelope):
+    """The envelope of Debezium.
 
     Attributes:
-        fields: the columns of the table.
-        primary_keys: its primary key.
-        sequence_fields: its columns that order the rows of a key.
-        metadata: for some of the columns, the member of the envelope that fills them.
-        operation_column: the name of the column for the operation.
-        missing_are_null: whether a column that an event lacks is NULL.
-        new_are_ignored: whether a column that the table lacks is left out.
+        unavailable_value_placeholder: the connector's option `unavailable.value.placeholder`.
         truncates_are_ignored: whether events of TRUNCATE are left out.
     """
 
-    fields: Sequence[DataField]
-    primary_keys: Sequence[str]
-    sequence_fields: Sequence[str] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    operation_column: str = "op"
-    missing_are_null: bool = False
-    new_are_ignored: bool = False
+    encoding: Encoding = field(default_factory=Encoding)
+    unavailable_value_placeholder: str = "__debezium_unavailable_value"
     truncates_are_ignored: bool = False
-
-    @property
-    def columns(self) -> list[DataField]:
-        """The columns that the events fill by their rows."""
-        return [column for column in self.fields if column.name not in self.metadata]
-
-
-def changes(frame: DataFrame, target: EventTarget, encoding: Encoding) -> DataFrame:
-    """The rows of the events, each with its operation or with the reason why it has none."""
-    judged = _judged(frame, target, encoding)
-    reason = f"concat({_text(REFUSED)}, `_cdc_problem`)"
-    operation = f"if(_cdc_problem is null, _cdc_op, {reason})"
-    return judged.selectExpr(
-        *(f"`_cdc_c{n}` as {_name(column.name)}" for n, column in enumerate(target.fields)),
-        f"{operation} as {_name(target.operation_column)}",
+    columns = ("key", "value")
+    cures = Cures(
+        order="Fill the table's sequence.field from a member that each event has, such as source.ts_us; or set "
+        "REPLICA IDENTITY FULL, which sends all columns of a deleted row.",
+        null="set REPLICA IDENTITY FULL for the source table.",
+        misfit="Give the column the type that docs/cdc.md names for it; for envelopes without a schema, name the "
+        "modes of the connector, too.",
     )
+    members = f"{', '.join(_FOR_COLUMNS)} or a member such as source.lsn"
 
+    def rows(self, frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+        """Adds the row of each event. A large value that an update did not send is taken from the
+        row before it, if that has it.
+        """
+        absent = self._is_unavailable("a")
+        old = f"map_zip_with(_cdc_after, _cdc_before, (k, a, b) -> if({absent}, coalesce(b, a), a))"
+        rows = _parsed(frame).selectExpr(
+            "*",
+            "case when _cdc_op = 'd' then _cdc_before "
+            f"when _cdc_op = 'u' and exists(map_values(_cdc_after), a -> {absent}) "
+            f"then coalesce({old}, _cdc_after) else _cdc_after end as _cdc_row",
+        )
+        if self.truncates_are_ignored:
+            rows = rows.where("_cdc_op is null or _cdc_op <> 't'")
+        return rows
 
-def accepted(frame: DataFrame, target: EventTarget, encoding: Encoding) -> DataFrame:
-    """The rows of the events that can be turned into rows, each with its operation."""
-    judged = _judged(frame, target, encoding).where("_cdc_problem is null")
-    return judged.selectExpr(
-        *(f"`_cdc_c{n}` as {_name(column.name)}" for n, column in enumerate(target.fields)),
-        f"_cdc_op as {_name(target.operation_column)}",
-    )
+    def problems(self, keys: Sequence[str]) -> Problems:
+        """Why a record has no row."""
+        return [
+            *problems_of_text(self.columns, _objects()),
+            *_problems_of_envelope(),
+            *_problems_of_key(keys),
+        ]
 
+    def member(self, path: str) -> str:
+        """The expression of a member of the envelope, or of its `source`."""
+        if path.startswith("source."):
+            return f"try_element_at(_cdc_source, {literal(path.removeprefix('source.'))})"
+        return f"_cdc_{path}"
 
-def refused(frame: DataFrame, target: EventTarget, encoding: Encoding) -> DataFrame:
-    """The records whose events cannot be turned into rows, as they came, and the reasons."""
-    judged = _judged(frame, target, encoding).where("_cdc_problem is not null")
-    return judged.selectExpr(*map(_name, frame.columns), "_cdc_problem as problem")
+    def has_member(self, path: str) -> bool:
+        """Whether envelopes may have this member."""
+        prefix, _, name = path.rpartition(".")
+        return path in _FOR_COLUMNS or (prefix == "source" and name.isidentifier())
 
-
-def check_types(target: EventTarget) -> None:
-    """Raises `UnsupportedFeature` for a column whose type no event can fill."""
-    for column in target.columns:
-        type_ = column.type
-        if type_.root in (TypeRoot.MAP, TypeRoot.MULTISET, TypeRoot.ROW) or (
-            type_.root is TypeRoot.ARRAY and type_.items.root not in _ELEMENTS
-        ):
-            raise UnsupportedFeature(
-                f"Column {column.name!r} is {type_}, which is not made of Debezium's events. Make it STRING: "
-                "it then gets the text of the JSON.",
-                column=column.name,
-                type=str(type_),
+    def doubts(self, column: DataField, text: str) -> Problems:
+        """A large value that the database did not send, because it was not changed."""
+        return [
+            (
+                self._is_unavailable(text),
+                literal(
+                    f"the database did not send the unchanged large value of {column.name}. Set REPLICA IDENTITY "
+                    "FULL for the source table, keep this event beside (bad_events), and update the row there "
+                    "once more."
+                ),
             )
+        ]
 
-
-def _judged(frame: DataFrame, target: EventTarget, encoding: Encoding) -> DataFrame:
-    """The frame with the columns of the table (`_cdc_c0` and so on), the operation, and the
-    problem, which is NULL for a good event. Tombstones are left out.
-    """
-    parsed = _rows(_parsed(frame), encoding)
-    judged = _decoded(parsed, target, encoding).selectExpr(
-        "*", f"{_problem(frame.columns, target, encoding)} as _cdc_problem"
-    )
-    if target.truncates_are_ignored:
-        judged = judged.where("_cdc_op is null or _cdc_op <> 't'")
-    return judged
+    def _is_unavailable(self, value: str) -> str:
+        """A condition on a value: it only says that the database did not send the value. The forms
+        are those of texts, of bytes in each `binary.handling.mode`, and of arrays.
+        """
+        placeholder = self.unavailable_value_placeholder
+        code = placeholder.encode()
+        forms = [
+            placeholder,
+            base64.b64encode(code).decode(),
+            base64.urlsafe_b64encode(code).decode(),
+            code.hex(),
+            code.hex().upper(),
+            "[" + ",".join(map(str, code)) + "]",
+            f'["{placeholder}"]',
+            f'{{"{placeholder}":"{placeholder}"}}',
+        ]
+        return f"coalesce({value} in ({', '.join(map(literal, dict.fromkeys(forms)))}), false)"
 
 
 def _parsed(frame: DataFrame) -> DataFrame:
     """The members of the envelopes and of the keys. An envelope with a schema has them in its
-    `payload`. The value is parsed as a member of an object, because `from_json` passes over what
-    follows an object.
+    `payload`.
     """
-    options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', 'unreadable')"
-    of_row = "filter(_cdc_j.e.schema.fields, part -> part.field in ('after', 'before') and part.fields is not null)"
+    of_row = "filter(_cdc_e.schema.fields, part -> part.field in ('after', 'before') and part.fields is not null)"
+    typed = f"filter(try_element_at({of_row}, 1).fields, f -> f.field is not null)"
     of_items = (
-        f"if(f.type = 'array', concat('{_ITEMS}', coalesce(f.items.name, f.items.type)), null)"
+        f"if(f.type = 'array', concat('{ITEMS}', coalesce(f.items.name, f.items.type)), null)"
     )
     kind = f"coalesce(f.name, {of_items}, f.type)"
     entry = f"struct(f.field, struct({kind} as kind, f.parameters['scale'] as scale))"
+    entries = f"transform({typed}, f -> {entry})"
+    known_once = f"size(array_distinct({typed}.field)) = size({typed}.field)"
     return (
-        frame.where("value is not null")
+        frame.selectExpr(
+            "*",
+            f"{parsed_json('value', _ENVELOPE)} as _cdc_value_json",
+            f"{parsed_json('key', ROW)} as _cdc_key_json",
+        )
         .selectExpr(
             "*",
-            f"from_json(concat('{{\"e\":', cast(value as string), '}}'), '{_PARSED}', {options}) as _cdc_j",
-            f"from_json(cast(key as string), '{_ROW}') as _cdc_key_text",
+            f"{only_item('_cdc_value_json')} as _cdc_e",
+            f"{only_item('_cdc_key_json')} as _cdc_key_text",
         )
         .selectExpr(
             "*",
             *(
-                f"coalesce(_cdc_j.e.payload.{name}, _cdc_j.e.{name}) as _cdc_{name}"
+                f"coalesce(_cdc_e.payload.{name}, _cdc_e.{name}) as _cdc_{name}"
                 for name in _MEMBERS
             ),
-            "_cdc_j.e is null or _cdc_j.unreadable is not null as _cdc_is_unreadable",
-            f"map_from_entries(transform(try_element_at({of_row}, 1).fields, f -> {entry})) as _cdc_types",
+            "_cdc_e.payload is not null as _cdc_has_payload",
+            f"{typed}.field as _cdc_typed",
+            f"if({known_once}, map_from_entries({entries}), null) as _cdc_types",
             "if(map_contains_key(_cdc_key_text, 'schema') and map_contains_key(_cdc_key_text, 'payload'), "
-            f"from_json(_cdc_key_text['payload'], '{_ROW}'), _cdc_key_text) as _cdc_key",
+            f"from_json(_cdc_key_text['payload'], '{ROW}'), _cdc_key_text) as _cdc_key",
         )
     )
 
 
-def _rows(parsed: DataFrame, encoding: Encoding) -> DataFrame:
-    """Adds the row of each event. A large value that an update did not send is taken from the row
-    before it, if that has it.
-    """
-    absent = _is_unavailable("a", encoding.unavailable_value_placeholder)
-    old = f"map_zip_with(_cdc_after, _cdc_before, (k, a, b) -> if({absent}, coalesce(b, a), a))"
-    return parsed.selectExpr(
-        "*",
-        "case when _cdc_op = 'd' then _cdc_before "
-        f"when _cdc_op = 'u' and exists(map_values(_cdc_after), a -> {absent}) "
-        f"then coalesce({old}, _cdc_after) else _cdc_after end as _cdc_row",
+def _objects() -> str:
+    """An expression: for each object of a record, the names of its members."""
+    text = "cast(value as string)"
+    names = (
+        f"json_object_keys({text})",
+        f"if(_cdc_has_payload, json_object_keys(get_json_object({text}, '$.payload')), null)",
+        "_cdc_typed",
+        *(f"map_keys(_cdc_{name})" for name in ("before", "after", "source", "key_text", "key")),
     )
+    return f"array({', '.join(names)})"
 
 
-def _is_unavailable(value: str, placeholder: str) -> str:
-    """A condition on a value: it only says that the database did not send the value. The forms are
-    those of texts, of bytes in each `binary.handling.mode`, and of arrays.
-    """
-    code = placeholder.encode()
-    forms = [
-        placeholder,
-        base64.b64encode(code).decode(),
-        base64.urlsafe_b64encode(code).decode(),
-        code.hex(),
-        code.hex().upper(),
-        "[" + ",".join(map(str, code)) + "]",
-        f'["{placeholder}"]',
-        f'{{"{placeholder}":"{placeholder}"}}',
-    ]
-    return f"coalesce({value} in ({', '.join(map(_text, dict.fromkeys(forms)))}), false)"
-
-
-def _decoded(rows: DataFrame, target: EventTarget, encoding: Encoding) -> DataFrame:
-    """Adds the columns of the table, decoded. A value that cannot be decoded is NULL in `_cdc_c`
-    and has its text in `_cdc_t`.
-    """
-    texts, values = [], []
-    for n, column in enumerate(target.fields):
-        if column.name in target.metadata:
-            texts.append(f"{_member(target.metadata[column.name])} as _cdc_t{n}")
-            kind = "'string'"
-        else:
-            texts.append(f"try_element_at(_cdc_row, {_text(column.name)}) as _cdc_t{n}")
-            known = f"try_element_at(_cdc_types, {_text(column.name)})"
-            kind = f"coalesce({known}.kind, {_text(_usual_kind(column.type, encoding))})"
-            texts.append(f"{known}.scale as _cdc_s{n}")
-        texts.append(f"{kind} as _cdc_k{n}")
-        scale = "null" if column.name in target.metadata else f"_cdc_s{n}"
-        value = _Value(
-            text=f"_cdc_t{n}",
-            kind=f"_cdc_k{n}",
-            scale=scale,
-            is_number=_is_number(f"_cdc_t{n}", column.name),
-        )
-        values.append(f"{_value(column.type, value, encoding)} as _cdc_c{n}")
-    return rows.selectExpr("*", *texts).selectExpr("*", *values)
-
-
-def _member(path: str) -> str:
-    if path.startswith("source."):
-        return f"try_element_at(_cdc_source, {_text(path.removeprefix('source.'))})"
-    return f"_cdc_{path}"
-
-
-def _is_number(text: str, name: str) -> str:
-    """A condition on a column's value: it is a number of JSON, not a text with the same digits. In
-    a row that is parsed as a map they look the same.
-    """
-    member = f'\\Q{json.dumps(name, ensure_ascii=False)}\\E[^"0-9,]*:[^"0-9]*[0-9]'
-    return f"{text} rlike '^-?[0-9]+$' and cast(value as string) rlike {_text(member)}"
-
-
-@dataclass(frozen=True, slots=True)
-class _Value:
-    """Expressions: the text of a value, its kind, the scale of a decimal, and whether the value is
-    a number of JSON.
-    """
-
-    text: str
-    kind: str
-    scale: str
-    is_number: str
-
-
-def _usual_kind(type_: DataType, encoding: Encoding) -> str:
-    """The kind of values for a column of this type, in an envelope without a schema."""
-    match type_.root:
-        case TypeRoot.DECIMAL:
-            return _DECIMAL if encoding.decimal_handling_mode == "precise" else "string"
-        case TypeRoot.BINARY | TypeRoot.VARBINARY:
-            return "bytes" if encoding.binary_handling_mode == "bytes" else "string"
-        case TypeRoot.DATE:
-            return _DEBEZIUM_TIME + (
-                "IsoDate" if encoding.time_precision_mode == "isostring" else "Date"
-            )
-        case TypeRoot.TIME if encoding.time_precision_mode == "adaptive_time_microseconds":
-            return f"{_DEBEZIUM_TIME}MicroTime"
-        case TypeRoot.TIME:
-            return f"{_DEBEZIUM_TIME}{_unit(type_, encoding)}Time"
-        case TypeRoot.TIMESTAMP:
-            return f"{_DEBEZIUM_TIME}{_unit(type_, encoding)}Timestamp"
-        case TypeRoot.TIMESTAMP_LTZ:
-            return f"{_DEBEZIUM_TIME}ZonedTimestamp"
-    return "string"
-
-
-def _unit(type_: DataType, encoding: Encoding) -> str:
-    mode = encoding.time_precision_mode
-    units = _UNITS["adaptive" if mode == "adaptive_time_microseconds" else mode]
-    return next(unit for digits, unit in units.items() if type_.precision <= digits)
-
-
-def _value(type_: DataType, value: _Value, encoding: Encoding) -> str:
-    """The expression of a column's value. It is NULL for a text that does not fit, and for a value
-    that the sink would refuse as too long or too precise.
-    """
-    decoded = _of_root(type_, value, encoding)
-    if (type_.is_string or type_.is_binary) and type_.precision < MAX_LENGTH:
-        return f"if(length({decoded}) > {type_.precision}, null, {decoded})"
-    if type_.is_timestamp and type_.precision < _MICROS:
-        unit = f"{10**-type_.precision:.6f}"
-        return _with(
-            {"moment": decoded}, f"if(extract(second from moment) % {unit} = 0, moment, null)"
-        )
-    return decoded
-
-
-def _of_root(type_: DataType, value: _Value, encoding: Encoding) -> str:
-    """The expression of a column's value, as long and as precise as it came."""
-    spark = spark_type(type_).simpleString()
-    match type_.root:
-        case TypeRoot.CHAR | TypeRoot.VARCHAR:
-            return f"if({value.kind} in ({', '.join(map(_text, _ENCODED))}), null, {value.text})"
-        case TypeRoot.DECIMAL:
-            return _decimal(type_, value)
-        case TypeRoot.BINARY | TypeRoot.VARBINARY:
-            return _binary(value, encoding.binary_handling_mode)
-        case TypeRoot.DATE:
-            iso = f"if({value.text} rlike '^{_ISO_DATE}Z?$', try_cast(left({value.text}, 10) as date), null)"
-            number = f"try_cast({value.text} as int)"
-            days = f"if({number} between {_FIRST_DAY} and {_LAST_DAY}, date_add(date'1970-01-01', {number}), null)"
-            return (
-                f"case when {value.kind} in ('{_DEBEZIUM_TIME}Date', '{_CONNECT}Date') then {days} "
-                f"when {value.kind} in ('{_DEBEZIUM_TIME}IsoDate', 'string') then {iso} end"
-            )
-        case TypeRoot.TIME:
-            return _time(value)
-        case TypeRoot.TIMESTAMP:
-            return _timestamp(value)
-        case TypeRoot.TIMESTAMP_LTZ:
-            zoned = f"{value.text} rlike '^{_ISO_MOMENT}(Z|[+-][0-9]{{2}}:?[0-9]{{2}})$'"
-            kinds = f"{value.kind} in ('{_DEBEZIUM_TIME}ZonedTimestamp', 'string')"
-            return f"if({kinds} and {zoned}, try_cast({value.text} as timestamp), null)"
-        case TypeRoot.ARRAY:
-            return _array(type_, value)
-    plain = f"try_cast({value.text} as {spark})"
-    if type_.is_float:
-        is_infinite = f"abs({plain}) = double('Infinity') and not {value.text} rlike '[iI]nf'"
-        plain = f"if({is_infinite}, null, {plain})"
-    return f"if({value.kind} in ({', '.join(map(_text, _ENCODED_AS_BYTES))}), null, {plain})"
-
-
-def _with(bound: Mapping[str, str], result: str) -> str:
-    """The result, an expression that uses these names for values. Each value is computed once. It
-    may use the names before it. Without this, a plan would have a copy of a value for each use.
-    """
-    for name, value in reversed(list(bound.items())):
-        result = f"transform(array({value}), {name} -> {result})[0]"
-    return result
-
-
-def _decimal(type_: DataType, value: _Value) -> str:
-    """A decimal of any kind. The bytes of a precise one are the digits without a point, as a
-    number of two's complement of at most 16 bytes. Digits behind the scale of the column must be
-    zeros.
-    """
-    wanted = f"decimal({type_.precision},{type_.scale})"
-    exact = _text(f"^-?[0-9]+([.][0-9]{{0,{type_.scale}}}0*)?$")
-    scale = f"coalesce({value.scale}, '{type_.scale}')"
-    is_variable = f"startswith({value.text}, '{{')"
-    precise = _with(
-        {
-            "told": f"try_cast(if({is_variable}, get_json_object({value.text}, '$.scale'), {scale}) as int)",
-            "s": f"if(told between 0 and {_MOST_SCALE}, told, null)",
-            "code": "hex(try_to_binary("
-            f"if({is_variable}, get_json_object({value.text}, '$.value'), {value.text}), 'base64'))",
-            "minus": "code rlike '^[89A-F]'",
-            "wide": "lpad(code, 32, if(minus, 'F', '0'))",
-            "high": "cast(conv(left(wide, 16), 16, -10) as decimal(38,0))",
-            "low": "cast(conv(right(wide, 16), 16, 10) as decimal(38,0))",
-            "number": "try_add(try_multiply(high, cast(18446744073709551616 as decimal(20,0))), low)",
-            "digits": "if(length(code) between 1 and 32, replace(cast(number as string), '-', ''), null)",
-            "padded": "lpad(digits, greatest(length(digits), s + 1), '0')",
-            "whole": "concat(if(minus, '-', ''), left(padded, length(padded) - s))",
-            "plain": "if(s > 0, concat(whole, '.', right(padded, s)), whole)",
-        },
-        f"if(plain rlike {exact}, try_cast(plain as {wanted}), null)",
-    )
-    fits = f"try_cast({value.text} as {wanted})"
-    is_same = f"cast({fits} as double) = try_cast({value.text} as double)"
-    return (
-        f"case when {value.kind} in ('{_DECIMAL}', '{_VARIABLE_DECIMAL}') "
-        f"then if({value.is_number}, null, {precise}) "
-        f"when {value.text} rlike {exact} or {value.text} rlike '{_EXPONENTIAL}' and {is_same} "
-        f"then {fits} end"
-    )
-
-
-def _array(type_: DataType, value: _Value) -> str:
-    """An array. An element that does not fit makes the whole of it not fit: `from_json` alone would
-    put NULL in its place.
-    """
-    element = f"try_cast(part as {spark_type(type_.items).simpleString()})"
-    is_text = type_.items.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)
-    encoded = (f"{_ITEMS}{kind}" for kind in (_ENCODED if is_text else _ENCODED_AS_BYTES))
-    decoded = _with(
-        {"parts": f"from_json({value.text}, 'array<string>')"},
-        f"if(exists(parts, part -> part is not null and {element} is null), null, "
-        f"transform(parts, part -> {element}))",
-    )
-    return f"if({value.kind} in ({', '.join(map(_text, encoded))}), null, {decoded})"
-
-
-def _binary(value: _Value, mode: str) -> str:
-    plain = f"try_to_binary({value.text}, 'base64')"
-    url_safe = f"try_to_binary(translate({value.text}, '-_', '+/'), 'base64')"
-    decoded = {"hex": f"try_to_binary({value.text}, 'hex')", "base64-url-safe": url_safe}
-    return (
-        f"case when {value.kind} = 'bytes' then {plain} "
-        f"when {value.kind} = 'string' then {decoded.get(mode, plain)} end"
-    )
-
-
-def _time(value: _Value) -> str:
-    """The milliseconds of the day. Digits behind them must be zeros. MySQL has times of other days,
-    and PostgreSQL has 24:00; Paimon has neither.
-    """
-    number = f"try_cast({value.text} as bigint)"
-    of_day = "timestamp_ntz'1970-01-01 00:00:00'"
-    length = _with(
-        {
-            "iso": f"regexp_replace({value.text}, '(Z|[+]00:00)$', '')",
-            "past": f"try_cast(concat('1970-01-01 ', iso) as timestamp_ntz) - {of_day}",
-        },
-        "cast(extract(hour from past) * 3600000 + extract(minute from past) * 60000 "
-        "+ extract(second from past) * 1000 as int)",
-    )
-    iso = f"{value.text} rlike '^[0-9:]+([.][0-9]{{1,3}}0*)?(Z|[+]00:00)?$'"
-    millis = (
-        f"case {value.kind} "
-        f"when '{_DEBEZIUM_TIME}Time' then try_cast({value.text} as int) "
-        f"when '{_CONNECT}Time' then try_cast({value.text} as int) "
-        f"when '{_DEBEZIUM_TIME}MicroTime' then if({number} % 1000 = 0, {number} div 1000, null) "
-        f"when '{_DEBEZIUM_TIME}NanoTime' "
-        f"then if({number} % 1000000 = 0, {number} div 1000000, null) "
-        f"else if({value.kind} in ({', '.join(map(_text, _ISO_TIMES))}) and {iso}, {length}, null) end"
-    )
-    is_of_day = f"millis between 0 and {_LAST_MILLI_OF_DAY}"
-    return _with({"millis": millis}, f"if({is_of_day}, cast(millis as int), null)")
-
-
-def _timestamp(value: _Value) -> str:
-    """A timestamp without a zone. No time zone takes part in the arithmetic."""
-    micros = (
-        f"case {value.kind} "
-        f"when '{_DEBEZIUM_TIME}Timestamp' then try_multiply(number, 1000L) "
-        f"when '{_CONNECT}Timestamp' then try_multiply(number, 1000L) "
-        f"when '{_DEBEZIUM_TIME}MicroTimestamp' then number "
-        f"when '{_DEBEZIUM_TIME}NanoTimestamp' then if(number % 1000 = 0, number div 1000, null) end"
-    )
-    seconds = "cast(cast(micros as decimal(20,0)) / 1000000 as decimal(18,6))"
-    moment = _with(
-        {"number": f"try_cast({value.text} as bigint)", "micros": micros},
-        f"if(micros between {_FIRST_MICRO} and {_LAST_MICRO}, "
-        f"timestamp_ntz'1970-01-01 00:00:00' + make_dt_interval(0, 0, 0, {seconds}), null)",
-    )
-    return (
-        f"case when {value.kind} in ('{_DEBEZIUM_TIME}IsoTimestamp', 'string') "
-        f"then if({value.text} rlike '^{_ISO_MOMENT}Z?$', "
-        f"try_cast(regexp_replace({value.text}, 'Z$', '') as timestamp_ntz), null) else {moment} end"
-    )
-
-
-def _problem(frame_columns: Sequence[str], target: EventTarget, encoding: Encoding) -> str:
-    """The text that says which record cannot be turned into a row, why, and what to do. NULL for a
-    good one. The first reason counts.
-    """
-    reasons = " ".join(
-        f"when {condition} then {reason}"
-        for condition, reason in (
-            *_problems_of_envelope(),
-            *_problems_of_key(target),
-            *_problems_of_columns(target),
-            *_problems_of_values(target, encoding),
-        )
-    )
-    names = [name for name in ("topic", "partition", "offset") if name in frame_columns]
-    place = "".join(f", concat('{name} ', {name})" for name in names)
-    return f"concat(concat_ws(', '{place}), '{': ' if names else ''}', (case {reasons} end))"
-
-
-def _problems_of_envelope() -> list[tuple[str, str]]:
+def _problems_of_envelope() -> Problems:
     return [
         (
-            "_cdc_is_unreadable",
-            _text(
+            "_cdc_e is null",
+            literal(
                 "its value is no JSON of an envelope. Let the connector write JSON "
                 "(value.converter = org.apache.kafka.connect.json.JsonConverter), or keep such records "
                 "beside (bad_events)."
@@ -543,50 +197,47 @@ def _problems_of_envelope() -> list[tuple[str, str]]:
         ),
         (
             "_cdc_op is null",
-            _text(
+            literal(
                 "its value has no 'op', so it is no envelope of Debezium. Take the transform "
                 "ExtractNewRecordState out of the connector, and read topics of tables only."
             ),
         ),
         (
             "_cdc_op = 't'",
-            _text(
+            literal(
                 "it is a TRUNCATE of the source, which has no rows. Empty the table by an overwrite if that is "
                 "wanted, then go on with truncates='ignore'. Debezium leaves such events out with "
                 "skipped.operations = t."
             ),
         ),
         (
-            f"_cdc_op not in ({', '.join(map(_text, _OPERATIONS))})",
+            f"_cdc_op not in ({', '.join(map(literal, _OPERATIONS))})",
             "concat('its op is \\'', left(_cdc_op, 20), '\\', which is none of c, u, d and r. Read topics of "
             "tables only, or keep such records beside (bad_events).')",
         ),
     ]
 
 
-def _problems_of_key(target: EventTarget) -> list[tuple[str, str]]:
-    keys = sorted(target.primary_keys)
-    shown = _text(", ".join(keys))
+def _problems_of_key(keys: Sequence[str]) -> Problems:
     return [
         (
             "key is null",
-            _text(
+            literal(
                 "it has no key, so the order of the changes of a row is not known. Give the source table a "
                 "primary key, or set message.key.columns of the connector."
             ),
         ),
         (
             "_cdc_key is null",
-            _text(
+            literal(
                 "its key is no JSON object. Let the connector write JSON "
                 "(key.converter = org.apache.kafka.connect.json.JsonConverter)."
             ),
         ),
-        (
-            f"sort_array(map_keys(_cdc_key)) <> array({', '.join(map(_text, keys))})",
-            "concat('its key has the columns ', array_join(sort_array(map_keys(_cdc_key)), ', '), "
-            f"', the table\\'s primary key is ', {shown}, '. Make the table with the primary key of the "
-            "source, or set message.key.columns of the connector.')",
+        problem_of_key(
+            "map_keys(_cdc_key)",
+            keys,
+            "Make the table with the primary key of the source, or set message.key.columns of the connector.",
         ),
         (
             "_cdc_row is null",
@@ -594,88 +245,3 @@ def _problems_of_key(target: EventTarget) -> list[tuple[str, str]]:
             "'\\'. Set REPLICA IDENTITY DEFAULT or FULL for the source table.')",
         ),
     ]
-
-
-def _problems_of_columns(target: EventTarget) -> list[tuple[str, str]]:
-    names = f"array({', '.join(_text(column.name) for column in target.columns)})"
-    problems = []
-    if not target.missing_are_null:
-        missing = f"array_except({names}, map_keys(_cdc_row))"
-        problems.append(
-            (
-                f"_cdc_op <> 'd' and size({missing}) > 0",
-                f"concat('its row lacks the columns ', array_join({missing}, ', '), '. If the source has "
-                "dropped them, use missing_columns=\\'null\\', or drop them from the table.')",
-            )
-        )
-    if not target.new_are_ignored:
-        new = f"array_except(map_keys(_cdc_row), {names})"
-        problems.append(
-            (
-                f"_cdc_op <> 'd' and size({new}) > 0",
-                f"concat('its row has the columns ', array_join({new}, ', '), ', which the table lacks. Add "
-                "them to the table and start the stream again, or use new_columns=\\'ignore\\'.')",
-            )
-        )
-    return problems
-
-
-def _problems_of_values(target: EventTarget, encoding: Encoding) -> list[tuple[str, str]]:
-    absent = _is_unavailable("v", encoding.unavailable_value_placeholder)
-    unsent = f"map_keys(map_filter(_cdc_row, (k, v) -> {absent}))"
-    problems = [
-        (
-            f"size({unsent}) > 0",
-            f"concat('the database did not send the unchanged large value of ', array_join({unsent}, ', '), "
-            "'. Set REPLICA IDENTITY FULL for the source table, keep this event beside (bad_events), and update "
-            "the row there once more.')",
-        )
-    ]
-    for n, column in enumerate(target.fields):
-        at = f"'{_escaped(column.name)}'"
-        if column.name in target.sequence_fields:
-            source = target.metadata.get(column.name, f"column {column.name!r}")
-            problems.append(
-                (
-                    f"_cdc_t{n} is null",
-                    _text(
-                        f"it has no {source}, which orders the rows, so an older row would stay. Fill the table's "
-                        "sequence.field from a member that each event has, such as source.ts_us; or set REPLICA "
-                        "IDENTITY FULL, which sends all columns of a deleted row."
-                    ),
-                )
-            )
-        elif not column.type.nullable:
-            is_key = column.name in target.primary_keys
-            problems.append(
-                (
-                    f"_cdc_t{n} is null" if is_key else f"_cdc_t{n} is null and _cdc_op <> 'd'",
-                    _text(
-                        f"it has no value for column {column.name!r}, which is NOT NULL. Make the column nullable if the "
-                        "source has NULL there; if it is part of the key, set REPLICA IDENTITY FULL for the source table."
-                    ),
-                )
-            )
-        problems.append(
-            (
-                f"_cdc_t{n} is not null and _cdc_c{n} is null",
-                f"concat('column \\'', {at}, '\\' is {column.type}, which the value \\'', left(_cdc_t{n}, 40), '\\' "
-                f"of kind ', _cdc_k{n}, ' does not fit. Give the column the type that docs/cdc.md names for "
-                "it; for envelopes without a schema, name the modes of the connector, too.')",
-            )
-        )
-    return problems
-
-
-def _text(value: str) -> str:
-    """The text as a literal of SQL."""
-    return f"'{_escaped(value)}'"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace("'", "\\'")
-
-
-def _name(value: str) -> str:
-    """The name as an identifier of SQL."""
-    return "`" + value.replace("`", "``") + "`"

@@ -195,6 +195,10 @@ def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
         (good[0], json.dumps(json.loads(good[1])["after"]), *good[2:4], 109),
         (good[0], None, *good[2:4], 110),
         (good[0], good[1] + " and more", *good[2:4], 111),
+        (good[0], good[1] + "} and more", *good[2:4], 114),
+        (good[0], good[1] + "]} and more", *good[2:4], 115),
+        (good[0], good[1] + ',"source":{}', *good[2:4], 116),
+        (good[0] + " and more", *good[1:4], 117),
     ]
     found = reasons(job, table, [*records("plain"), *wrong])
     expected = {
@@ -213,12 +217,61 @@ def test_each_bad_record_is_named_with_its_place_and_a_cure(job: Job) -> None:
         112: "column 'ints' is ARRAY<INT>",
         113: "column 'day' is DATE, which the value '2147483647'",
         111: "no JSON of an envelope",
+        114: "no JSON of an envelope",
+        115: "no JSON of an envelope",
+        116: "no JSON of an envelope",
+        117: "its key is no JSON object",
         109: "has no 'op'.*ExtractNewRecordState",
     }
     assert found.keys() == expected.keys()
     for offset, pattern in expected.items():
         assert found[offset].startswith(f"topic shop.public.orders, partition 0, offset {offset}: ")
         assert re.search(pattern.replace("(6)", "[(]6[)]"), found[offset]), found[offset]
+
+
+def doubled(text: str, member: str) -> str:
+    """The text with a second member of that name behind the first one."""
+    return text.replace(f'"{member}":', f'"{member}":null,"{member}":', 1)
+
+
+@pytest.mark.spark35
+@pytest.mark.spark4
+def test_a_record_that_json_or_utf_8_leaves_open_is_bad(job: Job) -> None:
+    table = orders(job)
+    key, text, *place = records("plain")[0]
+    typed_key, typed, *_ = records("schemas")[0]
+    (named,) = set(re.findall('{"type":"int64","optional":false,"field":"id"}', typed))
+    values = {
+        0: (key, doubled(text, "op")),
+        1: (key, doubled(text, "after")),
+        2: (key, doubled(text, "customer")),
+        3: (key, doubled(text, "lsn")),
+        4: (doubled(key, "id"), text),
+        5: (typed_key, doubled(typed, "payload")),
+        6: (typed_key, doubled(typed, "op")),
+        7: (typed_key, typed.replace(named, f"{named},{named}")),
+        8: (typed_key, typed.replace(named, f'{named},{{"type":"int64"}}')),
+    }
+    rows = [(key.encode(), text.encode(), *place[:2], n) for n, (key, text) in values.items()]
+    broken = text.encode().replace(b"Ann", b"A\xffn")
+    held = text.replace("Ann", "A\N{REPLACEMENT CHARACTER}n").encode()
+    rows += [
+        (key.encode(), broken, *place[:2], 100),
+        (key.encode() + b"\xff", text.encode(), *place[:2], 101),
+        (key.encode(), held, *place[:2], 102),
+    ]
+    binary = RECORD.replace("key string, value string", "key binary, value binary")
+    sent = job.spark.createDataFrame(rows, binary).coalesce(1)
+    only = cdc.debezium(sent, table, bad_events="only").collect()
+    found = {row.offset: row.problem for row in only}
+    members = ("op", "after", "customer", "lsn", "id", "payload", "op", "id")
+    for offset, member in enumerate(members):
+        assert f"offset {offset}: its JSON has the member {member} more than once" in found[offset]
+    assert "offset 100: its value has bytes that are no UTF-8" in found[100]
+    assert "offset 101: its key has bytes that are no UTF-8" in found[101]
+    assert sorted(found) == [*range(8), 100, 101]
+    rows = cdc.debezium(sent.where("offset = 102"), table).collect()
+    assert [row.customer for row in rows] == ["A\N{REPLACEMENT CHARACTER}n"]
 
 
 TIME = "io.debezium.time."

@@ -48,7 +48,7 @@ def test_the_package_offers_exactly_the_names_it_documents() -> None:
 def test_the_module_of_change_events_offers_exactly_the_names_it_documents() -> None:
     from paimon_stream import cdc
 
-    assert cdc.__all__ == ["debezium"]
+    assert cdc.__all__ == ["canal", "debezium", "maxwell"]
 
 
 def test_nothing_else_leaks_from_the_package() -> None:

@@ -16,7 +16,8 @@ pytest.importorskip("tqdm")
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / "examples"))
-from kafka_data import EVENTS, REJECTED, events, records  # noqa: E402 - not without pyspark
+from kafka import connector_arguments  # noqa: E402 - not without pyspark
+from kafka_data import EVENTS, REJECTED, events, records  # noqa: E402
 from kafka_stream import explained, stop_without_broker  # noqa: E402
 
 PAGE = (ROOT / "docs" / "kafka.md").read_text()
@@ -29,6 +30,11 @@ def test_the_page_shows_the_job_as_it_is() -> None:
 
 def test_the_page_names_the_connector_that_tests_read_with() -> None:
     assert f"`{connector_name()}`" in PAGE
+
+
+def test_the_demo_names_the_connector_to_spark_as_the_page_does() -> None:
+    assert connector_arguments("") == f"--packages {connector_name()}"
+    assert connector_arguments("org.example:mine:1") == "--packages org.example:mine:1"
 
 
 def test_without_a_broker_the_job_ends_with_each_address_that_was_tried() -> None:
