@@ -79,7 +79,7 @@ def steps_of(rounds: int, dropped: int) -> list[Step]:
         Step(
             name="3-streams-spark35",
             script="streams",
-            arguments=f"{often} --loads L1,L2,L3,L4 --systems {MANY}",
+            arguments=f"{often} --loads L1,L3,L4 --systems {MANY}",
             spark="3.5",
         ),
         Step(
@@ -108,8 +108,13 @@ def steps_of(rounds: int, dropped: int) -> list[Step]:
         Step(name="7-replay", script="replay", arguments=f"--rounds {rounds}"),
         Step(name="8-threads", script="threads"),
         Step(name="8-split", script="split", arguments="--systems noop,drop,parquet,ours"),
+        Step(
+            name="8-split-wide",
+            script="split",
+            arguments="--load L6 --systems noop,drop,parquet,ours",
+        ),
         Step(name="8-split-first", script="split", arguments="--first --systems drop,parquet,ours"),
-        Step(name="9-tuning", script="tuning", arguments=f"--rounds {rounds}"),
+        Step(name="9-tuning", script="tuning", arguments=f"--rounds {min(rounds, 2)}"),
     ]
 
 
