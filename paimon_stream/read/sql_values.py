@@ -581,8 +581,9 @@ def _to_decimal(value: pc.Expression, old: DataType, new: DataType) -> pc.Expres
 
 
 def _float_to_decimal(value: pc.Expression, old: DataType, new: DataType) -> pc.Expression:
-    # NaN and infinities have no digits, and their text is no decimal, which is Arrow's error.
-    return _fitted(_digits_of_float(value), new)
+    # NaN and infinities become NULL, as in Spark.
+    nothing = pa.scalar(None, arrow_type(old))
+    return _fitted(_digits_of_float(pc.if_else(pc.is_finite(value), value, nothing)), new)
 
 
 def _digits_of_float(value: pc.Expression) -> pc.Expression:
