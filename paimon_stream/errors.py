@@ -192,6 +192,10 @@ class OutsidePartition(InvalidData):
     """Rows are outside the partition that is overwritten."""
 
 
+class AmbiguousMerge(InvalidData):
+    """Several rows of the source of a merge would change the same row of the table."""
+
+
 class ReplayError(PaimonStreamError):
     """Exactly-once cannot be proven. Nothing was written; an operator decides."""
 

@@ -53,7 +53,7 @@ def condition_on(typed: str, columns: Columns, option: str) -> pc.Expression:
     """The condition on some columns as an expression. `typed`, `option` and the errors are those of
     `condition_in_text`.
     """
-    with _naming(option):
+    with naming_option(option):
         return boolean(parsed(typed, columns), "as a condition")
 
 
@@ -71,12 +71,12 @@ def value_in_text(typed: str, field: DataField, columns: Columns, option: str) -
         InvalidOption: the text is not a value, or not one for this column.
         UnsupportedFeature: the text has a subquery, or calls a function that is not computed here.
     """
-    with _naming(option):
+    with naming_option(option):
         return assigned(parsed(typed, columns), field.type, field.name)
 
 
 @contextmanager
-def _naming(option: str) -> Iterator[None]:
+def naming_option(option: str) -> Iterator[None]:
     """A context that names the option in the errors for its text."""
     try:
         yield

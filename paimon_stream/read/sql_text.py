@@ -8,7 +8,7 @@ the condition under which the branch that it parses is chosen (`_guard`).
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
@@ -198,12 +198,14 @@ class _Parser:
 
     def _conjunction(self) -> SqlValue:
         value = self._negation()
+        terms = [value]
         while self._takes("AND"):
             left = boolean(value, "before AND")
             with self._only_where(pc.coalesce(left, pc.scalar(True))):
-                right = boolean(self._negation(), "after AND")
+                terms.append(self._negation())
+            right = boolean(terms[-1], "after AND")
             value = self._condition(left & right, "AND")
-        return value
+        return value if len(terms) == 1 else replace(value, terms=tuple(terms))
 
     def _negation(self) -> SqlValue:
         count = 0
@@ -225,9 +227,7 @@ class _Parser:
             if token.kind == "sign" and token.text in COMPARISONS:
                 self._take()
                 other = self._guarded_text(self._sum(), value)
-                value = self._condition(
-                    compare(token.text, self._guarded_text(value, other), other), "="
-                )
+                value = self._compared(token.text, self._guarded_text(value, other), other)
             elif self._takes("IS"):
                 value = self._is(value)
             else:
@@ -238,6 +238,11 @@ class _Parser:
                         raise self._not_understood()
                     return value
                 value = self._condition(~test if is_negated else test, "a condition")
+
+    def _compared(self, op: str, left: SqlValue, right: SqlValue) -> SqlValue:
+        compared = self._condition(compare(op, left, right), op)
+        is_equality = op in ("=", "==", "<=>")
+        return replace(compared, equality=(op, left, right)) if is_equality else compared
 
     def _guarded_text(self, value: SqlValue, other: SqlValue) -> SqlValue:
         """The operand of a comparison, guarded if the comparison has to convert a text."""

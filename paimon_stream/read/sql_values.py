@@ -88,6 +88,8 @@ class SqlValue:
         shown: how messages name it.
         text: of a literal whose type may follow from what stands beside it: its text.
         is_quoted: whether this literal is in quotes.
+        equality: of a comparison by `=` or `<=>`: its sign and both sides.
+        terms: of an AND: what it joins.
     """
 
     expression: pc.Expression
@@ -95,6 +97,8 @@ class SqlValue:
     shown: str
     text: str | None = None
     is_quoted: bool = False
+    equality: "tuple[str, SqlValue, SqlValue] | None" = None
+    terms: "tuple[SqlValue, ...]" = ()
 
     def where(self, guard: pc.Expression | None) -> "SqlValue":
         """This value in the rows in which the guard is true, and NULL in the others."""
@@ -266,7 +270,7 @@ def compare(op: str, left: SqlValue, right: SqlValue) -> pc.Expression:
             return null_of(BOOLEAN)
         other = left if right.type is None else right
         return pc.scalar(True) if other.type is None else other.expression.is_null()
-    left, right = _comparable(left, right)
+    left, right = comparable(left, right)
     is_float = _typed(left).is_float
     if op == "<=>":
         equal = (
@@ -279,7 +283,7 @@ def compare(op: str, left: SqlValue, right: SqlValue) -> pc.Expression:
     return _ORDERS[op](left.expression, right.expression)
 
 
-def _comparable(left: SqlValue, right: SqlValue) -> tuple[SqlValue, SqlValue]:
+def comparable(left: SqlValue, right: SqlValue) -> tuple[SqlValue, SqlValue]:
     """Two values in a type in which they can be compared. A literal takes the type of the value
     beside it, so that the statistics of files help.
     """
@@ -296,7 +300,10 @@ def _comparable(left: SqlValue, right: SqlValue) -> tuple[SqlValue, SqlValue]:
         if one.root is TypeRoot.DECIMAL:
             return _decimals_of_one_scale(cast(left, one), cast(right, other))
         return cast(left, one), cast(right, other)
-    is_known = first.root is second.root or (first.is_string and second.is_string)
+    is_same_unit = not first.is_timestamp or arrow_type(first) == arrow_type(second)
+    is_known = (first.root is second.root and is_same_unit) or (
+        first.is_string and second.is_string
+    )
     if not (is_known or (first.is_binary and second.is_binary)):
         common = _wider(left, right, "in a comparison")
         return adapted(left, _typed(common), right.shown), adapted(
@@ -547,7 +554,9 @@ def _conversion(old: DataType, new: DataType) -> _Conversion | None:
     is_moment = {old.root, new.root} <= {TypeRoot.DATE, TypeRoot.TIMESTAMP}
     if is_moment and old.precision <= 6 and new.precision <= 6:
         return _moment
-    if old.root is new.root is TypeRoot.TIMESTAMP_LTZ and old.precision <= 6 and new.precision <= 6:
+    if old.root is new.root and old.is_timestamp and new.precision >= old.precision:
+        return lambda value, _, wanted: value.cast(arrow_type(wanted))
+    if old.root is new.root is TypeRoot.TIMESTAMP_LTZ and old.precision <= 6:
         return _moment
     return None
 
@@ -779,9 +788,7 @@ def _whole_part(name: str, compute: Callable[..., pc.Expression]) -> Callable[..
             root=TypeRoot.DECIMAL,
             precision=min(type_.precision - type_.scale + 1, _MOST_DIGITS),
         )
-        return value.with_expression(
-            compute(_widest(value)).cast(arrow_type(whole)), whole
-        )
+        return value.with_expression(compute(_widest(value)).cast(arrow_type(whole)), whole)
 
     return call
 
@@ -861,6 +868,13 @@ FUNCTIONS: Final[dict[str, tuple[int, int, Callable[..., SqlValue]]]] = {
     "YEAR": (1, 1, _part_of_day("YEAR", pc.year)),
 }
 """The functions whose arguments are all computed, with the fewest and most arguments."""
+
+
+def terms_of(condition: SqlValue) -> list[SqlValue]:
+    """What a condition joins by AND; the condition itself if it is no AND."""
+    if not condition.terms:
+        return [condition]
+    return [inner for term in condition.terms for inner in terms_of(term)]
 
 
 def column_of(rows: pa.Table, expression: pc.Expression) -> pa.ChunkedArray:
