@@ -6,7 +6,7 @@ in an error, its files are removed. The files stay only if it is not known wheth
 published.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -16,8 +16,10 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from paimon_stream import errors
+from paimon_stream.api.merging import TableMerge
 from paimon_stream.api.table_reading import LoadedTable
 from paimon_stream.change.delete_rows import DeleteReport, delete_rows
+from paimon_stream.change.merge_clauses import MergeWords
 from paimon_stream.change.update_rows import UpdateReport, update_rows
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
@@ -337,6 +339,21 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
     yield from batches
 
 
+def _source_table(table: Table, rows: Any) -> pa.Table:
+    """The rows of the source of a merge, in memory. Raises `IncompatibleSchema`, `InvalidData` and
+    `UnsupportedFeature`.
+    """
+    if _is_spark(rows):
+        if not hasattr(rows, "toArrow"):
+            raise errors.UnsupportedFeature(
+                "the source of a merge is a DataFrame of Spark, which brings no Arrow before Spark 4. Give "
+                "pa.Table.from_pandas(df.toPandas())."
+            ).of_table(table.location)
+        return rows.toArrow()
+    first, *batches = _batches(table, rows, None)
+    return pa.Table.from_batches([first, *batches])
+
+
 def _of_frame(table: Table, rows: Any) -> Any:
     """A DataFrame of pandas or polars as a `pyarrow.Table`; any other object as it is. Raises
     `InvalidData` for a column that cannot be converted.
@@ -631,6 +648,40 @@ class TableWriting(LoadedTable):
             dry_run=dry_run,
             progress=progress,
             after_commit=_after_commit(),
+        )
+
+    def merge(
+        self,
+        source: Rows,
+        on: Sequence[str] | str,
+        *,
+        source_alias: str = "source",
+        target_alias: str = "target",
+    ) -> TableMerge:
+        """Describes a merge of the rows of a source into the table, as MERGE of SQL and deltalake
+        do it. Nothing happens before `execute`:
+
+            table.merge(rows, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
+
+        The table must be an append table. The source is held in memory, and read when the merge is
+        executed. Old rows are deleted and new rows are written as in `update`. A row whose key is
+        NULL matches nothing. Texts are compared by their bytes, trailing blanks of a CHAR do not
+        count, and NaN equals NaN.
+
+        Args:
+            source: the rows of the source, in a form that `append` takes.
+            on: the columns whose values are equal in a match, or a condition as SQL text, such as
+                `"source.id = target.id AND target.day >= '2026-01-01'"`. It needs at least one
+                equality between the source and the table. `<=>` also lets NULL match NULL.
+            source_alias: the name of the source in SQL texts.
+            target_alias: the name of the table in SQL texts.
+        """
+        words = MergeWords(on=on, source_alias=source_alias, target_alias=target_alias)
+        return TableMerge(
+            self._newest,
+            lambda: _source_table(self._newest(), source),
+            words,
+            _after_commit(),
         )
 
     def new_commit(

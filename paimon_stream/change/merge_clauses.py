@@ -92,11 +92,14 @@ class KeyPair:
 
     Attributes:
         target: computes the value of the target's rows.
+        column: the column of the target whose value that is, perhaps in another type; None if it is
+            computed.
         source: computes the value of the source's rows, in the same type.
         null_equals_null: whether NULL matches NULL.
     """
 
     target: pc.Expression
+    column: str | None
     source: pc.Expression
     null_equals_null: bool
 
@@ -163,6 +166,11 @@ class MergePlan:
         """The columns of the target that the merge reads."""
         if any(planned.clause.action is Action.UPDATE for planned in self.clauses):
             return self.schema.fields
+        return self.deciding_columns
+
+    @property
+    def deciding_columns(self) -> tuple[DataField, ...]:
+        """The columns of the target that decide what becomes of a row, at least one."""
         predicates = [planned.predicate for planned in self.clauses]
         read = self._read([*(pair.target for pair in self.keys), self.rest, *predicates])
         return tuple(field for field in self.schema.fields if TARGET + field.name in read)
@@ -402,18 +410,30 @@ def _pair_of_term(term: SqlValue) -> KeyPair | None:
 
 def _sides(value: SqlValue) -> set[str]:
     """From which sides the columns come that a value reads."""
+    return {TARGET if name.startswith(TARGET) else SOURCE for name in _columns_read(value)}
+
+
+def _columns_read(value: SqlValue) -> set[str]:
     parts = Condition.of(value.expression)
-    names = set() if parts is None else parts.columns
-    return {TARGET if name.startswith(TARGET) else SOURCE for name in names}
+    return set() if parts is None else parts.columns
 
 
 def _key_pair(op: str, target: SqlValue, source: SqlValue) -> KeyPair:
     padded = any(
         value.type is not None and value.type.root is TypeRoot.CHAR for value in (target, source)
     )
+    column = None
+    names = [] if padded else sorted(_columns_read(target))
+    if len(names) == 1 and target.expression.equals(pc.field(names[0])):
+        column = names[0].removeprefix(TARGET)
     target, source = comparable(target, source)
     expressions = [target.expression, source.expression]
     if padded:
         # A CHAR may be stored with blanks up to its length.
         expressions = [pc.utf8_rtrim(each, characters=" ") for each in expressions]
-    return KeyPair(expressions[0], expressions[1], op == "<=>")
+    return KeyPair(
+        target=expressions[0],
+        column=column,
+        source=expressions[1],
+        null_equals_null=op == "<=>",
+    )

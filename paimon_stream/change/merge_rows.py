@@ -15,6 +15,8 @@ Invariants:
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from typing import Final
 
 import numpy as np
@@ -40,6 +42,8 @@ from paimon_stream.write.conform import ColumnPlan
 
 _MOST_PAIRS: Final = 1_000_000
 """How many pairs of rows are put together at once, unless one target row has more."""
+_MOST_LISTED: Final = 300
+"""With more keys, files are chosen by the lowest and the highest key."""
 _SHOWN: Final = 3
 """How many keys a message shows."""
 _NO_CLAUSE: Final = -1
@@ -144,8 +148,8 @@ class MergeRows:
         self._plan = plan
         self._location = location
         self._source = source.rename_columns([SOURCE + name for name in source.column_names])
-        keys = [self._key(self._source, pair.source) for pair in plan.keys]
-        self._keys = SourceKeys(keys, [pair.null_equals_null for pair in plan.keys])
+        self._source_keys = [self._key(self._source, pair.source) for pair in plan.keys]
+        self._keys = SourceKeys(self._source_keys, [pair.null_equals_null for pair in plan.keys])
         self._is_matched = np.zeros(source.num_rows, np.bool_)
         self._schema = arrow_schema(plan.schema.fields)
         self.updated = 0
@@ -175,6 +179,31 @@ class MergeRows:
         self.updated += len(merged.updated_at)
         self.deleted += len(merged.deleted_at)
         return merged
+
+    def concerns(self, rows: pa.Table) -> bool:
+        """Whether one of these rows has a key of the source, or a clause about rows without a match
+        holds for it. `rows` has at least the columns `MergePlan.deciding_columns`. They are not
+        merged. Raises `InvalidData`.
+        """
+        target = rows.rename_columns([TARGET + name for name in rows.column_names])
+        keys = [self._key(target, pair.target) for pair in self._plan.keys]
+        if len(self._keys.pairs(keys)[0]):
+            return True
+        clauses = self._plan.of(When.NOT_MATCHED_BY_SOURCE)
+        return bool((self._decided(clauses, target) != _NO_CLAUSE).any())
+
+    def possible_keys(self) -> pc.Expression | None:
+        """A condition that each row fulfils that has a key of the source, for the statistics of
+        files; None if there is no such condition.
+        """
+        conditions = []
+        for pair, keys in zip(self._plan.keys, self._source_keys, strict=True):
+            if pair.column is None or pair.null_equals_null:
+                continue
+            values = _values_in(keys, self._schema.field(pair.column).type)
+            if values is not None:
+                conditions.append(_one_of(pc.field(pair.column), values))
+        return reduce(and_, conditions) if conditions else None
 
     def inserted(self) -> pa.Table:
         """The rows that are inserted, after the whole target was given. Raises `InvalidData`."""
@@ -354,6 +383,29 @@ def _beside(left: pa.Table, right: pa.Table, rows: int) -> pa.Table:
         arrays = [pa.nulls(rows)]
         return pa.Table.from_arrays(arrays, names=[""])
     return pa.Table.from_arrays(arrays, names=[*left.column_names, *right.column_names])
+
+
+def _values_in(keys: pa.Array, type_: pa.DataType) -> pa.Array | None:
+    """Those keys that a column of this type can have, each once; None if that is not certain."""
+    values = pc.unique(keys.drop_null())
+    if pa.types.is_integer(type_) and pa.types.is_integer(keys.type):
+        limits = np.iinfo(type_.to_pandas_dtype())
+        fits = pc.and_(
+            pc.greater_equal(values, pa.scalar(limits.min, pa.int64())),
+            pc.less_equal(values, pa.scalar(limits.max, pa.int64())),
+        )
+        return values.filter(fits).cast(type_)
+    # NaN and -0.0 have no place among statistics.
+    return values if keys.type == type_ and not pa.types.is_floating(type_) else None
+
+
+def _one_of(column: pc.Expression, values: pa.Array) -> pc.Expression:
+    """A condition that the column fulfils if it is one of the values."""
+    is_ordered = not (pa.types.is_binary(values.type) or pa.types.is_boolean(values.type))
+    if len(values) <= _MOST_LISTED or not is_ordered:
+        return column.isin(values)
+    bounds = pc.min_max(values)
+    return (column >= bounds["min"]) & (column <= bounds["max"])
 
 
 def _contiguous(column: pa.ChunkedArray) -> pa.Array:
