@@ -236,6 +236,10 @@ class DeletedFiles(CommitConflict):
     """A file that the commit builds on is gone, or a file that it adds is already in the table."""
 
 
+class ChangedMeanwhile(CommitConflict):
+    """Others have changed what a deletion, an update or a merge had read, each time anew."""
+
+
 class KeyRangeOverlap(CommitConflict):
     """Files of a level would have overlapping keys, because two jobs compacted a bucket at once."""
 
