@@ -22,12 +22,14 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from paimon_stream.errors import InvalidData
-from paimon_stream.format.arrow_types import arrow_schema, from_flags, from_numbers
+from paimon_stream.format.arrow_types import arrow_schema, from_flags, from_numbers, to_flags
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.merge.merge_order import (
+    Flags,
     Ints,
     dense_ranks,
     flat,
@@ -150,6 +152,24 @@ def _refusal_to_set(spec: MergeSpec, column: str | None) -> str | None:
 def _adds(rule: ColumnRule | None) -> bool:
     """Whether a column changes if its own value comes once more."""
     return rule is not None and rule.function in _ADDING and not rule.distinct
+
+
+def has_key(keys: pa.Table, rows: pa.Table) -> Flags:
+    """Says for each of these rows whether its key is one of `keys`. The rows have the columns of
+    `keys`, and perhaps others.
+    """
+    may_have = np.ones(rows.num_rows, np.bool_)
+    for name in keys.column_names:
+        if not pa.types.is_floating(keys.schema.field(name).type):  # NaN and -0.0 are compared below
+            values = pc.unique(keys.column(name))
+            may_have &= to_flags(flat(pc.is_in(rows.column(name), value_set=values)))
+    places = np.flatnonzero(may_have)
+    if not len(places):
+        return may_have
+    candidates = rows.select(keys.column_names).take(from_numbers(places))
+    numbers = _numbers([keys, candidates.cast(keys.schema)])
+    may_have[places] = np.isin(numbers[keys.num_rows :], numbers[: keys.num_rows])
+    return may_have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
