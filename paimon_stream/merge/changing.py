@@ -221,13 +221,14 @@ def changed_rows(
             comes. The message names keys.
     """
     changes = _Changes.of(spec, schema, before, after, held)
-    changes = changes.with_kind_texts(kind_field)
+    if kind_field is not None:
+        changes = changes.with_kind_texts(kind_field)
     changes.check_keys()
     data = changes.data()
     changes.check_result(data)
     return ChangedRows(
         data=data,
-        log=changes.log(kind_field),
+        log=changes.log(),
         updated=len(changes.updated),
         deleted=len(changes.deleted),
         inserted=len(changes.inserted),
@@ -250,6 +251,7 @@ class _Changes:
         twice: the positions in `after` of rows whose key an earlier row has.
         taken: the positions in `after` of inserted rows whose key has a row.
         tombstones: the positions in `held` of deletes whose keys are inserted.
+        kind_field: the column that has the kinds of rows as text; None without one.
     """
 
     spec: MergeSpec
@@ -263,6 +265,7 @@ class _Changes:
     twice: Ints
     taken: Ints
     tombstones: Ints
+    kind_field: str | None = None
 
     @classmethod
     def of(
@@ -308,13 +311,14 @@ class _Changes:
             tombstones=place_held[is_held & ~has_row],
         )
 
-    def with_kind_texts(self, kind_field: str | None) -> "_Changes":
-        """The same changes. The rows that come have their kinds in the column of that name."""
-        if kind_field is None:
-            return self
+    def with_kind_texts(self, kind_field: str) -> "_Changes":
+        """The same changes. The rows that are written have their kinds in the column of that name,
+        and so have the rows that readers see afterwards.
+        """
         kinds = np.full(self.after.num_rows, INSERT, np.int8)
         kinds[self.updated[:, 1]] = UPDATE_AFTER
-        return replace(self, after=_with_texts(self.after, kind_field, kinds))
+        after = _with_texts(self.after, kind_field, kinds)
+        return replace(self, after=after, kind_field=kind_field)
 
     def check_keys(self) -> None:
         """Raises `InvalidData` if two rows come with one key, or a row with a key that is there."""
@@ -347,34 +351,33 @@ class _Changes:
         inserts = self._taken(self.after, self.inserted)
         return pa.concat_tables(
             [
-                _of_kind(updates, UPDATE_AFTER),
-                _of_kind(deletes, DELETE),
-                _of_kind(inserts, INSERT),
+                self._of_kind(updates, UPDATE_AFTER),
+                self._of_kind(deletes, DELETE),
+                self._of_kind(inserts, INSERT),
             ]
         )
 
-    def log(self, kind_field: str | None) -> pa.Table:
-        """The rows for changelog files. `kind_field` is that of `changed_rows`."""
+    def log(self) -> pa.Table:
+        """The rows for changelog files."""
         parts = (
             (self.before, self.updated[:, 0], UPDATE_BEFORE),
             (self.before, self.deleted, DELETE),
             (self.after, self.updated[:, 1], UPDATE_AFTER),
             (self.after, self.inserted, INSERT),
         )
-        tables = []
-        for table, positions, kind in parts:
-            rows = self._taken(table, positions)
-            if kind_field is not None:
-                rows = _with_texts(rows, kind_field, np.full(rows.num_rows, kind, np.int8))
-            tables.append(_of_kind(rows, kind))
-        return pa.concat_tables(tables)
+        return pa.concat_tables(
+            [
+                self._of_kind(self._taken(table, positions), kind)
+                for table, positions, kind in parts
+            ]
+        )
 
     def check_result(self, data: pa.Table) -> None:
         """Merges the row of each key with the row that changes it. Raises `InvalidData` if the
         result is not the row that comes.
         """
         old = pa.concat_tables(
-            [_of_kind(self.before, INSERT), self._taken(self.held, self.tombstones)]
+            [_with_kind(self.before, INSERT), self._taken(self.held, self.tombstones)]
         )
         rows = one_chunk(pa.concat_tables([old, data]))
         rows = rows.append_column(
@@ -383,9 +386,9 @@ class _Changes:
         self._check_order(rows, old.num_rows)
         wanted = pa.concat_tables(
             [
-                _of_kind(self._taken(self.after, self.updated[:, 1]), UPDATE_AFTER),
-                _of_kind(self._taken(self.before, self.deleted), DELETE),
-                _of_kind(self._taken(self.after, self.inserted), INSERT),
+                self._of_kind(self._taken(self.after, self.updated[:, 1]), UPDATE_AFTER),
+                self._of_kind(self._taken(self.before, self.deleted), DELETE),
+                self._of_kind(self._taken(self.after, self.inserted), INSERT),
             ]
         )
         sequence = from_numbers(np.zeros(wanted.num_rows, np.int64))
@@ -463,6 +466,12 @@ class _Changes:
     def _shown(self, positions: Ints) -> str:
         return _shown(self.after, positions, self.spec)
 
+    def _of_kind(self, rows: pa.Table, kind: int) -> pa.Table:
+        """The rows with this kind, also as text."""
+        if self.kind_field is not None:
+            rows = _with_texts(rows, self.kind_field, np.full(rows.num_rows, kind, np.int8))
+        return _with_kind(rows, kind)
+
     def _taken(self, table: pa.Table, positions: Ints) -> pa.Table:
         return table.take(from_numbers(np.ascontiguousarray(positions)))
 
@@ -492,7 +501,7 @@ def _places(numbers: Ints, count: int) -> Ints:
     return places
 
 
-def _of_kind(rows: pa.Table, kind: int) -> pa.Table:
+def _with_kind(rows: pa.Table, kind: int) -> pa.Table:
     return rows.append_column(KIND, from_numbers(np.full(rows.num_rows, kind, np.int8)))
 
 
