@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from paimon_stream import errors
 from paimon_stream.api.table_reading import LoadedTable
+from paimon_stream.change.delete_rows import DeleteReport, delete_rows
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
@@ -27,7 +28,6 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.maintenance.delete_rows import DeleteReport, delete_rows
 from paimon_stream.options import (
     COMMIT_GUARD,
     MERGE_SCHEMA,
@@ -547,30 +547,42 @@ class TableWriting(LoadedTable):
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> DeleteReport:
-        """Deletes the rows that fulfil a condition, in one snapshot, with deletion vectors. No data
-        file changes. The table must be an append table with `deletion-vectors.enabled` = `true`.
+        """Deletes the rows that fulfil a condition, in one snapshot. The table must be an append
+        table.
 
-        Rows that others append meanwhile stay. Only files that may have matching rows are read, and
-        only the columns that `where` names. Compactions leave deleted rows out. If an error other
-        than `CommitUnknown` is raised, no row was deleted.
+        With `deletion-vectors.enabled` = `true`, deletion vectors mark the rows, and no data file
+        changes; compactions leave the rows out. Otherwise each file that has such rows is replaced
+        by one with the rows that stay. Only files that may have matching rows are read.
+
+        The rows are those of the newest snapshot at the time of publishing. If others meanwhile add
+        such rows, or replace files that were read, the deletion is computed anew. What others do to
+        other rows does not matter. If an error other than `CommitUnknown` is raised, no row was
+        deleted.
 
         Args:
             where: a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) &
-                pc.field("name").is_null()`. A row for which it is NULL stays.
+                pc.field("name").is_null()`, or SQL text, such as `"id > 7 AND name IS NULL"`. A row
+                for which it is NULL stays.
             dry_run: write nothing, and count the rows.
             progress: is called with what is done.
 
         Raises:
-            InvalidOption: for anything but an expression.
+            InvalidOption: for anything but an expression or a text that can be computed.
             IncompatibleSchema: for an expression that the columns do not fit.
             UnsupportedFeature: for a table of another kind.
             InvalidData: for a value for which `where` cannot be computed.
-            DeletedFiles: if others kept replacing the files.
+            ChangedMeanwhile: if others kept changing the same rows.
             PaimonStreamError: the errors of reading and of `append`.
         """
         dry_run = self._arguments.flag("dry_run", dry_run)
         self._arguments.function("progress", progress)
-        return delete_rows(self._newest, where, dry_run=dry_run, progress=progress)
+        return delete_rows(
+            self._newest,
+            where,
+            dry_run=dry_run,
+            progress=progress,
+            after_commit=_after_commit(),
+        )
 
     def new_commit(
         self,

@@ -100,8 +100,8 @@ class RowChange(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Removes all files that were written, because nothing will be published. It must not
-        raise.
+        """Removes all files that were written, because they will not be published. It must not
+        raise. `compute` may be called again.
         """
 
 
@@ -137,6 +137,8 @@ def carry_out(
             if conflicts == MOST_CONFLICTS:
                 change.abandon()
                 raise
+            if isinstance(conflict, DeletedFiles):
+                change.abandon()  # an orphan cleaner may have taken what was written long ago
             _LOG.info("%s The change is computed anew.", conflict)
         except PaimonStreamError:
             change.abandon()

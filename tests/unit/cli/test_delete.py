@@ -62,8 +62,9 @@ def test_the_command_counts_first_and_then_deletes(tmp_path: Any) -> None:
     ("where", "text"),
     [
         ("nix = 1", "names a column 'nix'"),
-        ("id = x", "is not a value of id"),
-        ("id = 1 OR id = 2", "is not understood from 'id = 1 OR id = 2' on"),
+        ("id = x", "names a column 'x'"),
+        ("id = 'x'", "is not a value of id"),
+        ("id = 1 OR id", "has id after OR, and its type is INT"),
         ("id ~ 1", "Write COLUMN OP VALUE"),
         ("", "is not understood"),
         ("p = a", "A text is in single quotes"),
