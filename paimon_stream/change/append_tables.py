@@ -29,11 +29,6 @@ from paimon_stream.table.table import Table, check_table_kind
 def check_append_table(table: Table) -> None:
     """Raises `UnsupportedFeature` for a table whose rows are not deleted and updated here."""
     check_table_kind(table)
-    if table.schema.primary_keys:
-        raise UnsupportedFeature(
-            "has a primary key, so rows are deleted by key. Append rows with these keys and an "
-            "operation column that says -D."
-        ).of_table(table.location, subject=True)
     if table.options.value(DATA_EVOLUTION):
         raise UnsupportedFeature(
             f"has {DATA_EVOLUTION.key} = true, and this release does not change rows whose columns are in several "

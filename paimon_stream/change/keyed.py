@@ -22,7 +22,7 @@ while they were written. So the change ends beside a writer that commits all the
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 from typing import Any, Final
@@ -31,11 +31,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.change.anew import ComputedChange, RowChange
+from paimon_stream.change.anew import ComputedChange, RowChange, carry_out
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.premises import Premises
+from paimon_stream.commit.request import Published
 from paimon_stream.commit.sequence import Numbering, first_number
-from paimon_stream.errors import NotFound, UnsupportedFeature
+from paimon_stream.commit.table_commit import AfterPublishing
+from paimon_stream.errors import NotFound, UnsupportedFeature, naming
 from paimon_stream.format.arrow_types import arrow_schema, from_flags
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
@@ -49,6 +51,7 @@ from paimon_stream.merge.changing import (
 from paimon_stream.merge.spec import KIND, ROW_KIND, ROW_KIND_COLUMN, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER, ROWKIND_FIELD
 from paimon_stream.read import merged as merging
+from paimon_stream.read.condition_text import condition_in_text
 from paimon_stream.read.predicate import Predicate
 from paimon_stream.read.rows import read_batches, section_batches, sections_of
 from paimon_stream.read.scan import (
@@ -60,6 +63,7 @@ from paimon_stream.read.scan import (
     scan_without_files,
     with_files,
 )
+from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.message_files import data_files, remove_files
 from paimon_stream.table.table import Table
@@ -130,15 +134,28 @@ class KeyedRows:
         """How many data files were read."""
         return len(self._read)
 
-    def matching(self, where: Any) -> pa.Table:
+    def matching(self, where: Any, progress: Progress = silent) -> pa.Table:
         """The rows that fulfil a condition; all rows if it is None. Raises the errors of `plan_scan`
         and `read_batches`.
+
+        Args:
+            where: an expression of Arrow, or a condition as SQL text.
+            progress: is told how many bytes of files were read.
         """
+        table = self.table
+        if isinstance(where, str):
+            with naming(table.location):
+                where = condition_in_text(where, table.schema, "where")
+        if where is not None:
+            Predicate.of(where, table.schema, table.location)  # its errors name the argument
         scan = self._planned(where)
         self._conditions.append(scan)
         if self.snapshot is None:
             return self.empty
-        return pa.Table.from_batches(read_batches(scan), self.empty.schema)
+        rows = pa.Table.from_batches(read_batches(scan), self.empty.schema)
+        size = sum(entry.file.file_size for entry in scan.files)
+        progress("bytes", size, size)
+        return rows
 
     def of_keys(self, keys: pa.Table) -> pa.Table:
         """What the table holds of some keys, with `_VALUE_KIND` after the table's columns: rows,
@@ -227,9 +244,7 @@ class _NewFiles:
         """Whether one of the files may hold a row that fulfils a condition, or a row of one of the
         keys. Raises the errors of `read_batches`.
         """
-        conditions = [
-            (scan.where, _possible(scan, scan.where, files)) for scan in self.conditions
-        ]
+        conditions = [(scan.where, _possible(scan, scan.where, files)) for scan in self.conditions]
         try:
             return any(
                 self._matters(entry, [where for where, possible in conditions if possible[place]])
@@ -288,8 +303,8 @@ class KeyedChange(RowChange):
     """A change of rows in a table with a primary key. A subclass has `wanted`.
 
     Attributes:
+        read: what was read for the last computation; None before the first one.
         changed: the rows that make the change, as they were computed last; None if there are none.
-        files_read: how many data files were read for it.
     """
 
     def __init__(self, load: Callable[[], Table], runtime: Runtime) -> None:
@@ -299,8 +314,8 @@ class KeyedChange(RowChange):
         self._written: ComputedChange | None = None
         self._room = 0
         """How far above the numbers of others our numbers begin."""
+        self.read: KeyedRows | None = None
         self.changed: ChangedRows | None = None
-        self.files_read = 0
 
     @abstractmethod
     def wanted(self, rows: KeyedRows) -> Wanted:
@@ -311,9 +326,9 @@ class KeyedChange(RowChange):
         and the rows that make the change; None if nothing changes. A dry run needs no more.
         """
         rows = KeyedRows(self._load())
-        wanted = self.wanted(rows)
-        self.files_read = rows.files_read
+        self.read = rows
         self.changed = None
+        wanted = self.wanted(rows)
         if not wanted.before.num_rows and not wanted.after.num_rows:
             return rows, None
         table = rows.table
@@ -383,6 +398,25 @@ class KeyedChange(RowChange):
         if written is not None:
             table = written.table
             remove_files(table.storage, data_files(table.layout, written.messages))
+
+
+def change_keys(
+    change: KeyedChange,
+    runtime: Runtime,
+    *,
+    dry_run: bool,
+    after_commit: AfterPublishing | None,
+) -> tuple[KeyedRows, Published | None]:
+    """Carries out a change, or only computes it in a dry run. Returns what was read, and what was
+    published. Raises the errors of `carry_out`.
+    """
+    published = None
+    if dry_run:
+        change.plan()
+    else:
+        published = carry_out(change, runtime, after_commit)
+    assert change.read is not None
+    return change.read, published
 
 
 def _in_two_forms(changed: ChangedRows) -> Iterator[pa.RecordBatch]:

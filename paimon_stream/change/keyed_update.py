@@ -3,17 +3,28 @@ goes, and comes with its new key.
 """
 
 from collections.abc import Callable, Collection
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from paimon_stream.change.keyed import KeyedChange, KeyedRows, Wanted, refuse_operations
 from paimon_stream.merge.changing import Operation
+from paimon_stream.reports import Progress, silent
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.table import Table
+from paimon_stream.write.conform import ColumnPlan
 
-Assign = Callable[[pa.Table], pa.Table]
-"""Returns rows with new values in some columns, in their order."""
+
+class Assignments(NamedTuple):
+    """The new values of some columns.
+
+    Attributes:
+        columns: the columns.
+        assign: returns rows with their new values, in their order.
+    """
+
+    columns: Collection[str]
+    assign: Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class KeyedUpdate(KeyedChange):
@@ -23,35 +34,42 @@ class KeyedUpdate(KeyedChange):
         self,
         load: Callable[[], Table],
         where: Any,
-        columns: Collection[str],
-        assign: Assign,
+        assignments_of: Callable[[Table], Assignments],
         runtime: Runtime,
+        progress: Progress = silent,
     ) -> None:
         """Prepares the update.
 
         Args:
-            load: as for `KeyedChange`.
-            where: the condition; None for all rows.
-            columns: the columns that are set.
-            assign: sets them.
+            load: returns the table as it is at the time of the call.
+            where: the condition, as an expression of Arrow or as SQL text; None for all rows.
+            assignments_of: returns the new values. It is called with the table of each
+                computation, whose columns may have changed.
             runtime: the clock and the ids.
+            progress: is told how many bytes of files were read.
         """
         super().__init__(load, runtime)
         self._where = where
-        self._columns = columns
-        self._assign = assign
+        self._assignments_of = assignments_of
+        self._progress = progress
 
     def wanted(self, rows: KeyedRows) -> Wanted:
         """The rows that fulfil the condition go, and come with their new values. Raises
-        `UnsupportedFeature` for a column that cannot be set in this table.
+        `UnsupportedFeature` for a column that cannot be set in this table, and `InvalidData` for a
+        value that its column cannot have.
         """
-        keys = rows.table.schema.primary_keys
+        table = rows.table
+        assignments = self._assignments_of(table)
         refuse_operations(
-            rows.table,
+            table,
             [
-                (Operation.MOVE, None) if column in keys else (Operation.SET, column)
-                for column in self._columns
+                (Operation.MOVE, None)
+                if column in table.schema.primary_keys
+                else (Operation.SET, column)
+                for column in assignments.columns
             ],
         )
-        before = rows.matching(self._where)
-        return Wanted(before=before, after=self._assign(before))
+        before = rows.matching(self._where, self._progress)
+        plan = ColumnPlan.of(table.schema, table.location)
+        after = [plan.conform(assignments.assign(batch)) for batch in before.to_batches()]
+        return Wanted(before=before, after=pa.Table.from_batches(after, rows.empty.schema))

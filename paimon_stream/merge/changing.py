@@ -160,7 +160,9 @@ def has_key(keys: pa.Table, rows: pa.Table) -> Flags:
     """
     may_have = np.ones(rows.num_rows, np.bool_)
     for name in keys.column_names:
-        if not pa.types.is_floating(keys.schema.field(name).type):  # NaN and -0.0 are compared below
+        if not pa.types.is_floating(
+            keys.schema.field(name).type
+        ):  # NaN and -0.0 are compared below
             values = pc.unique(keys.column(name))
             may_have &= to_flags(flat(pc.is_in(rows.column(name), value_set=values)))
     places = np.flatnonzero(may_have)
@@ -366,10 +368,7 @@ class _Changes:
             (self.after, self.inserted, INSERT),
         )
         return pa.concat_tables(
-            [
-                self._of_kind(self._taken(table, positions), kind)
-                for table, positions, kind in parts
-            ]
+            [self._of_kind(self._taken(table, positions), kind) for table, positions, kind in parts]
         )
 
     def check_result(self, data: pa.Table) -> None:

@@ -14,11 +14,17 @@ import pyarrow.compute as pc
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.change import anew
 from paimon_stream.change.anew import carry_out
 from paimon_stream.change.keyed import KeyedChange
 from paimon_stream.change.keyed_delete import KeyedDeletion
-from paimon_stream.change.keyed_update import KeyedUpdate
-from paimon_stream.errors import ChangedMeanwhile, InvalidData, UnsupportedFeature
+from paimon_stream.change.keyed_update import Assignments, KeyedUpdate
+from paimon_stream.errors import (
+    ChangedMeanwhile,
+    InvalidData,
+    InvalidOption,
+    UnsupportedFeature,
+)
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import Storage
 from tests.kits.params import few
@@ -64,10 +70,10 @@ def deletion(table: PaimonTable, where: Any, load: Load | None = None) -> KeyedD
     return KeyedDeletion(load or table._newest, where, system())
 
 
-def setting(**values: Any) -> Callable[[pa.Table], pa.Table]:
+def setting(**values: Any) -> Callable[[Any], Assignments]:
     """Sets columns to a value, or to what a function makes of the column."""
 
-    def assign(before: pa.Table) -> pa.Table:
+    def assign(before: pa.RecordBatch) -> pa.RecordBatch:
         for name, value in values.items():
             place = before.schema.get_field_index(name)
             field = before.schema.field(place)
@@ -78,11 +84,11 @@ def setting(**values: Any) -> Callable[[pa.Table], pa.Table]:
             before = before.set_column(place, field, column)
         return before
 
-    return assign
+    return lambda _: Assignments(list(values), assign)
 
 
 def update(table: PaimonTable, where: Any, load: Load | None = None, **values: Any) -> KeyedUpdate:
-    return KeyedUpdate(load or table._newest, where, list(values), setting(**values), system())
+    return KeyedUpdate(load or table._newest, where, setting(**values), system())
 
 
 def do(change: KeyedChange) -> KeyedChange:
@@ -106,7 +112,6 @@ def whole(table: PaimonTable) -> dict[int, tuple[str, int]]:
     """The rows of a table that `verify` finds in order."""
     assert not [one for one in table.verify().findings if one.severity != "info"]
     return present(table)
-
 
 
 ALL = {key: (f"v{key}", 10 * key) for key in range(30)}
@@ -137,8 +142,29 @@ def test_a_dry_run_writes_nothing_and_knows_the_rows_and_files() -> None:
     change = deletion(table, pc.field("k") < 15)
     _, changed = change.plan()
     assert changed is not None and changed.deleted == 15
-    assert change.files_read == 4  # of three commits with two buckets
+    assert change.read is not None
+    assert change.read.files_read == 4  # of three commits with two buckets
     assert data_files(table) == before
+
+
+def test_a_table_deletes_by_an_expression_or_a_text_and_reports_it() -> None:
+    table = made()
+    dry = table.delete("k < 3 AND v <> 'v1'", dry_run=True)
+    assert (dry.rows, dry.files_read, dry.snapshot_id) == (2, 2, None)
+    report = table.delete("k < 3 AND v <> 'v1'")
+    assert (report.rows, report.snapshot_id) == (2, 4)
+    assert whole(table) == {key: row for key, row in ALL.items() if key not in (0, 2)}
+    with pytest.raises(InvalidOption, match="where is 7"):
+        table.delete(7)
+    hidden = made({"deletion-vectors.enabled": "true", "write-only": "true"}, batches=1)
+    with pytest.raises(UnsupportedFeature, match="nothing compacts it here"):
+        PaimonTable.create(
+            f"memory://keyed-{next(_NUMBER)}/db.db/t",
+            COLUMNS,
+            primary_keys=["k"],
+            options={"bucket": "1", "deletion-vectors.enabled": "true"},
+        ).delete("k = 1")
+    assert hidden.delete("k = 1").rows == 1
 
 
 def test_no_row_to_change_is_no_snapshot() -> None:
@@ -175,10 +201,12 @@ def test_only_files_that_may_have_such_keys_are_opened() -> None:
     table = made(partitioned=True)
     change = deletion(table, (pc.field("p") == "a") & (pc.field("k") < 10))
     change.plan()
-    assert change.files_read <= 2
+    assert change.read is not None
+    assert change.read.files_read <= 2
     moved = update(table, pc.field("k") == 29, k=31)
     moved.plan()
-    assert moved.files_read <= 2
+    assert moved.read is not None
+    assert moved.read.files_read <= 2
 
 
 INPUT = {"changelog-producer": "input"}
@@ -328,7 +356,7 @@ def test_rows_of_other_keys_are_no_conflict_and_nothing_is_computed_again() -> N
                     table.append(rows([100 + 2 * number, 13]))
             return planned
 
-    change = Counted(table._newest, pc.field("v") == "v3", ["v"], setting(v="new"), system())
+    change = Counted(table._newest, pc.field("v") == "v3", setting(v="new"), system())
     carry_out(change, system())
     assert computed == [1]
     assert whole(table)[3] == ("new", 30)
@@ -346,12 +374,15 @@ def test_a_change_beside_a_writer_that_always_commits_ends() -> None:
             table.append(rows(range(100, 120)))
             return computed
 
-    carry_out(Slow(table._newest, pc.field("k") == 3, ["v"], setting(v="new"), system()), system())
+    carry_out(Slow(table._newest, pc.field("k") == 3, setting(v="new"), system()), system())
     assert len(written) < 5
     assert whole(table)[3] == ("new", 30)
 
 
-def test_others_that_always_change_the_same_rows_end_a_change_with_an_error() -> None:
+def test_others_that_always_change_the_same_rows_end_a_change_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(anew, "MOST_CONFLICTS", 3)
     table = made({"bucket": "1"}, batches=1)
 
     class Contended(KeyedUpdate):
@@ -360,7 +391,7 @@ def test_others_that_always_change_the_same_rows_end_a_change_with_an_error() ->
             table.append(rows([3]))
             return planned
 
-    change = Contended(table._newest, pc.field("k") == 3, ["n"], setting(n=1), system())
+    change = Contended(table._newest, pc.field("k") == 3, setting(n=1), system())
     with pytest.raises(ChangedMeanwhile, match="new files may hold rows that matter"):
         carry_out(change, system())
     assert whole(table)[3] == ("v3", 30)
@@ -380,7 +411,7 @@ def test_where_rows_are_merged_by_column_a_row_of_any_key_may_come_to_fulfil_a_c
             return done
 
     where = pc.field("v").isin(["v4", "v7"]) & (pc.field("n") == 5)
-    carry_out(Beside(table._newest, where, ["v"], setting(v="new"), system()), system())
+    carry_out(Beside(table._newest, where, setting(v="new"), system()), system())
     assert len(planned) == 2
     there = whole(table)
     assert (there[4], there[7]) == (("new", 5), ("new", 5))
