@@ -18,6 +18,7 @@ import pyarrow as pa
 from paimon_stream import errors
 from paimon_stream.api.table_reading import LoadedTable
 from paimon_stream.change.delete_rows import DeleteReport, delete_rows
+from paimon_stream.change.update_rows import UpdateReport, update_rows
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
@@ -589,6 +590,54 @@ class TableWriting(LoadedTable):
         return delete_rows(
             self._newest,
             where,
+            dry_run=dry_run,
+            progress=progress,
+            after_commit=_after_commit(),
+        )
+
+    def update(
+        self,
+        where: Any,
+        updates: Mapping[str, Any] | None = None,
+        new_values: Mapping[str, Any] | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> UpdateReport:
+        """Gives columns of the rows that fulfil a condition new values, in one snapshot. The table
+        must be an append table.
+
+        With `deletion-vectors.enabled` = `true`, the old rows are marked as deleted and the new
+        rows are appended. Otherwise each file that has such rows is replaced by one with the rows
+        that stay, and the new rows are written to other files. A row whose partition or bucket
+        changes moves there. Conflicts and errors are as for `delete`.
+
+        Args:
+            where: the condition, as for `delete`.
+            updates: for each column that changes, SQL text such as `"amount * 2"`, or a
+                `pyarrow.compute.Expression` such as `pc.field("amount") * 2`. All are computed with
+                the old row.
+            new_values: for each column that changes, a plain value such as `"north"` or None.
+            dry_run: write nothing, and count the rows.
+            progress: is called with what is done.
+
+        Raises:
+            InvalidOption: for a condition or a text that cannot be computed, and if no column is
+                named or one is named twice.
+            IncompatibleSchema: for an unknown column, and for an expression that the columns do not
+                fit.
+            UnsupportedFeature: for a table of another kind.
+            InvalidData: for a value that cannot be computed, or that its column cannot have.
+            ChangedMeanwhile: if others kept changing the same rows.
+            PaimonStreamError: the errors of reading and of `append`.
+        """
+        dry_run = self._arguments.flag("dry_run", dry_run)
+        self._arguments.function("progress", progress)
+        return update_rows(
+            self._newest,
+            where,
+            updates=updates,
+            new_values=new_values,
             dry_run=dry_run,
             progress=progress,
             after_commit=_after_commit(),
