@@ -604,13 +604,14 @@ class TableWriting(LoadedTable):
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> UpdateReport:
-        """Gives columns of the rows that fulfil a condition new values, in one snapshot. The table
-        must be an append table.
+        """Gives columns of the rows that fulfil a condition new values, in one snapshot.
 
-        With `deletion-vectors.enabled` = `true`, the old rows are marked as deleted and the new
-        rows are appended. Otherwise each file that has such rows is replaced by one with the rows
-        that stay, and the new rows are written to other files. A row whose partition or bucket
-        changes moves there. Conflicts and errors are as for `delete`.
+        In a table with a primary key, a newer row replaces each of them. If its key changes, the
+        row with the old key is deleted, and the new key must not be in the table. In an append
+        table with `deletion-vectors.enabled` = `true`, the old rows are marked as deleted and the
+        new rows are appended. In other append tables, each file that has such rows is replaced by
+        one with the rows that stay, and the new rows are written to other files. A row whose
+        partition or bucket changes moves there. Conflicts and errors are as for `delete`.
 
         Args:
             where: the condition, as for `delete`.
@@ -626,13 +627,17 @@ class TableWriting(LoadedTable):
                 named or one is named twice.
             IncompatibleSchema: for an unknown column, and for an expression that the columns do not
                 fit.
-            UnsupportedFeature: for a table of another kind.
-            InvalidData: for a value that cannot be computed, or that its column cannot have.
+            UnsupportedFeature: for a column that cannot be set in this table
+                (docs/changing-rows.md).
+            InvalidData: for a value that cannot be computed, or that its column cannot have; for a
+                key that is in the table; and for a row that the table's merge engine would not let
+                win.
             ChangedMeanwhile: if others kept changing the same rows.
             PaimonStreamError: the errors of reading and of `append`.
         """
         dry_run = self._arguments.flag("dry_run", dry_run)
         self._arguments.function("progress", progress)
+        _check_changeable(self._newest())
         return update_rows(
             self._newest,
             where,

@@ -28,7 +28,11 @@ class Assignments(NamedTuple):
 
 
 class KeyedUpdate(KeyedChange):
-    """Sets columns of the rows that fulfil a condition."""
+    """Sets columns of the rows that fulfil a condition.
+
+    Attributes:
+        rows: how many rows fulfil the condition, after a computation.
+    """
 
     def __init__(
         self,
@@ -52,6 +56,7 @@ class KeyedUpdate(KeyedChange):
         self._where = where
         self._assignments_of = assignments_of
         self._progress = progress
+        self.rows = 0
 
     def wanted(self, rows: KeyedRows) -> Wanted:
         """The rows that fulfil the condition go, and come with their new values. Raises
@@ -70,6 +75,7 @@ class KeyedUpdate(KeyedChange):
             ],
         )
         before = rows.matching(self._where, self._progress)
+        self.rows = before.num_rows
         plan = ColumnPlan.of(table.schema, table.location)
         after = [plan.conform(assignments.assign(batch)) for batch in before.to_batches()]
         return Wanted(before=before, after=pa.Table.from_batches(after, rows.empty.schema))
