@@ -578,7 +578,7 @@ class TableWriting(LoadedTable):
         Raises:
             InvalidOption: for anything but an expression or a text that can be computed.
             IncompatibleSchema: for an expression that the columns do not fit.
-            UnsupportedFeature: for a table whose rows cannot be deleted (docs/changing-rows.md).
+            UnsupportedFeature: for a table whose rows cannot be deleted (docs/changing-keyed-rows.md).
             InvalidData: for a value for which `where` cannot be computed, and for a row that the
                 table's merge engine would not let go.
             ChangedMeanwhile: if others kept changing the same rows.
@@ -628,7 +628,7 @@ class TableWriting(LoadedTable):
             IncompatibleSchema: for an unknown column, and for an expression that the columns do not
                 fit.
             UnsupportedFeature: for a column that cannot be set in this table
-                (docs/changing-rows.md).
+                (docs/changing-keyed-rows.md).
             InvalidData: for a value that cannot be computed, or that its column cannot have; for a
                 key that is in the table; and for a row that the table's merge engine would not let
                 win.

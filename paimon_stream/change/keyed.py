@@ -83,7 +83,7 @@ def refuse_operations(table: Table, operations: Iterable[tuple[Operation, str | 
         reason = refusal(table.schema, table.options, spec, operation, column)
         if reason is not None:
             raise UnsupportedFeature(
-                f"{reason}. Nothing was written. docs/changing-rows.md says which tables can be changed in which way.",
+                f"{reason}. Nothing was written. docs/changing-keyed-rows.md says what works where.",
                 operation=operation.value,
                 column=column,
             ).of_table(table.location, subject=True)
@@ -177,7 +177,7 @@ class KeyedRows:
     def premises(self, written: Sequence[pa.Table]) -> Premises:
         """What was read. `written` are the keys that are written."""
         keys = [part.select(self.table.schema.primary_keys) for part in (*self._keys, *written)]
-        new_files = _NewFiles(
+        new_files = _FilesOfOthers(
             table=self.table,
             spec=self.spec,
             conditions=tuple(self._conditions),
@@ -225,7 +225,7 @@ def _with_deletes(scan: Scan) -> Iterator[pa.RecordBatch]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _NewFiles:
+class _FilesOfOthers:
     """Decides whether files that others have added matter for a change.
 
     Attributes:

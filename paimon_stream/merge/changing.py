@@ -1,5 +1,5 @@
 """Which rows of a table with a primary key can be deleted and updated, and by which rows that is
-done (docs/changing-rows.md).
+done (docs/changing-keyed-rows.md).
 
 A table with a primary key is changed by rows that are newer than those that it has. What such a row
 does to the row of its key is the merge engine's business: it replaces the row, or fills some of its
