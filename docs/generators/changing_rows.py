@@ -158,9 +158,19 @@ def render() -> str:
     """The whole page, in Markdown."""
     reasons: list[str] = []
     body = [_line(case, reasons) for case in _CASES]
-    head = ("table", "delete", "set a column", "set a key column", "insert", "seen by readers", "if …")
+    head = (
+        "table",
+        "delete",
+        "set a column",
+        "set a key column",
+        "insert",
+        "seen by readers",
+        "if …",
+    )
     listed = "".join(f"\n{number}. The table {reason}." for number, reason in enumerate(reasons, 1))
-    return "".join([_START.rstrip("\n"), "\n", rows(head, body), listed, "\n", _COLUMNS, _functions()])
+    return "".join(
+        [_START.rstrip("\n"), "\n", rows(head, body), listed, "\n", _COLUMNS, _functions()]
+    )
 
 
 def _schema(case: _Case) -> TableSchema:
@@ -194,7 +204,12 @@ def _line(case: _Case, reasons: list[str]) -> tuple[str, ...]:
             reasons.append(reason)
         cells.append(f"no ({reasons.index(reason) + 1})")
     works = "yes" in cells
-    return (case.name, *cells, _seen(schema, spec) if works else "", case.condition if works else "")
+    return (
+        case.name,
+        *cells,
+        _seen(schema, spec) if works else "",
+        case.condition if works else "",
+    )
 
 
 def _seen(schema: TableSchema, spec: MergeSpec) -> str:
@@ -234,7 +249,13 @@ def _functions() -> str:
         if refused is not None:
             effect = "a new value is combined with the old one"
         body.append((f"`{function}`", "yes" if refused is None else "no", effect))
-    body.append(("none, in `partial-update`", "yes", "as `last_non_null_value`; in a sequence group also NULL"))
+    body.append(
+        (
+            "none, in `partial-update`",
+            "yes",
+            "as `last_non_null_value`; in a sequence group also NULL",
+        )
+    )
     return rows(("function", "can be set", "because"), body)
 
 

@@ -135,8 +135,7 @@ class KeyedRows:
         return len(self._read)
 
     def matching(self, where: Any, progress: Progress = silent) -> pa.Table:
-        """The rows that fulfil a condition; all rows if it is None. Raises the errors of `plan_scan`
-        and `read_batches`.
+        """The rows that fulfil a condition. Raises the errors of `plan_scan` and `read_batches`.
 
         Args:
             where: an expression of Arrow, or a condition as SQL text.
@@ -146,8 +145,15 @@ class KeyedRows:
         if isinstance(where, str):
             with naming(table.location):
                 where = condition_in_text(where, table.schema, "where")
-        if where is not None:
-            Predicate.of(where, table.schema, table.location)  # its errors name the argument
+        Predicate.of(where, table.schema, table.location)  # its errors name the argument
+        return self._rows_for(where, progress)
+
+    def all_rows(self, progress: Progress = silent) -> pa.Table:
+        """All rows of the table. Raises the errors of `matching`."""
+        return self._rows_for(None, progress)
+
+    def _rows_for(self, where: Any, progress: Progress) -> pa.Table:
+        """The rows for a condition; all rows if it is None. Remembers that they were read."""
         scan = self._planned(where)
         self._conditions.append(scan)
         if self.snapshot is None:

@@ -46,7 +46,7 @@ class KeyedUpdate(KeyedChange):
 
         Args:
             load: returns the table as it is at the time of the call.
-            where: the condition, as an expression of Arrow or as SQL text; None for all rows.
+            where: the condition, as an expression of Arrow or as SQL text.
             assignments_of: returns the new values. It is called with the table of each
                 computation, whose columns may have changed.
             runtime: the clock and the ids.

@@ -19,6 +19,7 @@ from paimon_stream.errors import InvalidData, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from tests.conformance.test_random_merging_beside_java import JavaRefused, asked, is_accepted
 from tests.kits.keyed import commit_changes
+from tests.kits.params import few
 from tests.kits.random_tables import TYPES, Definition, batches, definition, looking_up
 from tests.kits.seeds import seeds
 
@@ -102,9 +103,7 @@ class Turns:
                 commit_changes(self.table, batch, identifier)
             else:
                 kinds, rows = zip(*batch, strict=True)
-                asked(
-                    self.java.write, self.path, list(rows), "java", identifier, kinds=list(kinds)
-                )
+                asked(self.java.write, self.path, list(rows), "java", identifier, kinds=list(kinds))
         except (JavaRefused, InvalidData):
             return
 
@@ -210,7 +209,7 @@ def arrow_value(value: Any) -> Any:
     return list(value.items()) if isinstance(value, dict) else value
 
 
-@pytest.mark.parametrize("seed", seeds(4, 60))
+@pytest.mark.parametrize("seed", seeds(2, 60))
 def test_java_reads_the_rows_of_the_model_after_each_change(
     seed: int, tmp_path: Path, java: Any
 ) -> None:
@@ -264,7 +263,9 @@ REMOVED = {
 }
 
 
-@pytest.mark.parametrize("kind", REMOVED)
+@pytest.mark.parametrize(
+    "kind", few(REMOVED, lambda kind: kind in ("aggregation", "sequence group"))
+)
 def test_a_row_that_java_inserts_after_our_delete_begins_anew(
     kind: str, tmp_path: Path, java: Any
 ) -> None:
