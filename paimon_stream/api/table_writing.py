@@ -185,6 +185,13 @@ def _check_and_warn(table: Table) -> str:
     return SchemaStore(table.storage).first_digest()
 
 
+def _check_changeable(table: Table) -> None:
+    """Refuses a table with a primary key that cannot be written, before its rows are changed."""
+    if table.schema.primary_keys:
+        check_writable(table)
+        warn_of_merging(table)
+
+
 def _numbers(table: Table, write: BatchWrite) -> Numbering | None:
     """The numbering of rows that are about to be written."""
     committer = Committer(table, digest=write.digest)
@@ -565,12 +572,13 @@ class TableWriting(LoadedTable):
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> DeleteReport:
-        """Deletes the rows that fulfil a condition, in one snapshot. The table must be an append
-        table.
+        """Deletes the rows that fulfil a condition, in one snapshot.
 
-        With `deletion-vectors.enabled` = `true`, deletion vectors mark the rows, and no data file
-        changes; compactions leave the rows out. Otherwise each file that has such rows is replaced
-        by one with the rows that stay. Only files that may have matching rows are read.
+        In a table with a primary key, rows of kind -D delete them. In an append table with
+        `deletion-vectors.enabled` = `true`, deletion vectors mark the rows, and no data file
+        changes; compactions leave the rows out. In other append tables, each file that has such
+        rows is replaced by one with the rows that stay. Only files that may have matching rows are
+        read, also files of a table with a primary key that readers do not see before a compaction.
 
         The rows are those of the newest snapshot at the time of publishing. If others meanwhile add
         such rows, or replace files that were read, the deletion is computed anew. What others do to
@@ -587,13 +595,15 @@ class TableWriting(LoadedTable):
         Raises:
             InvalidOption: for anything but an expression or a text that can be computed.
             IncompatibleSchema: for an expression that the columns do not fit.
-            UnsupportedFeature: for a table of another kind.
-            InvalidData: for a value for which `where` cannot be computed.
+            UnsupportedFeature: for a table whose rows cannot be deleted (docs/changing-keyed-rows.md).
+            InvalidData: for a value for which `where` cannot be computed, and for a row that the
+                table's merge engine would not let go.
             ChangedMeanwhile: if others kept changing the same rows.
             PaimonStreamError: the errors of reading and of `append`.
         """
         dry_run = self._arguments.flag("dry_run", dry_run)
         self._arguments.function("progress", progress)
+        _check_changeable(self._newest())
         return delete_rows(
             self._newest,
             where,
@@ -611,13 +621,14 @@ class TableWriting(LoadedTable):
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> UpdateReport:
-        """Gives columns of the rows that fulfil a condition new values, in one snapshot. The table
-        must be an append table.
+        """Gives columns of the rows that fulfil a condition new values, in one snapshot.
 
-        With `deletion-vectors.enabled` = `true`, the old rows are marked as deleted and the new
-        rows are appended. Otherwise each file that has such rows is replaced by one with the rows
-        that stay, and the new rows are written to other files. A row whose partition or bucket
-        changes moves there. Conflicts and errors are as for `delete`.
+        In a table with a primary key, a newer row replaces each of them. If its key changes, the
+        row with the old key is deleted, and the new key must not be in the table. In an append
+        table with `deletion-vectors.enabled` = `true`, the old rows are marked as deleted and the
+        new rows are appended. In other append tables, each file that has such rows is replaced by
+        one with the rows that stay, and the new rows are written to other files. A row whose
+        partition or bucket changes moves there. Conflicts and errors are as for `delete`.
 
         Args:
             where: the condition, as for `delete`.
@@ -633,13 +644,17 @@ class TableWriting(LoadedTable):
                 named or one is named twice.
             IncompatibleSchema: for an unknown column, and for an expression that the columns do not
                 fit.
-            UnsupportedFeature: for a table of another kind.
-            InvalidData: for a value that cannot be computed, or that its column cannot have.
+            UnsupportedFeature: for a column that cannot be set in this table
+                (docs/changing-keyed-rows.md).
+            InvalidData: for a value that cannot be computed, or that its column cannot have; for a
+                key that is in the table; and for a row that the table's merge engine would not let
+                win.
             ChangedMeanwhile: if others kept changing the same rows.
             PaimonStreamError: the errors of reading and of `append`.
         """
         dry_run = self._arguments.flag("dry_run", dry_run)
         self._arguments.function("progress", progress)
+        _check_changeable(self._newest())
         return update_rows(
             self._newest,
             where,

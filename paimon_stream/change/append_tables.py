@@ -20,6 +20,7 @@ from paimon_stream.change.matching import FoundRows, MatchingRows
 from paimon_stream.change.rewriting import NewRows, RestFiles, UpdatedRows
 from paimon_stream.compact.planning import check_indexes
 from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import CLUSTERING_INCREMENTAL, DATA_EVOLUTION, DELETION_VECTORS
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
@@ -29,11 +30,6 @@ from paimon_stream.table.table import Table, check_table_kind
 def check_append_table(table: Table) -> None:
     """Raises `UnsupportedFeature` for a table whose rows are not deleted and updated here."""
     check_table_kind(table)
-    if table.schema.primary_keys:
-        raise UnsupportedFeature(
-            "has a primary key, so rows are deleted by key. Append rows with these keys and an "
-            "operation column that says -D."
-        ).of_table(table.location, subject=True)
     if table.options.value(DATA_EVOLUTION):
         raise UnsupportedFeature(
             f"has {DATA_EVOLUTION.key} = true, and this release does not change rows whose columns are in several "
@@ -107,7 +103,7 @@ class AppendTableChange(RowChange):
             return None
         table = found.table
         marks = table.options.value(DELETION_VECTORS)
-        messages = ()
+        messages: tuple[CommitMessage, ...] = ()
         if self._updated is not None and new_rows is not None:
             messages = self._updated.write(found, new_rows)
         uuid = self._runtime.ids.uuid()

@@ -6,6 +6,8 @@ from typing import Any
 
 from paimon_stream.change.anew import carry_out
 from paimon_stream.change.append_tables import AppendTableChange
+from paimon_stream.change.keyed import change_keys
+from paimon_stream.change.keyed_delete import KeyedDeletion
 from paimon_stream.commit.table_commit import AfterPublishing
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
@@ -22,7 +24,8 @@ class DeleteReport(Report):
             and in a dry run.
         dry_run: whether nothing was written.
         rows: how many rows are deleted.
-        files: how many data files have rows to delete.
+        files: how many data files have rows to delete; 0 in a table with a primary key, where new
+            rows delete them.
         files_read: how many data files may have such rows, and were read.
     """
 
@@ -48,6 +51,16 @@ def delete_rows(
     `PaimonTable.delete`.
     """
     running = runtime or system()
+    if load().schema.primary_keys:
+        deletion = KeyedDeletion(load, where, running, progress)
+        read, published = change_keys(deletion, running, dry_run=dry_run, after_commit=after_commit)
+        return DeleteReport(
+            table=read.table.location,
+            snapshot_id=None if published is None else published.snapshot.id,
+            dry_run=dry_run,
+            rows=0 if deletion.changed is None else deletion.changed.deleted,
+            files_read=read.files_read,
+        )
     change = AppendTableChange(load, where, runtime=running, progress=progress)
     published = None
     if dry_run:

@@ -112,8 +112,13 @@ class NewValues:
                     column=name,
                 ).of_table(self.table.location) from None
         for name, scalar in self.scalars.items():
-            columns[name] = pa.repeat(scalar, rows.num_rows)
+            columns[name] = _repeated(scalar, rows.num_rows)
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _repeated(scalar: pa.Scalar, rows: int) -> pa.Array:
+    """The same value for each row. Arrow repeats a nested value at least once."""
+    return pa.repeat(scalar, rows) if rows else pa.nulls(0, scalar.type)
 
 
 def _empty_batch(empty: pa.Table) -> pa.RecordBatch:

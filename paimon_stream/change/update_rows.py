@@ -6,6 +6,8 @@ from typing import Any
 
 from paimon_stream.change.anew import carry_out
 from paimon_stream.change.append_tables import AppendTableChange
+from paimon_stream.change.keyed import change_keys
+from paimon_stream.change.keyed_update import Assignments, KeyedUpdate
 from paimon_stream.change.new_values import NewValues
 from paimon_stream.commit.table_commit import AfterPublishing
 from paimon_stream.reports import Progress, Report, silent
@@ -23,7 +25,8 @@ class UpdateReport(Report):
             to update, and in a dry run.
         dry_run: whether nothing was written.
         rows: how many rows are updated.
-        files: how many data files have rows to update.
+        files: how many data files have rows to update; 0 in a table with a primary key, where new
+            rows replace them.
         files_read: how many data files may have such rows, and were read.
     """
 
@@ -51,6 +54,16 @@ def update_rows(
     `PaimonTable.update`.
     """
     running = runtime or system()
+    if load().schema.primary_keys:
+        keyed = KeyedUpdate(load, where, _assignments(updates, new_values), running, progress)
+        read, published = change_keys(keyed, running, dry_run=dry_run, after_commit=after_commit)
+        return UpdateReport(
+            table=read.table.location,
+            snapshot_id=None if published is None else published.snapshot.id,
+            dry_run=dry_run,
+            rows=keyed.rows,
+            files_read=read.files_read,
+        )
     change = AppendTableChange(
         load,
         where,
@@ -75,3 +88,15 @@ def update_rows(
     if published is None:
         return report
     return replace(report, snapshot_id=published.snapshot.id)
+
+
+def _assignments(updates: object, new_values: object) -> Callable[[Table], Assignments]:
+    """The function that checks the arguments of an update, which are those of `NewValues.of`, for a
+    table.
+    """
+
+    def assignments_of(table: Table) -> Assignments:
+        values = NewValues.of(table, updates, new_values)
+        return Assignments([*values.expressions, *values.scalars], values)
+
+    return assignments_of

@@ -89,6 +89,8 @@ class Premises:
         self._vectors = dict(vectors or {})
         self._holds_at = snapshot
         """The newest snapshot at which the premises are known to hold, apart from the vectors."""
+        self.broken = False
+        """Whether a check has found that the change has to be computed anew."""
 
     @property
     def seen(self) -> SnapshotRef | None:
@@ -184,7 +186,10 @@ class Premises:
     def _conflict(
         self, reason: str, snapshot: Snapshot, files: Iterable[FileIdentity] = ()
     ) -> ChangedMeanwhile:
-        """The error for something that others have done since the snapshot of the computation."""
+        """The error for something that others have done since the snapshot of the computation. The
+        premises do not hold any more.
+        """
+        self.broken = True
         read_at = 0 if self.snapshot is None else self.snapshot.id
         names = sorted(identity.file_name for identity in files)
         named = f" ({first_few(names)})" if names else ""

@@ -22,7 +22,6 @@ from paimon_stream.errors import (
     IncompatibleSchema,
     InvalidData,
     InvalidOption,
-    UnsupportedFeature,
 )
 from paimon_stream.format.types import parse_type
 from paimon_stream.storage.base import Storage
@@ -171,12 +170,7 @@ def test_a_condition_that_makes_no_sense_is_refused(
     assert ids(table) == list(range(30))
 
 
-def test_tables_with_keys_are_refused_with_what_to_do() -> None:
-    keyed = PaimonTable.create(
-        f"memory://deletes-{next(_NUMBER)}/db.db/t", [("id", "INT")], primary_keys=["id"]
-    )
-    with pytest.raises(UnsupportedFeature, match=r"says -D"):
-        keyed.delete(pc.field("id") == 1)
+def test_an_empty_table_has_no_row_to_delete() -> None:
     empty = made(files=0)
     assert empty.delete(pc.field("id") == 1).rows == 0
 
