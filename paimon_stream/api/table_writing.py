@@ -678,8 +678,9 @@ class TableWriting(LoadedTable):
 
             table.merge(rows, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
 
-        The table must be an append table. The source is held in memory, and read when the merge is
-        executed. Old rows are deleted and new rows are written as in `update`. A row whose key is
+        The source is held in memory, and read when the merge is executed. Old rows are deleted and
+        new rows are written as in `update`; in a table with a primary key, that depends on its merge
+        engine. A row whose key is
         NULL matches nothing. Texts are compared by their bytes, trailing blanks of a CHAR do not
         count, and NaN equals NaN.
 

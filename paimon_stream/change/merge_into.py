@@ -1,4 +1,5 @@
-"""Merges rows of a source into an append table, in one snapshot.
+"""Merges rows of a source into a table, in one snapshot. This is how it is done in an append table;
+`keyed_merge.py` does it in a table with a primary key.
 
     read the files that may have matches ──► write new rows ──► publish, if the premises hold (`anew.py`)
 
@@ -24,6 +25,8 @@ import pyarrow.compute as pc
 from paimon_stream.change.anew import ComputedChange, RowChange, carry_out
 from paimon_stream.change.append_tables import check_append_table
 from paimon_stream.change.files import FileChanges
+from paimon_stream.change.keyed import change_keys
+from paimon_stream.change.keyed_merge import KeyedMerge
 from paimon_stream.change.matching import FileMatch, FoundRows
 from paimon_stream.change.merge_clauses import MergePlan, MergeWords, When, plan_merge
 from paimon_stream.change.merge_keys import Ints
@@ -64,7 +67,7 @@ class MergeReport(Report):
         rows_updated: how many rows are updated.
         rows_deleted: how many rows are deleted.
         rows_inserted: how many rows are inserted.
-        files: how many data files have rows to update or delete.
+        files: how many data files of an append table have rows to update or delete.
         files_read: how many data files may have rows that matter, and were read.
     """
 
@@ -93,6 +96,21 @@ def merge_into(
     `after_commit` is called after publishing. Raises the errors of `TableMerge.execute`.
     """
     running = runtime or system()
+    if load().schema.primary_keys:
+        keyed = KeyedMerge(load, source, words, running, progress)
+        read, keyed_published = change_keys(
+            keyed, running, dry_run=dry_run, after_commit=after_commit
+        )
+        return MergeReport(
+            table=read.table.location,
+            snapshot_id=None if keyed_published is None else keyed_published.snapshot.id,
+            dry_run=dry_run,
+            source_rows=source.num_rows,
+            rows_updated=keyed.updated,
+            rows_deleted=keyed.deleted,
+            rows_inserted=keyed.inserted,
+            files_read=read.files_read,
+        )
     merge = AppendTableMerge(load, source, words, runtime=running, progress=progress)
     if dry_run:
         return merge.tried()

@@ -234,12 +234,14 @@ def test_null_in_a_column_that_forbids_it_and_defaults() -> None:
 
 
 def test_what_cannot_be_merged_is_refused_by_name() -> None:
-    keyed = PaimonTable.create(
-        "memory://merges-2/db.db/t", [("id", "INT NOT NULL"), ("v", "STRING")], primary_keys=["id"]
-    )
     source = pa.table({"id": [1], "v": ["a"]})
-    with pytest.raises(UnsupportedFeature, match="has a primary key"):
-        keyed.merge(source, on=["id"]).when_matched_delete().execute()
+    evolving = PaimonTable.create(
+        "memory://merges-2/db.db/t",
+        [("id", "INT"), ("v", "STRING")],
+        options={"data-evolution.enabled": "true", "row-tracking.enabled": "true"},
+    )
+    with pytest.raises(UnsupportedFeature, match=r"data-evolution\.enabled = true"):
+        evolving.merge(source, on=["id"]).when_matched_delete().execute()
     table = made({})
     with pytest.raises(InvalidOption, match="the merge has no clause") as refused:
         table.merge(source, on=["id"]).execute()
@@ -316,3 +318,84 @@ def test_a_table_is_made_equal_to_the_source_as_in_deltas_documentation() -> Non
     merge = target.merge(source, on=["key"]).when_matched_update_all()
     merge.when_not_matched_insert_all().when_not_matched_by_source_delete().execute()
     assert present(target) == [(2, 20), (4, 40)]
+
+
+# -- tables with a primary key --------------------------------------------------------------------
+KEYED = {"bucket": "2", "compaction.min.file-num": "2"}
+
+
+def keyed(**options: str) -> PaimonTable:
+    """Ids from 0 to 29, in three commits. `n` is ten times `id`."""
+    delta_table.count += 1  # type: ignore[attr-defined]
+    table = PaimonTable.create(
+        f"memory://keyed-{delta_table.count}/db.db/t",  # type: ignore[attr-defined]
+        [("id", "INT NOT NULL"), ("n", "INT"), ("note", "STRING")],
+        primary_keys=["id"],
+        options={**KEYED, **options},
+    )
+    for first in (0, 10, 20):
+        ids = list(range(first, first + 10))
+        table.append(changes(id=ids, n=[10 * one for one in ids], note=[None] * 10))
+    return table
+
+
+def keyed_merge(table: PaimonTable) -> TableMerge:
+    source = changes(id=[3, 4, 40], n=[1, None, 7], note=["new", None, "late"])
+    merge = table.merge(source, on=["id"]).when_matched_delete("source.n IS NULL")
+    return merge.when_matched_update_all().when_not_matched_insert_all()
+
+
+def test_rows_of_keys_are_updated_deleted_and_inserted() -> None:
+    table = keyed(**{"changelog-producer": "input"})
+    before = table.latest_snapshot()
+    tried = keyed_merge(table).execute(dry_run=True)
+    assert table.latest_snapshot() == before
+    done = keyed_merge(table).execute()
+    for report in (tried, done):
+        assert (report.rows_updated, report.rows_deleted, report.rows_inserted) == (1, 1, 1)
+    expected = {one: 10 * one for one in range(30) if one != 4} | {3: 1, 40: 7}
+    assert values(table) == expected
+    assert table.latest_snapshot().id == before.id + 1 == done.snapshot_id
+    table.compact(full=True)
+    assert values(table) == expected
+
+
+@pytest.mark.parametrize(
+    ("others", "changed"),
+    [
+        (lambda table: table.append(changes(id=[3], n=[9], note=["x"])), {}),
+        (lambda table: table.append(changes(id=[40], n=[9], note=["x"])), {}),
+        (lambda table: table.append(changes(id=[50], n=[9], note=["x"])), {50: 9}),
+        (lambda table: table.delete("id = 3"), {}),
+        (lambda table: table.compact(full=True), {}),
+    ],
+)
+def test_what_others_do_to_keys_meanwhile_is_taken_into_account(
+    others: Callable[[PaimonTable], object], changed: dict[int, int]
+) -> None:
+    table = keyed()
+    keyed_merge(table).execute(progress=once(lambda: others(table)))
+    expected = {one: 10 * one for one in range(30) if one != 4} | {3: 1, 40: 7}
+    assert values(table) == expected | changed
+
+
+def test_rows_of_keys_without_a_match_are_changed_and_keys_are_moved() -> None:
+    table = keyed()
+    merge = table.merge(changes(id=list(range(3, 30))), on=["id"])
+    merge.when_not_matched_by_source_update({"id": "id + 100"}, "id > 0")
+    merge.when_not_matched_by_source_delete().execute()
+    ids = [*range(3, 30), 101, 102]
+    assert values(table) == {one: 10 * (one % 100) for one in ids}
+
+
+def test_what_a_merge_engine_would_not_do_is_refused_before_anything_is_written() -> None:
+    table = keyed(**{"merge-engine": "partial-update"})
+    before = table.latest_snapshot()
+    with pytest.raises(UnsupportedFeature, match=r"docs/changing-keyed-rows\.md says what works"):
+        keyed_merge(table).execute()
+    source = changes(id=[3, 40], n=[1, 7])
+    merge = table.merge(source, on=["id"]).when_matched_update({"n": "source.n"})
+    merge.when_not_matched_insert({"id": "source.id", "n": "source.n"})
+    assert table.latest_snapshot() == before
+    merge.execute()
+    assert values(table) == {one: 10 * one for one in range(30)} | {3: 1, 40: 7}
