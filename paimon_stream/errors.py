@@ -192,6 +192,10 @@ class OutsidePartition(InvalidData):
     """Rows are outside the partition that is overwritten."""
 
 
+class AmbiguousMerge(InvalidData):
+    """Several rows of the source of a merge would change the same row of the table."""
+
+
 class ReplayError(PaimonStreamError):
     """Exactly-once cannot be proven. Nothing was written; an operator decides."""
 
@@ -234,6 +238,10 @@ class CommitConflict(PaimonStreamError):
 
 class DeletedFiles(CommitConflict):
     """A file that the commit builds on is gone, or a file that it adds is already in the table."""
+
+
+class ChangedMeanwhile(CommitConflict):
+    """Others have changed what a deletion, an update or a merge had read, each time anew."""
 
 
 class KeyRangeOverlap(CommitConflict):

@@ -6,7 +6,7 @@ in an error, its files are removed. The files stay only if it is not known wheth
 published.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
@@ -16,7 +16,11 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from paimon_stream import errors
+from paimon_stream.api.merging import TableMerge
 from paimon_stream.api.table_reading import LoadedTable
+from paimon_stream.change.delete_rows import DeleteReport, delete_rows
+from paimon_stream.change.merge_clauses import MergeWords
+from paimon_stream.change.update_rows import UpdateReport, update_rows
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
 from paimon_stream.commit.report import CommitReport
@@ -27,7 +31,6 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import arrow_type
 from paimon_stream.maintenance.after_commit import AfterCommit
-from paimon_stream.maintenance.delete_rows import DeleteReport, delete_rows
 from paimon_stream.options import (
     COMMIT_GUARD,
     MERGE_SCHEMA,
@@ -182,6 +185,13 @@ def _check_and_warn(table: Table) -> str:
     return SchemaStore(table.storage).first_digest()
 
 
+def _check_changeable(table: Table) -> None:
+    """Refuses a table with a primary key that cannot be written, before its rows are changed."""
+    if table.schema.primary_keys:
+        check_writable(table)
+        warn_of_merging(table)
+
+
 def _numbers(table: Table, write: BatchWrite) -> Numbering | None:
     """The numbering of rows that are about to be written."""
     committer = Committer(table, digest=write.digest)
@@ -334,6 +344,21 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
     without_rows = [pa.nulls(0, column.type) for column in rows.schema]
     yield pa.RecordBatch.from_arrays(without_rows, schema=rows.schema)
     yield from batches
+
+
+def _source_table(table: Table, rows: Any) -> pa.Table:
+    """The rows of the source of a merge, in memory. Raises `IncompatibleSchema`, `InvalidData` and
+    `UnsupportedFeature`.
+    """
+    if _is_spark(rows):
+        if not hasattr(rows, "toArrow"):
+            raise errors.UnsupportedFeature(
+                "the source of a merge is a DataFrame of Spark, which brings no Arrow before Spark 4. Give "
+                "pa.Table.from_pandas(df.toPandas())."
+            ).of_table(table.location)
+        return rows.toArrow()
+    first, *batches = _batches(table, rows, None)
+    return pa.Table.from_batches([first, *batches])
 
 
 def _of_frame(table: Table, rows: Any) -> Any:
@@ -547,30 +572,133 @@ class TableWriting(LoadedTable):
         dry_run: bool = False,
         progress: Progress = silent,
     ) -> DeleteReport:
-        """Deletes the rows that fulfil a condition, in one snapshot, with deletion vectors. No data
-        file changes. The table must be an append table with `deletion-vectors.enabled` = `true`.
+        """Deletes the rows that fulfil a condition, in one snapshot.
 
-        Rows that others append meanwhile stay. Only files that may have matching rows are read, and
-        only the columns that `where` names. Compactions leave deleted rows out. If an error other
-        than `CommitUnknown` is raised, no row was deleted.
+        In a table with a primary key, rows of kind -D delete them. In an append table with
+        `deletion-vectors.enabled` = `true`, deletion vectors mark the rows, and no data file
+        changes; compactions leave the rows out. In other append tables, each file that has such
+        rows is replaced by one with the rows that stay. Only files that may have matching rows are
+        read, also files of a table with a primary key that readers do not see before a compaction.
+
+        The rows are those of the newest snapshot at the time of publishing. If others meanwhile add
+        such rows, or replace files that were read, the deletion is computed anew. What others do to
+        other rows does not matter. If an error other than `CommitUnknown` is raised, no row was
+        deleted.
 
         Args:
             where: a `pyarrow.compute.Expression`, such as `(pc.field("id") > 7) &
-                pc.field("name").is_null()`. A row for which it is NULL stays.
+                pc.field("name").is_null()`, or SQL text, such as `"id > 7 AND name IS NULL"`. A row
+                for which it is NULL stays.
             dry_run: write nothing, and count the rows.
             progress: is called with what is done.
 
         Raises:
-            InvalidOption: for anything but an expression.
+            InvalidOption: for anything but an expression or a text that can be computed.
             IncompatibleSchema: for an expression that the columns do not fit.
-            UnsupportedFeature: for a table of another kind.
-            InvalidData: for a value for which `where` cannot be computed.
-            DeletedFiles: if others kept replacing the files.
+            UnsupportedFeature: for a table whose rows cannot be deleted (docs/changing-keyed-rows.md).
+            InvalidData: for a value for which `where` cannot be computed, and for a row that the
+                table's merge engine would not let go.
+            ChangedMeanwhile: if others kept changing the same rows.
             PaimonStreamError: the errors of reading and of `append`.
         """
         dry_run = self._arguments.flag("dry_run", dry_run)
         self._arguments.function("progress", progress)
-        return delete_rows(self._newest, where, dry_run=dry_run, progress=progress)
+        _check_changeable(self._newest())
+        return delete_rows(
+            self._newest,
+            where,
+            dry_run=dry_run,
+            progress=progress,
+            after_commit=_after_commit(),
+        )
+
+    def update(
+        self,
+        where: Any,
+        updates: Mapping[str, Any] | None = None,
+        new_values: Mapping[str, Any] | None = None,
+        *,
+        dry_run: bool = False,
+        progress: Progress = silent,
+    ) -> UpdateReport:
+        """Gives columns of the rows that fulfil a condition new values, in one snapshot.
+
+        In a table with a primary key, a newer row replaces each of them. If its key changes, the
+        row with the old key is deleted, and the new key must not be in the table. In an append
+        table with `deletion-vectors.enabled` = `true`, the old rows are marked as deleted and the
+        new rows are appended. In other append tables, each file that has such rows is replaced by
+        one with the rows that stay, and the new rows are written to other files. A row whose
+        partition or bucket changes moves there. Conflicts and errors are as for `delete`.
+
+        Args:
+            where: the condition, as for `delete`.
+            updates: for each column that changes, SQL text such as `"amount * 2"`, or a
+                `pyarrow.compute.Expression` such as `pc.field("amount") * 2`. All are computed with
+                the old row.
+            new_values: for each column that changes, a plain value such as `"north"` or None.
+            dry_run: write nothing, and count the rows.
+            progress: is called with what is done.
+
+        Raises:
+            InvalidOption: for a condition or a text that cannot be computed, and if no column is
+                named or one is named twice.
+            IncompatibleSchema: for an unknown column, and for an expression that the columns do not
+                fit.
+            UnsupportedFeature: for a column that cannot be set in this table
+                (docs/changing-keyed-rows.md).
+            InvalidData: for a value that cannot be computed, or that its column cannot have; for a
+                key that is in the table; and for a row that the table's merge engine would not let
+                win.
+            ChangedMeanwhile: if others kept changing the same rows.
+            PaimonStreamError: the errors of reading and of `append`.
+        """
+        dry_run = self._arguments.flag("dry_run", dry_run)
+        self._arguments.function("progress", progress)
+        _check_changeable(self._newest())
+        return update_rows(
+            self._newest,
+            where,
+            updates=updates,
+            new_values=new_values,
+            dry_run=dry_run,
+            progress=progress,
+            after_commit=_after_commit(),
+        )
+
+    def merge(
+        self,
+        source: Rows,
+        on: Sequence[str] | str,
+        *,
+        source_alias: str = "source",
+        target_alias: str = "target",
+    ) -> TableMerge:
+        """Describes a merge of the rows of a source into the table, as MERGE of SQL and deltalake
+        do it. Nothing happens before `execute`:
+
+            table.merge(rows, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
+
+        The source is held in memory, and read when the merge is executed. Old rows are deleted and
+        new rows are written as in `update`; in a table with a primary key, that depends on its merge
+        engine. A row whose key is
+        NULL matches nothing. Texts are compared by their bytes, trailing blanks of a CHAR do not
+        count, and NaN equals NaN.
+
+        Args:
+            source: the rows of the source, in a form that `append` takes.
+            on: the columns whose values are equal in a match, or a condition as SQL text, such as
+                `"source.id = target.id AND target.day >= '2026-01-01'"`. It needs at least one
+                equality between the source and the table. `<=>` also lets NULL match NULL.
+            source_alias: the name of the source in SQL texts.
+            target_alias: the name of the table in SQL texts.
+        """
+        words = MergeWords(on=on, source_alias=source_alias, target_alias=target_alias)
+        return TableMerge(
+            self._newest,
+            lambda: _source_table(self._newest(), source),
+            words,
+            _after_commit(),
+        )
 
     def new_commit(
         self,

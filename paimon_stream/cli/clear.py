@@ -239,5 +239,8 @@ def delete(session: Session, where: str, yes: bool) -> CommandAnswer:
         verb = "would be deleted"
         if report.snapshot_id is not None:
             verb = f"were deleted, in snapshot {report.snapshot_id}"
-        sentence = f"{count(report.rows, 'row')} of {count(report.files, 'file')} {verb}."
+        of_files = ""
+        if report.files:
+            of_files = f" of {count(report.files, 'file')}"
+        sentence = f"{count(report.rows, 'row')}{of_files} {verb}."
     return changed_answer(report.to_json(), [sentence], done=yes, has_work=bool(report.rows))

@@ -8,7 +8,8 @@ What each step of an attempt keeps true (exactly-once.md §5; semantics.md §2):
   second. That snapshot must belong to the table for which the committer was made, and to the
   lineage that the caller judged.
 - *decided?*: a commit that the same user has published since `seen` is not published again.
-- *check*: the changes are computed for exactly this base. Nothing has been written yet.
+- *check*: the changes are computed for exactly this base. What they were computed from still holds
+  (`premises.py`). Nothing has been written yet.
 - *stage*: what the snapshot refers to is made, under names that were drawn before.
 - *journal*: the caller records what is about to be committed, once for all attempts. The files of
   the staging are written in the same trip. The put comes after all of this.
@@ -383,6 +384,9 @@ class Committer:
             with attempts.timed("check"):
                 base = self._cache.base(sight.latest)
                 self._snapshots.read_samples()
+                premises = attempts.request.premises
+                if premises is not None:
+                    premises.check(self._snapshots, self._cache.manifests, base)
                 wanted = attempts.source.at(base)
                 self._journal_old_files(attempts, wanted)
                 is_wanted = self._is_wanted(attempts.request, wanted)

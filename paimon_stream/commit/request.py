@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from paimon_stream.commit.plan import NO_CHANGES, Base, Changes
+from paimon_stream.commit.premises import Premises
 from paimon_stream.commit.sequence import Numbering
 from paimon_stream.errors import PaimonStreamError
 from paimon_stream.format.commit_message import CommitMessage
@@ -101,6 +102,8 @@ class CommitRequest:
         is_newest: is called after a slow put. False: a later run of this writer has begun, and may
             have removed what this run had staged.
         force_snapshot: whether there is a snapshot even without changes.
+        premises: what the changes were computed from, which each attempt checks on its base. None
+            if they depend on nothing in the table. `seen` is then the snapshot of the premises.
     """
 
     user: str
@@ -123,6 +126,7 @@ class CommitRequest:
     fence: Callable[[], bool] | None = None
     is_newest: Callable[[], bool] | None = None
     force_snapshot: bool = False
+    premises: Premises | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,6 @@ from paimon_stream.commit.vectors import VectorChanges
 from paimon_stream.commit.watched_files import WatchedFiles
 from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.compact.units import Bucket, KeyedUnit, WaitingUnit, bucket_of
-from paimon_stream.errors import NotFound
-from paimon_stream.format.deletion_vectors import record_of
 from paimon_stream.format.entries import DataFileMeta, FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import VERSION_MARK
@@ -25,7 +23,7 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_spec import PartitionFilter
 from paimon_stream.table.table import Table
-from paimon_stream.table.vectors import IndexFiles, Vector, VectorIndex
+from paimon_stream.table.vectors import Vector, VectorIndex, same_vectors
 
 Watch = Callable[[Base, Collection[bytes]], WatchedFiles]
 
@@ -136,24 +134,7 @@ class CompactionSource:
         """
         names = {entry.file.file_name for entry in result.unit.known}
         present = {name: vectors_now[name] for name in names & vectors_now.keys()}
-        if present.keys() != result.vectors.keys():
-            return False
-        moved = {name for name, vector in present.items() if vector != result.vectors[name]}
-        try:
-            return self._records(present, moved) == self._records(result.vectors, moved)
-        except NotFound:
-            return False  # the index file that was read has expired
-
-    def _records(self, vectors: Mapping[str, Vector], names: Collection[str]) -> dict[str, bytes]:
-        """The bytes of these vectors. Each index file is read once."""
-        files = IndexFiles(self._table)
-        chosen = [(name, *vectors[name]) for name in names]
-        # In this order, vectors of the same index file are next to each other.
-        chosen.sort(key=lambda vector: vector[1].file.file_name)
-        return {
-            name: record_of(files.read(entry), place, files.path(entry))
-            for name, entry, place in chosen
-        }
+        return same_vectors(self._table, result.vectors, present)
 
     def _live(self, base: Base) -> dict[Bucket, dict[FileIdentity, DataFileMeta]]:
         """The live files of the units' buckets, by bucket. If files are not watched, the result

@@ -497,7 +497,7 @@ class Comparison:
             old = table.take(pa.array(before[is_update]))
             new = merged.take(pa.array(merged_of_key[is_update]))
             # An update stays only if it changes at least one of these columns.
-            is_update[is_update] = _differ(old, new, self.compared)
+            is_update[is_update] = differ(old, new, self.compared)
         is_delete = changed & had_row & ~has_row
         is_insert = changed & has_row & ~had_row
         retracted = np.flatnonzero(is_update | is_delete)
@@ -560,7 +560,7 @@ class Difference:
             is_update = has_both & ~is_old_last
             is_new[has_both] = False
             columns = [name for name in table.column_names if name not in (specs.SEQUENCE, KIND)]
-            is_new[is_update] = _differ(
+            is_new[is_update] = differ(
                 table.take(pa.array(np.minimum(first, last)[is_update])),
                 table.take(pa.array(np.maximum(first, last)[is_update])),
                 columns,
@@ -588,7 +588,7 @@ class Difference:
         return before
 
 
-def _differ(old: pa.Table, new: pa.Table, columns: Iterable[str], *, as_rows: bool = True) -> Flags:
+def differ(old: pa.Table, new: pa.Table, columns: Iterable[str], *, as_rows: bool = True) -> Flags:
     """Says for each row whether its values in the two tables differ in at least one of these
     columns. `as_rows` is as in `equality_numbers`.
     """

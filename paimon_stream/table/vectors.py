@@ -1,10 +1,11 @@
 """Finds the deletion vectors of a snapshot (table-kinds.md §1)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from paimon_stream.errors import CorruptMetadata, UnsupportedFeature
+from paimon_stream.errors import CorruptMetadata, NotFound, UnsupportedFeature
+from paimon_stream.format.deletion_vectors import record_of
 from paimon_stream.format.entries import DeletionRange, IndexManifestEntry
 from paimon_stream.format.index_manifest import DELETION_VECTORS
 from paimon_stream.format.snapshot_json import Snapshot
@@ -99,3 +100,31 @@ class IndexFiles:
 
     def _relative(self, entry: IndexManifestEntry) -> str:
         return self._table.layout.index_file(entry.partition, entry.bucket, entry.file)
+
+
+def same_vectors(table: Table, before: Mapping[str, Vector], now: Mapping[str, Vector]) -> bool:
+    """Whether the same data files have the same deletion vectors. A vector that was only moved to
+    another index file counts as the same. False if an index file of `before` has expired. Raises
+    `CorruptMetadata`, `StorageError`.
+    """
+    if before.keys() != now.keys():
+        return False
+    moved = {name for name, vector in now.items() if vector != before[name]}
+    try:
+        return _records(table, now, moved) == _records(table, before, moved)
+    except NotFound:
+        return False
+
+
+def _records(
+    table: Table, vectors: Mapping[str, Vector], names: Collection[str]
+) -> dict[str, bytes]:
+    """The bytes of these vectors. Each index file is read once."""
+    files = IndexFiles(table)
+    chosen = [(name, *vectors[name]) for name in names]
+    # In this order, vectors of the same index file are next to each other.
+    chosen.sort(key=lambda vector: vector[1].file.file_name)
+    return {
+        name: record_of(files.read(entry), place, files.path(entry))
+        for name, entry, place in chosen
+    }

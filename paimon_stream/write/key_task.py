@@ -10,6 +10,9 @@ Rows that come sorted by partition, bucket and key are written piece by piece in
 So the memory in use is limited, however large the bucket is. Rows in any other order are held until
 they exceed `buffer_bytes`. They are then written as a separate sorted run.
 
+Rows that change what a table has (`merge/changing.py`) may come in two forms: one for data files, and
+one for the changelog, which has the whole rows before and after. `ONLY_LOGGED` tells them apart.
+
 Rows of a postponed table are written to bucket -2 as they come, neither sorted nor merged, with -1
 as their sequence number (table-kinds.md §4.1).
 """
@@ -23,17 +26,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from paimon_stream.errors import NullInNotNull
-from paimon_stream.format.arrow_types import from_flags, from_numbers
+from paimon_stream.format.arrow_types import from_flags, from_numbers, to_flags
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.merge.rows import adding, merge_rows, sort_rows
 from paimon_stream.merge.spec import KIND, SEQUENCE, MergeSpec
 from paimon_stream.options import BUCKET, CHANGELOG_PRODUCER
 from paimon_stream.write.key_value import KeyValueSettings, KeyValueWriter
 from paimon_stream.write.routing import GroupIds, split
-from paimon_stream.write.row_kinds import KindRules, Operations, kinds_of_tokens
+from paimon_stream.write.row_kinds import Flags, KindRules, Kinds, Operations, kinds_of_tokens
 from paimon_stream.write.task import NewFiles, Task, TaskResult, WriteSpec
 
 _PIECE_BYTES: Final = 64 * 2**20
+
+ONLY_LOGGED: Final = "_ONLY_LOGGED"
+"""The column that says which rows are for changelog files only. Where rows have this column, all
+other rows are for data files only.
+"""
 
 
 def write_keyed_task(
@@ -50,7 +58,7 @@ def write_keyed_task(
     Args:
         spec: what to write, and where.
         batches: The rows, in the table's columns. They may also have `_VALUE_KIND` (int8: 0 +I, 1
-            -U, 2 +U, 3 -D) or the column that `operations` names.
+            -U, 2 +U, 3 -D) or the column that `operations` names, and `ONLY_LOGGED` (bool).
         first_sequence: a number above every sequence number in the table.
         is_sorted: whether the rows are sorted by partition and bucket, then by primary key in
             Paimon's order, then in the order in which they apply.
@@ -145,6 +153,10 @@ class _KeyedTask(Task):
         """The rows in the table's columns, each with its kind. Rows that the table ignores are left
         out.
         """
+        is_logged = None
+        if ONLY_LOGGED in batch.schema.names:
+            is_logged = batch.column(ONLY_LOGGED)
+            batch = batch.drop_columns([ONLY_LOGGED])
         columns, incoming_kinds = self._without_kinds(batch)
         try:
             rows = self.columns.conform(columns)
@@ -157,9 +169,22 @@ class _KeyedTask(Task):
         kinds = self.kinds.kinds(rows, incoming_kinds)
         if kinds is None:
             return rows.append_column(KIND, from_numbers(np.zeros(rows.num_rows, np.int8)))
-        is_kept = self.kinds.kept(kinds, rows)
         with_kinds = rows.append_column(KIND, from_numbers(kinds))
+        if is_logged is None:
+            is_kept = self.kinds.kept(kinds, rows)
+        else:
+            is_kept = self._kept_of_two_forms(rows, kinds, to_flags(is_logged))
+            with_kinds = with_kinds.append_column(ONLY_LOGGED, is_logged)
         return with_kinds if is_kept.all() else with_kinds.filter(from_flags(is_kept))
+
+    def _kept_of_two_forms(self, rows: pa.RecordBatch, kinds: Kinds, is_logged: Flags) -> Flags:
+        """Says for each row whether it is written. Rows for the changelog only are never merged, so
+        the table accepts them whatever their kinds are. Raises `BadRowKind`.
+        """
+        is_kept = is_logged & ~np.isin(kinds, self.kinds.dropped)
+        is_data = ~is_logged
+        is_kept[is_data] = self.kinds.kept(kinds[is_data], rows.filter(from_flags(is_data)))
+        return is_kept
 
     def _without_kinds(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array | None]:
         """The table's columns, and the kind of each row. The kinds are None if the batch has no
@@ -258,6 +283,17 @@ class _KeyedTask(Task):
                 writer.end_file()
 
     def _write(self, bucket: _Bucket, rows: pa.Table) -> None:
+        logged = rows
+        if ONLY_LOGGED in rows.column_names:
+            is_logged = rows.column(ONLY_LOGGED)
+            logged = rows.filter(is_logged)
+            rows = rows.filter(pc.invert(is_logged))
+        if bucket.changelog is not None and logged.num_rows:
+            bucket.changelog.add_rows(sort_rows(self.merge, logged))
+        if rows.num_rows:
+            self._write_data(bucket, rows)
+
+    def _write_data(self, bucket: _Bucket, rows: pa.Table) -> None:
         # Only rows that retract a value can leave NULL in a column.
         must_check = bool(self.kinds.not_null) and not adding(rows).all()
         merged = rows
@@ -265,8 +301,6 @@ class _KeyedTask(Task):
             merged = merge_rows(self.merge, self._in_order(rows), keep_deletes=True)
         if must_check:
             self.kinds.check_merged(merged)
-        if bucket.changelog is not None:
-            bucket.changelog.add_rows(sort_rows(self.merge, rows))
         # Postponed rows are merged only for a check. They are written in the order in which they
         # came.
         if self.is_postponed:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from paimon_stream.change import files
 from paimon_stream.commit.vectors import VectorChanges
-from paimon_stream.maintenance import delete_rows
 from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
 from tests.simulation.deletes import KIND
@@ -21,7 +21,7 @@ from tests.simulation.deletes import KIND
 )
 def deletions_of_others_are_lost(patch: Patch) -> None:
     none = np.empty(0, np.int64)
-    patch.setattr(delete_rows, "deleted_rows", lambda scan, files: (none for _ in files))
+    patch.setattr(files, "deleted_rows", lambda scan, files: (none for _ in files))
 
 
 @bug(

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from paimon_stream.change import anew
 from paimon_stream.commit.overwrite import OverwriteSource
 from paimon_stream.commit.report import CommitReport
+from paimon_stream.commit.request import Published
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.compact.publish import CompactionSource, PublishedUnits
 from paimon_stream.errors import CommitUnknown
-from paimon_stream.maintenance import delete_rows
 from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
 from tests.simulation.deletes import KIND
@@ -62,14 +63,14 @@ def an_unknown_overwrite_is_done(patch: Patch) -> None:
     why="The deletion is promised, and no snapshot of the table has it.",
 )
 def an_unknown_deletion_is_done(patch: Patch) -> None:
-    def publish(plan: Any, runtime: Any) -> int:
+    def publish(computed: Any, *more: Any) -> Any:
         try:
-            return real(plan, runtime) or 0
+            return real(computed, *more)
         except CommitUnknown:
-            return int(plan.snapshot.id)
+            return Published(snapshot=computed.premises.snapshot, attempts=1, phases={})
 
-    real = delete_rows._publish_deletion
-    patch.setattr(delete_rows, "_publish_deletion", publish)
+    real = anew._publish
+    patch.setattr(anew, "_publish", publish)
 
 
 @bug(

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from paimon_stream.change import matching
 from paimon_stream.compact import job, rewrite
 from paimon_stream.compact.rewrite import Rewritten
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import DataFileMeta, FileSource, ManifestEntry
-from paimon_stream.maintenance import delete_rows
 from paimon_stream.merge.rows import Comparison
 from paimon_stream.merge.spec import KIND_COLUMN, SEQUENCE_COLUMN
 from paimon_stream.read import rows as reading
@@ -424,8 +424,8 @@ DOUBLES: tuple[tuple[Any, str, object], ...] = (
     (rewrite, "KeyValueWriter", keyed_writer),
     (rewrite, "section_batches", section_batches),
     (rewrite, "section_changes", section_changes),
-    (delete_rows, "ThreadPoolExecutor", Pool),
-    (delete_rows, "_matching_rows", found_rows),
+    (matching, "ThreadPoolExecutor", Pool),
+    (matching, "_matching_rows", found_rows),
 )
 
 

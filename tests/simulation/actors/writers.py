@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 
+from paimon_stream.change.delete_rows import DeleteReport, delete_rows
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
     CommitLost,
@@ -21,7 +22,6 @@ from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, parse_type
-from paimon_stream.maintenance.delete_rows import DeleteReport, delete_rows
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.expire_partitions import expire_partitions
 from paimon_stream.options import Options
@@ -278,11 +278,8 @@ class Deleter(Writer):
         process, self.position = self.ready(), self.world.choices.below(3)
         self.doing = f"a deletion of row {self.position} of each file"
 
-        def load() -> Table:
-            self.planned.clear()
-            return self.table()
-
-        return lambda: delete_rows(load, pc.field("id") >= 0, runtime=process.runtime)
+        self.planned.clear()
+        return lambda: delete_rows(self.table, pc.field("id") >= 0, runtime=process.runtime)
 
     def succeeded(self, result: object) -> None:
         assert isinstance(result, DeleteReport)

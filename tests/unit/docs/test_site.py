@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import paimon_stream
-from docs.generators import compatibility
+from docs.generators import changing_rows, compatibility
 from paimon_stream.metrics.commits import METRICS
 
 ROOT = Path(__file__).parents[3]
@@ -62,6 +62,13 @@ def test_the_page_of_compatibility_is_current() -> None:
     page = (DOCS / "compatibility.md").read_text()
     assert page == compatibility.render(), (
         "run: python -m docs.generators.compatibility > docs/compatibility.md"
+    )
+
+
+def test_the_page_of_changed_keys_is_current() -> None:
+    page = (DOCS / "changing-keyed-rows.md").read_text()
+    assert page == changing_rows.render(), (
+        "run: python -m docs.generators.changing_rows > docs/changing-keyed-rows.md"
     )
 
 

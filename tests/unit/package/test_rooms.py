@@ -21,6 +21,7 @@ ENGINE = (
     "commit",
     "read",
     "compact",
+    "change",
     "maintenance",
     "verify",
 )

@@ -1,4 +1,4 @@
-"""Deleting rows by deletion vectors: what it refuses, what others do meanwhile, and what fails."""
+"""Deleting rows, by deletion vectors and by rewriting files: what it refuses, what others do meanwhile, and what fails."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ import pyarrow.compute as pc
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.change import anew
+from paimon_stream.change.delete_rows import delete_rows
 from paimon_stream.errors import (
+    ChangedMeanwhile,
     CorruptMetadata,
     DeletedFiles,
     IncompatibleSchema,
     InvalidData,
     InvalidOption,
-    UnsupportedFeature,
 )
 from paimon_stream.format.types import parse_type
-from paimon_stream.maintenance.delete_rows import delete_rows
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.vectors import VectorIndex
@@ -32,6 +33,13 @@ from tests.kits.places import following
 
 VECTORS = {"deletion-vectors.enabled": "true", "compaction.min.file-num": "2"}
 BUCKETS = {**VECTORS, "bucket": "2", "bucket-key": "id"}
+PLAIN = {"compaction.min.file-num": "2"}
+KINDS = {
+    "vectors": VECTORS,
+    "vectors in buckets": BUCKETS,
+    "rewritten": PLAIN,
+    "rewritten in buckets": {**PLAIN, "bucket": "2", "bucket-key": "id"},
+}
 _NUMBER = count()
 
 
@@ -75,7 +83,7 @@ def once(act: Callable[[], object], first: int = 1) -> Callable[[str, int, int |
     return report
 
 
-@pytest.mark.parametrize("options", [VECTORS, BUCKETS])
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("partitioned", [False, True])
 def test_rows_go_and_earlier_snapshots_keep_them(
     options: dict[str, str], partitioned: bool
@@ -145,11 +153,12 @@ def test_only_partitions_that_may_have_such_rows_are_read() -> None:
 @pytest.mark.parametrize(
     ("where", "error", "text"),
     [
-        ("id = 7", InvalidOption, "Give a pyarrow.compute.Expression"),
+        (7, InvalidOption, "Give a pyarrow.compute.Expression"),
+        ("id 7", InvalidOption, "where is not understood"),
         (pc.field("nothing") == 1, IncompatibleSchema, "does not fit the columns"),
         (pc.field("id") == "x", IncompatibleSchema, "does not fit the columns"),
         (pc.field("id") + 1, IncompatibleSchema, "must evaluate to bool"),
-        (pc.scalar(1) / pc.field("id") == 1, InvalidData, "Nothing was deleted"),
+        (pc.scalar(1) / pc.field("id") == 1, InvalidData, "Nothing was changed"),
     ],
 )
 def test_a_condition_that_makes_no_sense_is_refused(
@@ -161,19 +170,12 @@ def test_a_condition_that_makes_no_sense_is_refused(
     assert ids(table) == list(range(30))
 
 
-def test_tables_without_vectors_and_with_keys_are_refused_with_what_to_do() -> None:
-    with pytest.raises(UnsupportedFeature, match=r"Switch them on, which changes no row"):
-        made({}).delete(pc.field("id") == 1)
-    keyed = PaimonTable.create(
-        f"memory://deletes-{next(_NUMBER)}/db.db/t", [("id", "INT")], primary_keys=["id"]
-    )
-    with pytest.raises(UnsupportedFeature, match=r"says -D"):
-        keyed.delete(pc.field("id") == 1)
+def test_an_empty_table_has_no_row_to_delete() -> None:
     empty = made(files=0)
     assert empty.delete(pc.field("id") == 1).rows == 0
 
 
-@pytest.mark.parametrize("options", [VECTORS, BUCKETS])
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 def test_of_two_deletes_on_the_same_files_none_is_lost(options: dict[str, str]) -> None:
     table = made(options)
     meanwhile = once(lambda: table.delete(pc.field("id").isin(list(range(0, 30, 3)))))
@@ -181,19 +183,19 @@ def test_of_two_deletes_on_the_same_files_none_is_lost(options: dict[str, str]) 
     assert ids(table) == [one for one in range(30) if one % 2 and one % 3]
 
 
-@pytest.mark.parametrize("options", [VECTORS, BUCKETS])
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 def test_a_delete_beside_a_compaction_is_planned_again(options: dict[str, str]) -> None:
     table = made(options)
     table.delete(pc.field("id") < 15, progress=once(lambda: table.compact(full=True)))
     assert ids(table) == list(range(15, 30))
 
 
-@pytest.mark.parametrize("options", [VECTORS, BUCKETS])
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 def test_a_compaction_beside_a_delete_brings_no_row_back(options: dict[str, str]) -> None:
     table = made(options)
     table.delete(pc.field("id") == 4)
     report = table.compact(full=True, progress=once(lambda: table.delete(pc.field("id") < 12)))
-    assert report.conflicts == 2
+    assert report.conflicts
     assert ids(table) == list(range(12, 30))
 
 
@@ -217,14 +219,17 @@ def test_a_compaction_stands_if_only_the_index_file_of_its_vectors_was_rewritten
     assert report.snapshot_id is not None
 
 
-def test_others_that_keep_replacing_the_files_end_a_delete_with_an_error() -> None:
+def test_others_that_keep_replacing_the_files_end_a_delete_with_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = made()
 
     def replaced() -> None:
         table.append(rows([1]))
         table.compact(full=True, options={"compaction.small-file-ratio": "1"})
 
-    with pytest.raises(DeletedFiles, match="Nothing was deleted"):
+    monkeypatch.setattr(anew, "MOST_CONFLICTS", 3)
+    with pytest.raises((ChangedMeanwhile, DeletedFiles), match="Nothing was changed"):
         table.delete(pc.field("id") == 1, progress=lambda *_: replaced())
     assert ids(table).count(1) > 1
 
@@ -234,7 +239,9 @@ def with_storage(table: PaimonTable, storage: Storage) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("name", few(FAULTS, lambda name: name in OFTEN_FAULTS))
-@pytest.mark.parametrize("options", [VECTORS, BUCKETS])
+@pytest.mark.parametrize(
+    "options", few(KINDS.values(), lambda options: options in (VECTORS, PLAIN)), ids=str
+)
 def test_a_delete_that_failed_anywhere_is_done_or_not_and_can_be_repeated(
     options: dict[str, str], name: str
 ) -> None:

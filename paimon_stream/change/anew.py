@@ -1,0 +1,174 @@
+"""Carries out a change of rows: computes it, publishes it, and computes it anew after a conflict.
+
+    compute on the newest snapshot ──► publish, if the premises hold ──► published
+          ▲                                      │
+          └──────────── a conflict ◀─────────────┘
+
+Invariants: a change is published as one snapshot, or nothing of it is. If nothing was published,
+the files that were written for it are removed. They stay only after a `CommitUnknown`, and if the
+process is interrupted while it publishes.
+
+Why a long change ends beside busy writers: what others do to other rows is no conflict
+(`commit/premises.py`), and what an earlier computation has read or written is used again where the
+files are still the same. So the second computation only does what is new.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final
+
+from paimon_stream._version import __version__
+from paimon_stream.commit.committer import Committer
+from paimon_stream.commit.guard import guard_commit
+from paimon_stream.commit.premises import Premises
+from paimon_stream.commit.request import ChangeSource, CommitRequest, Nothing, Published
+from paimon_stream.commit.sequence import Numbering
+from paimon_stream.commit.table_commit import AfterPublishing, batch_user
+from paimon_stream.errors import (
+    ChangedMeanwhile,
+    CommitUnknown,
+    DeletedFiles,
+    PaimonStreamError,
+    SequenceConflict,
+)
+from paimon_stream.format.commit_message import CommitMessage
+from paimon_stream.format.snapshot_json import BATCH_IDENTIFIER, CommitKind
+from paimon_stream.format.snapshot_marks import VERSION_MARK
+from paimon_stream.runtime import Runtime
+from paimon_stream.table.table import Table
+
+_LOG = logging.getLogger(__name__)
+
+MOST_CONFLICTS: Final = 50
+"""After so many conflicts in a row, the last one is raised. Others then change the same rows all the
+time.
+"""
+
+_ANEW: Final = (ChangedMeanwhile, DeletedFiles, SequenceConflict)
+"""The conflicts after which a change is computed anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputedChange:
+    """A change of rows that was computed on one snapshot, and can be published.
+
+    Attributes:
+        table: the table at the time of the computation.
+        premises: what it was computed from.
+        uuid: is part of the names of the metadata and index files that are written for it.
+        messages: the files that were written, if there is no `source`. In a table with a primary
+            key: the rows that delete and replace others, with their changelog.
+        source: returns the changes of files on each base. If it is given, messages are not used.
+        kind: what the commit does: APPEND if it only adds rows, else OVERWRITE.
+        numbering: how the rows of a table with a primary key got their numbers.
+        owned: a context in which the change is published. It removes index files that the source
+            has written if nothing is published.
+    """
+
+    table: Table
+    premises: Premises
+    uuid: str
+    messages: tuple[CommitMessage, ...] = ()
+    source: ChangeSource | None = None
+    kind: CommitKind = CommitKind.OVERWRITE
+    numbering: Numbering | None = None
+    owned: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
+
+
+class RowChange(ABC):
+    """A deletion, an update or a merge. One object serves one call of a user, and `carry_out` calls
+    its methods. It may remember from one computation to the next what it has read and written: data
+    files never change.
+
+    - In an append table, `compute` returns a `source` that removes, replaces and marks files on each
+      base (`change/files.py` has one), and premises with the files that were read and changed.
+    - In a table with a primary key, it returns `messages` of files that `write_keyed_task` has
+      written, of kind APPEND, with the `numbering` of their rows. The premises have the files that
+      were read, and no changed files.
+    """
+
+    @abstractmethod
+    def compute(self) -> ComputedChange | None:
+        """Computes the change on the newest snapshot of the table as it is now; None if there is
+        nothing to change. It is called again after a conflict. The method then removes the files
+        of the earlier computation that it does not use again.
+        """
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Removes all files that were written, because they will not be published. It must not
+        raise. `compute` may be called again.
+        """
+
+
+def carry_out(
+    change: RowChange, runtime: Runtime, after_commit: AfterPublishing | None = None
+) -> Published | None:
+    """Computes a change and publishes it in one snapshot. Returns None if there is nothing to
+    change. A dry run calls `RowChange.compute` and `RowChange.abandon` itself.
+
+    Args:
+        change: the change.
+        runtime: the clock and the ids.
+        after_commit: is called after publishing.
+
+    Raises:
+        ChangedMeanwhile, DeletedFiles, SequenceConflict: others changed the same rows each time.
+        CommitUnknown: the change may be published. After all other errors, nothing is.
+        PaimonStreamError: what `RowChange.compute` and `Committer.commit` raise.
+    """
+    for conflicts in count(1):
+        try:
+            computed = change.compute()
+        except BaseException:
+            change.abandon()
+            raise
+        if computed is None:
+            return None
+        try:
+            return _publish(computed, runtime, after_commit)
+        except CommitUnknown:
+            raise
+        except _ANEW as conflict:
+            if conflicts == MOST_CONFLICTS:
+                change.abandon()
+                raise
+            if isinstance(conflict, DeletedFiles):
+                change.abandon()  # an orphan cleaner may have taken what was written long ago
+            _LOG.info("%s The change is computed anew.", conflict)
+        except PaimonStreamError:
+            change.abandon()
+            raise
+    raise AssertionError("unreachable")
+
+
+def _publish(
+    computed: ComputedChange, runtime: Runtime, after_commit: AfterPublishing | None
+) -> Published | None:
+    """Publishes a change once. Raises the errors of `Committer.commit`."""
+    table = computed.table
+    guard_commit(table, computed.premises.snapshot, runtime.clock)
+    request = CommitRequest(
+        user=batch_user(table.options, runtime.ids),
+        identifier=BATCH_IDENTIFIER,
+        messages=computed.messages if computed.source is None else (),
+        source=computed.source,
+        kind=computed.kind,
+        properties={VERSION_MARK: __version__},
+        numbering=computed.numbering,
+        seen=computed.premises.seen,
+        stage_uuid=computed.uuid,
+        premises=computed.premises,
+    )
+    with computed.owned():
+        outcome = Committer(table, runtime=runtime).commit(request)
+    if isinstance(outcome, Nothing):
+        return None
+    assert isinstance(outcome, Published)  # batch commits are never superseded
+    if after_commit is not None:
+        after_commit(table, outcome.newest)
+    return outcome
