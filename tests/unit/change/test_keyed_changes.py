@@ -21,12 +21,16 @@ from paimon_stream.change.keyed_delete import KeyedDeletion
 from paimon_stream.change.keyed_update import Assignments, KeyedUpdate
 from paimon_stream.errors import (
     ChangedMeanwhile,
+    CommitUnknown,
     InvalidData,
     InvalidOption,
+    StorageError,
+    TableRolledBack,
     UnsupportedFeature,
 )
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import Storage
+from tests.kits.faults import FAULTS, OFTEN_FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.params import few
 from tests.kits.places import following
 from tests.kits.races import Meanwhile
@@ -342,6 +346,51 @@ def test_a_change_beside_others_at_each_operation_is_as_if_it_came_after_them(
         assert present(table) == wanted, at
     assert at > 10
     assert whole(table) == wanted
+
+
+@pytest.mark.parametrize("name", few(FAULTS, lambda name: name in OFTEN_FAULTS))
+def test_a_change_that_failed_anywhere_is_done_or_not_and_leaves_no_file_behind(name: str) -> None:
+    at, fired = 0, True
+    while fired:
+        at = following(at)
+        table = made(batches=1)
+        before = data_files(table)
+        storage = FaultyStorage(table._table.storage, [Fault(at=at, **FAULTS[name])])
+        failed: BaseException | None = None
+        try:
+            do(update(table, pc.field("v") == "v3", loading(table, storage), k=33))
+        except (Exception, Killed) as why:  # noqa: BLE001
+            failed = why
+        fired = storage.fired
+        moved = {key: row for key, row in ALL.items() if key < 10 and key != 3} | {33: ALL[3]}
+        if present(table) == moved:
+            continue
+        assert failed is not None
+        assert present(table) == {key: ALL[key] for key in range(10)}
+        if not isinstance(failed, Killed | CommitUnknown | StorageError):
+            assert data_files(table) == before
+    assert at > 10
+    assert whole(table) == moved
+
+
+def test_a_table_that_was_created_again_meanwhile_gets_none_of_the_rows() -> None:
+    table = made(batches=1)
+    storage = table._table.storage
+
+    class Late(KeyedUpdate):
+        def compute(self) -> Any:
+            computed = super().compute()
+            if computed is not None:
+                storage.clear()  # type: ignore[attr-defined]
+                PaimonTable.create(
+                    table.location, COLUMNS, primary_keys=["k"], options={"bucket": "2"}
+                )
+            return computed
+
+    change = Late(table._newest, pc.field("k") == 3, setting(v="new"), system())
+    with pytest.raises(TableRolledBack):
+        carry_out(change, system())
+    assert PaimonTable.load(table.location).latest_snapshot() is None
 
 
 def test_rows_of_other_keys_are_no_conflict_and_nothing_is_computed_again() -> None:
