@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tests.servers._process import die_with_parent
+from tests.servers._process import die_with_parent, line_of
 from tests.servers.maven import JarsUnavailable, fetched, of_spark
 
 FLINK: Final = "2.0.2"
@@ -166,8 +166,8 @@ class Flink:
             raise FlinkUnavailable(f"Flink has ended: {self.log.read_text()[-800:]}")
 
     def _line(self) -> str:
-        assert self.child is not None and self.child.stdout is not None
-        return self.child.stdout.readline().rstrip()
+        assert self.child is not None
+        return line_of(self.child, self.log).rstrip()
 
     def ask(self, **request: Any) -> Any:
         """The answer of the JVM. Raises `FlinkError`."""

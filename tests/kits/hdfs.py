@@ -24,7 +24,7 @@ from typing import Final
 
 from paimon_stream.storage.base import Storage
 from paimon_stream.storage.uri import open_folder
-from tests.servers._process import die_with_parent
+from tests.servers._process import die_with_parent, line_of
 from tests.servers.maven import JarsUnavailable, fetched, of_spark
 
 HADOOP: Final = "3.4.2"
@@ -127,8 +127,8 @@ class MiniHdfs:
 
     def _answer(self, wanted: str) -> str:
         """What follows the word that an answer should begin with."""
-        assert self.child is not None and self.child.stdout is not None
-        for line in self.child.stdout:
+        assert self.child is not None
+        while line := line_of(self.child, self.folder / "log"):
             if line.startswith((wanted, "FAILED")):
                 break
         else:

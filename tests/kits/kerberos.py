@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.kits.hdfs import HADOOP, HdfsUnavailable
-from tests.servers._process import die_with_parent
+from tests.servers._process import die_with_parent, line_of
 from tests.servers.maven import JarsUnavailable, fetched, of_spark
 
 NAME: Final = "EXAMPLE.COM"
@@ -71,8 +71,10 @@ class Realm:
                 text=True,
                 preexec_fn=die_with_parent,
             )
-        assert self.child.stdout is not None
-        if not any(_RUNNING in line for line in self.child.stdout):
+        while line := line_of(self.child, log):
+            if _RUNNING in line:
+                break
+        else:
             self.stop()
             raise HdfsUnavailable("Hadoop's MiniKdc has ended")
         self.conf = next(self.folder.rglob("krb5.conf"))

@@ -7,9 +7,11 @@ import ctypes
 import signal
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 
 def free_port() -> int:
@@ -20,6 +22,39 @@ def free_port() -> int:
 
 def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG; Linux
+
+
+ANSWER_SECONDS: Final = 600.0
+"""How long a server may take for a line: to start, or for the slowest order of a test."""
+
+
+class SilentServer(RuntimeError):
+    """A server printed no line in time, and was killed. The message has the end of its log."""
+
+
+def line_of(child: subprocess.Popen[str], log: Path, seconds: float = ANSWER_SECONDS) -> str:
+    """The next line that a child prints, or "" if it has ended. `log` is where its errors go. A child
+    that prints none for so many seconds is killed: `SilentServer`.
+    """
+    assert child.stdout is not None
+    is_late = threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        child.kill()
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        line = child.stdout.readline()
+    finally:
+        timer.cancel()
+    if is_late.is_set():
+        child.wait()
+        said = log.read_text(errors="replace")[-800:]
+        raise SilentServer(f"{child.args!r} printed no line within {seconds:g} s: {said}")
+    return line
 
 
 class Server:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.servers._process import die_with_parent
+from tests.servers._process import die_with_parent, line_of
 from tests.servers.maven import JarsUnavailable, with_dependencies
 from tests.servers.postgres import DATABASE, PASSWORD, USER, Postgres
 
@@ -91,8 +91,7 @@ class Debezium:
                 text=True,
                 preexec_fn=die_with_parent,
             )
-        assert self._child.stdout is not None
-        if self._child.stdout.readline().strip() != "READY":
+        if line_of(self._child, self.log).strip() != "READY":
             raise DebeziumUnavailable(f"Debezium has ended: {self.said()}")
 
     def said(self) -> str:

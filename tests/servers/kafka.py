@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.servers._process import die_with_parent, free_port
+from tests.servers._process import die_with_parent, free_port, line_of
 from tests.servers.maven import JarsUnavailable, fetched, of_spark, with_dependencies
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ class KafkaClient:
 
     def _answer(self, wanted: str) -> str:
         """What follows the word that an answer should begin with."""
-        assert self._child is not None and self._child.stdout is not None
-        for line in self._child.stdout:
+        assert self._child is not None
+        while line := line_of(self._child, self._log):
             if line.startswith((wanted, "FAILED")):
                 break
         else:

@@ -18,6 +18,7 @@ import sys
 import urllib.parse
 from pathlib import Path
 
+from tests.servers._process import line_of
 from tests.servers.maven import JarsUnavailable, fetched, of_spark
 
 HERE = Path(__file__).resolve().parent
@@ -74,7 +75,8 @@ class RestServer:
             prefix,
             token,
         ]
-        with open(self.folder / "rest.log", "wb") as log:
+        self.log = self.folder / "rest.log"
+        with open(self.log, "wb") as log:
             self.child = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -84,11 +86,9 @@ class RestServer:
                 bufsize=1,
                 preexec_fn=lambda: ctypes.CDLL(None).prctl(1, signal.SIGTERM),
             )
-        line = self.child.stdout.readline()
+        line = line_of(self.child, self.log)
         if not line.startswith("URL "):
-            raise RestUnavailable(
-                f"the server did not start: {(self.folder / 'rest.log').read_text()[-400:]}"
-            )
+            raise RestUnavailable(f"the server did not start: {self.log.read_text()[-400:]}")
         # mockwebserver tells a name; 127.0.0.1 is where it listens
         self.port = urllib.parse.urlsplit(line.split()[1]).port
         self.url, self.auth = f"http://127.0.0.1:{self.port}", {"Authorization": f"Bearer {token}"}
@@ -96,7 +96,7 @@ class RestServer:
     def order(self, line: str) -> None:
         """One of the orders of RestServer.java."""
         self.child.stdin.write(line + "\n")
-        assert self.child.stdout.readline().startswith("DONE")
+        assert line_of(self.child, self.log).startswith("DONE")
 
     def stop(self) -> None:
         self.child.terminate()

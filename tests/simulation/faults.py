@@ -47,6 +47,8 @@ class Fault(Enum):
 _DEATHS: Final = (Fault.DIES_BEFORE, Fault.DIES_AFTER)
 _FAILURES: Final = (Fault.FAILS_BEFORE, Fault.ANSWER_LOST)
 CHANGES: Final = frozenset({"put", "write", "delete", "commit", "lock", "unlock"})
+SENDS: Final = frozenset({"put", "write", "commit"})
+"""By which a snapshot is published."""
 
 
 STORM = 40

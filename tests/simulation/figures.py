@@ -171,21 +171,22 @@ def check_figures(truth: Truth, process: Process, path: str, state: State) -> No
     check_index_files(node, archive.files, archive.indexes)
     if process.drops != truth.drops or process.upsets != truth.upsets:
         return  # it may know another table, or another branch
-    _check_schema(truth, process, node)
+    _check_schema(truth, process, path, node)
     _check_marks(process, node)
     if world.keyed:
         _check_keys(truth, state, node)
 
 
-def _check_schema(truth: Truth, process: Process, node: Mapping[str, Any]) -> None:
+def _check_schema(truth: Truth, process: Process, path: str, node: Mapping[str, Any]) -> None:
     """A snapshot has the newest schema. One that appeared after its work had begun it may not have
     seen.
     """
-    if not process.newest_schema <= node["schemaId"] <= truth.newest_schema:
+    newest_then = process.schemas_then.get(path, process.newest_schema)
+    if not newest_then <= node["schemaId"] <= truth.newest_schema:
         what = f"snapshot {node['id']} of {process.name} has schema {node['schemaId']}; "
         raise Violation(
             rules.NEWEST_SCHEMA,
-            f"{what}when it began {process.newest_schema} was the newest, and now {truth.newest_schema}",
+            f"{what}when it began {newest_then} was the newest, and now {truth.newest_schema}",
         )
 
 

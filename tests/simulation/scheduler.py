@@ -17,7 +17,7 @@ from paimon_stream.runtime import Runtime
 from paimon_stream.storage.branch import is_served
 from tests.kits.faults import Killed
 from tests.simulation.catalogs import storage_of
-from tests.simulation.faults import CHANGES, Fault, ProcessStorage, dead
+from tests.simulation.faults import CHANGES, SENDS, Fault, ProcessStorage, dead
 from tests.simulation.hdfs import HdfsProcessStorage
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ BURSTS = (
 class Process:
     """A running process. It is dead for good once it was killed. `marks` are what its snapshots must
     say of a run, by commit user. `newest_schema` is the id of the schema that was the newest when
-    its present work began.
+    its present work began, and `schemas_then` has that of the work that has sent each snapshot: a late
+    one may arrive in the work after it.
     """
 
     world: World
@@ -110,6 +111,7 @@ class Process:
     under_lock: int = 0
     marks: dict[str, dict[str, str]] = field(default_factory=dict)
     newest_schema: int = 0
+    schemas_then: dict[str, int] = field(default_factory=dict)
     began_in_peace: bool = False
     _greenlet: greenlet | None = None
     _stopped: greenlet | None = None  # the one of its greenlets that is in front of an operation
@@ -180,6 +182,8 @@ class Process:
         if self.dead:
             raise dead()
         self.world.operations += 1
+        if verb in SENDS:
+            self.schemas_then[path] = self.newest_schema
         if self.burst is not TO_ITS_END and self._is_due(verb, path):
             self.pending = (verb, path)
             self._stop()

@@ -245,6 +245,15 @@ NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
             *([9, 0, 3, 0, 0], [0], [0], [0], [4]),
         ],
     ),
+    "a put arrives late in its process's next work, after a new column": (
+        20261201000511,
+        (),
+        [
+            [*([0] * 6), 2, 0, 1, 0, 1, 0, 2, 0, 0, 7, 3, *([0] * 6), 11, *([0] * 7)],
+            *([], [0], [5], [0], [5, 0, 11], [0, 12, 0, 0], [8], [6]),
+            *([5, 0, 4, 5, 0], [5], [8]),
+        ],
+    ),
 }
 """Seeds, and shrunk schedules of theirs, that found something since all take part who do now, and
 what it was.
