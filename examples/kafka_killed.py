@@ -14,14 +14,18 @@ from pathlib import Path
 
 from flights_stream import emit_report, killed_at, local_spark
 from kafka_data import PER_BATCH
-from kafka_stream import records_of, start
+from kafka_stream import NO_SPARK, records_of, start
+from pyspark.errors import PySparkRuntimeError
 
 
 def main() -> None:
     """Streams all records that are there and ends, or is killed before that."""
     task = json.loads(sys.argv[1])
     brokers, topics = task["source"].split()
-    spark = local_spark("kafka")
+    try:
+        spark = local_spark("kafka")
+    except PySparkRuntimeError:
+        sys.exit(NO_SPARK)
     query, _ = start(
         records_of(spark, brokers, topics, PER_BATCH),
         str(Path(task["table"]).parent),

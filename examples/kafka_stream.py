@@ -19,7 +19,7 @@ import threading
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException, PySparkRuntimeError, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -28,6 +28,10 @@ from paimon_stream.errors import PaimonStreamError
 
 EVENT = "id BIGINT, user STRING, amount DECIMAL(10, 2), at TIMESTAMP"
 STOPPED = "Stopped. The same command goes on where this run ended."
+NO_SPARK = (
+    "Spark's Java process does not start. The lines above say why. Often there is no Java,\n"
+    "or a package in PYSPARK_SUBMIT_ARGS cannot be had; docs/kafka.md names packages."
+)
 
 
 def records_of(
@@ -240,6 +244,8 @@ def main() -> None:
         print(run(arguments))
     except KeyboardInterrupt:
         print(STOPPED)
+    except PySparkRuntimeError as error:
+        sys.exit(NO_SPARK if "JAVA_GATEWAY_EXITED" in str(error) else str(error))
     except (ConnectionError, Py4JError):
         sys.exit(
             "Spark's Java process has ended, or was killed; often the machine had no memory left.\n"

@@ -133,7 +133,7 @@ def canal(
             or not.
         table: the table for which the rows are made. Its columns and keys are those that it has
             now.
-        source: the table of MySQL: `database.table`.
+        source: the table of MySQL, `database.table`, as the messages name it.
         operation_column: the name of the column that gets the operation.
         metadata: for columns of the table that the source does not have, the member of the message
             that fills them: `type`, `es`, `ts`, `id` or `gtid`.
@@ -183,7 +183,7 @@ def maxwell(
             be a stream or not.
         table: the table for which the rows are made. Its columns and keys are those that it has
             now.
-        source: the table of MySQL: `database.table`.
+        source: the table of MySQL, `database.table`, as the messages name it.
         operation_column: the name of the column that gets the operation.
         metadata: for columns of the table that the source does not have, the member of the message
             that fills them: `type`, `ts`, `xid`, `xoffset`, `position`, `gtid` or `server_id`.

@@ -26,6 +26,9 @@ from paimon_stream.spark.envelopes import (
 )
 
 _TEXT: Final = "cast(value as string)"
+_IS_DOUBLED: Final = (
+    f"size(array_distinct(json_object_keys({_TEXT}))) < size(json_object_keys({_TEXT}))"
+)
 _TYPES: Final = "map<string, struct<kind: string, scale: string>>"
 _NAMES: Final = "array<array<string>>"
 _HAS_FRACTION: Final = "rlike '^-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$' and {0} rlike '[.eE]'"
@@ -86,8 +89,10 @@ class _MySqlEnvelope(Envelope):
                 ),
             )
             .selectExpr("*", f"{only_item('_cdc_value_json')} as _cdc_e", *self._keys())
-            .where(is_of_table)
-            .where(f"not coalesce({self._is_left_out()}, false)")
+            # Of two members of one name, any may be meant, so such a record is judged.
+            .where(
+                f"({is_of_table}) and not coalesce({self._is_left_out()}, false) or {_IS_DOUBLED}"
+            )
         )
         return (
             parsed.selectExpr(

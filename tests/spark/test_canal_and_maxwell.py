@@ -250,6 +250,7 @@ def test_each_bad_message_of_canal_is_named_with_a_cure(job: Job) -> None:
             '"weight": "5.18"', '"weight": "5.18", "weight": "5.19"'
         ),
         "has the member type more than once": changed()[:-1] + ', "type": "DELETE"}',
+        "has the member database more than once": changed()[:-1] + ', "database": "archive"}',
     }
     only = cdc.canal(
         frame(job, list(values.values())), table, "inventory.products", bad_events="only"

@@ -147,6 +147,25 @@ def test_without_the_connector_the_job_says_how_to_name_it(
     ends_with_one_message(done, "This Spark has no connector for Kafka.")
 
 
+def test_a_package_that_cannot_be_had_is_said_below_what_spark_prints(
+    kafka: KafkaBroker, tmp_path: Path
+) -> None:
+    job = subprocess.run(
+        [sys.executable, JOB, kafka.address, "events"],
+        cwd=tmp_path,
+        env={
+            **environment([]),
+            "PYSPARK_SUBMIT_ARGS": "--packages org.example:none:1 pyspark-shell",
+        },
+        capture_output=True,
+        text=True,
+        timeout=MANY_SECONDS,
+    )
+    assert job.returncode == 1
+    assert job.stderr.endswith(f"{kafka_stream.NO_SPARK}\n"), job.stderr
+    assert "org.example#none;1: not found" in job.stderr and "Traceback" not in job.stderr
+
+
 def test_a_table_that_does_not_fit_is_one_message_of_the_sink(
     kafka: KafkaBroker, tmp_path: Path
 ) -> None:
