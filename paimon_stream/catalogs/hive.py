@@ -54,7 +54,8 @@ from paimon_stream.storage.hdfs import HdfsStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import scheme_of, shown_location
 from paimon_stream.storage.uri import storage_options_for
-from paimon_stream.table.partition_notes import read_notes, remove_notes
+from paimon_stream.table.layout import schema_path
+from paimon_stream.table.partition_notes import note_paths, tell_notes
 from paimon_stream.table.schema import SchemaStore
 
 _LOG = logging.getLogger(__name__)
@@ -78,8 +79,11 @@ _USED_WITHIN: Final = 60.0
 """Seconds after a lock was asked for, within which it is used. The metastore lets a lock
 expire after `hive.txn.timeout`, five minutes.
 """
-TAGS_IN_METASTORE: Final = "metastore.tag-to-partition"
-"""The option by which Java registers tags in the metastore as partitions."""
+_TOLD_AGAIN: Final = (
+    "Opening the table by its name tells it again. If it refuses the types of columns, set "
+    "hive.metastore.disallow.incompatible.col.type.changes = false there."
+)
+"""What to do if the metastore has an older schema."""
 
 
 class HiveCatalog(FilesystemCatalog):
@@ -344,12 +348,6 @@ class HiveCatalog(FilesystemCatalog):
                 path=storage.location,
                 table=f"{database}.{name}",
             ) from None
-        if is_tag_to_partition(schema.options):
-            _LOG.warning(
-                "%s: metastore.tag-to-partition is set, but tags that are made here are not told to "
-                "the Hive Metastore. Let a Java engine repair the table.",
-                storage.location,
-            )
         all_options = _all_options(self.storage_options)
         if hive_table.follow_schema(stored, schema, removed=removed, all_options=all_options):
             tell_metastore(self._client, f"{database}.{name}", storage, all_options=all_options)
@@ -540,11 +538,11 @@ def tell_metastore(client: HiveClient, table: str, storage: Storage, *, all_opti
     except errors.PaimonStreamError as failed:
         _LOG.warning(
             "%s: the Hive Metastore still has an older schema of %s, which engines may read the "
-            "table by. Opening the table by its name tells it again. %s If it refuses the types of "
-            "columns, set hive.metastore.disallow.incompatible.col.type.changes = false there.",
+            "table by. %s %s",
             storage.location,
             table,
             failed,
+            _TOLD_AGAIN,
         )
 
 
@@ -557,25 +555,17 @@ def _newest(schemas: SchemaStore) -> tuple[TableSchema, set[str]]:
     return schema, removed
 
 
-def is_tag_to_partition(options: Mapping[Any, Any]) -> bool:
-    """Whether Java tells the metastore of the tags of a table with these options."""
-    return str(options.get(TAGS_IN_METASTORE) or "false").lower() != "false"
-
-
 def tell_partitions(storage: Storage) -> None:
-    """Tells the metastore of the partitions in notes that commits have left in a table or branch.
-    Warns if it does not take them: the next one who opens the table tries again.
+    """Tells the metastore what is in notes of partitions that commits and changes of tags have left
+    in a table or branch. Warns if it does not take that: the next one who opens the table tries
+    again.
     """
     try:
-        notes = read_notes(storage)
-        folders = sorted({folder for noted in notes.values() for folder in noted})
-        if folders:
-            cast(Any, storage).add_partitions(folders)
-            remove_notes(storage, list(notes))
+        tell_notes(storage)
     except errors.PaimonStreamError as failed:
         _LOG.warning(
-            "%s: the Hive Metastore may lack partitions that were written. Opening the table by its "
-            "name tells it again. %s",
+            "%s: the partitions in the Hive Metastore may not be those of the table. Opening the "
+            "table by its name tells it again. %s",
             storage.location,
             failed,
         )
@@ -684,6 +674,29 @@ class HiveStorage(StorageUnderLock):
                 all_options=_all_options(self.options),
             )
         return result
+
+    def untold(self) -> tuple[str, ...]:
+        """Texts about what the metastore does not know of this table or branch, each with what to
+        do. Nothing is changed there.
+        """
+        table = self.options[_TABLE_NAME]
+        texts = [
+            f"{path}: the Hive Metastore may not have the partitions of {table} that this note names. "
+            "Opening the table by its name tells it."
+            for path in note_paths(self.wrapped)
+        ]
+        try:
+            stored = self._table()
+        except errors.PaimonStreamError as failed:
+            return (*texts, f"What the Hive Metastore has of {table} is not known: {failed}")
+        schema, removed = _newest(SchemaStore(self.wrapped))
+        all_options = _all_options(self.options)
+        if hive_table.follow_schema(stored, schema, removed=removed, all_options=all_options):
+            texts.append(
+                f"{schema_path(schema.id)}: the Hive Metastore has an older schema of {table}, which "
+                f"engines may read the table by. {_TOLD_AGAIN}"
+            )
+        return tuple(texts)
 
     def add_partitions(self, folders: Sequence[str]) -> None:
         """Adds partitions to the table in the metastore, which may have some of them.

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
+from paimon_stream.api.doctor import leftovers
 from paimon_stream.catalogs import hive_table
 from paimon_stream.catalogs.hive import change_table, stored_table
 from paimon_stream.catalogs.hive_client import STRUCT, HiveClient, Struct
@@ -307,21 +308,37 @@ def test_the_folder_of_an_empty_database_is_deleted_with_it(
     assert "stays" not in caplog.text
 
 
-def test_tags_as_partitions_are_refused_and_named_where_java_set_them(
-    ours: PaimonCatalog, theirs: JavaJdbcCatalog, database: str, caplog: Any
+def test_options_that_choose_the_partition_columns_of_the_metastore_are_set_at_creation(
+    ours: PaimonCatalog, database: str
 ) -> None:
     name, key = f"{database}.t", "metastore.tag-to-partition"
-    with pytest.raises(errors.UnsupportedFeature, match=key):
-        ours.create_table(name, COLUMNS, options={key: "day"})
+    with pytest.raises(errors.InvalidOption, match="for tables without partitions"):
+        ours.create_table(name, COLUMNS, partition_keys=["name"], options={key: "day"})
+    with pytest.raises(errors.InvalidOption, match="names the column 'NAME'"):
+        ours.create_table(name, COLUMNS, options={key: "NAME"})
     ours.create_table(name, COLUMNS)
-    with pytest.raises(errors.UnsupportedFeature, match=key):
-        ours.alter_table(name, [SchemaChange.set_option(key, "day")])
-    with pytest.raises(errors.UnsupportedFeature, match="does not change partition columns"):
-        ours.alter_table(name, [SchemaChange.set_option("metastore.partitioned-table", "true")])
-    theirs.create_table(f"{database}.javas", COLUMNS, options={"bucket": "-1", key: "day"})
-    ours.get_table(f"{database}.javas")
-    assert f"{key} is set, but tags that are made here are not told" in caplog.text
-    assert "older schema" not in caplog.text
+    for option in (key, "metastore.partitioned-table"):
+        with pytest.raises(errors.UnsupportedFeature, match="does not change partition columns"):
+            ours.alter_table(name, [SchemaChange.set_option(option, "true")])
+
+
+def test_the_doctor_names_what_the_metastore_does_not_know_of_a_table(
+    ours: PaimonCatalog, door: Door, database: str
+) -> None:
+    name = f"{database}.t"
+    storage = ours.create_table(name, COLUMNS, options={"bucket": "-1"})._table.storage
+    behind_door = catalog({**ours.storage_options, "uri": f"thrift://127.0.0.1:{door.port}"})
+    of_door = behind_door.get_table(name)._table.storage
+    assert leftovers(storage, 0) == ()
+    alter_table(storage.wrapped, [SchemaChange.add_column("extra", "INT")])  # type: ignore[attr-defined]
+    [text] = leftovers(storage, 0)
+    assert text.startswith(f"schema/schema-1: the Hive Metastore has an older schema of {name}")
+    assert "Opening the table by its name tells it again." in text
+    door.state = "shut"
+    [text] = leftovers(of_door, 0)
+    assert text.startswith(f"What the Hive Metastore has of {name} is not known: ")
+    ours.get_table(name)
+    assert leftovers(storage, 0) == ()
 
 
 def test_what_another_client_changes_meanwhile_is_kept(

@@ -154,6 +154,14 @@ def java_of_hive() -> Iterator[Any]:
             """Commits one row of a BIGINT and a STRING."""
             self._bridge.write(table, number, name)
 
+        def tagged(self, table: Any, name: str) -> None:
+            """Tags the newest snapshot."""
+            self._bridge.createTag(table, name)
+
+        def untagged(self, table: Any, name: str) -> None:
+            """Deletes a tag."""
+            self._bridge.deleteTag(table, name)
+
     [connector] = fetched([CONNECTOR])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAIMON_BUNDLE_JAR", connector)
