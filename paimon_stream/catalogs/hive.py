@@ -64,6 +64,10 @@ _TABLE_NAME: Final = "catalog.table"
 """The storage option that names the table in the metastore."""
 _DATABASE_LOCATION: Final = 3
 """The field of a database that has its folder."""
+_DATABASE_PARAMETERS: Final = 4
+"""The field of a database that has its other properties."""
+_NAMED_PROPERTIES: Final = {"comment": 2, "owner": 6}
+"""The fields of properties of a database that have a field of their own."""
 _AT_ONCE: Final = 300
 """How many tables one request asks for, as in Java."""
 _TRIES: Final = 10
@@ -158,8 +162,39 @@ class HiveCatalog(FilesystemCatalog):
                 )
             scheme = "" if scheme_of(self.warehouse) else "file:"
             database.set_text(_DATABASE_LOCATION, f"{scheme}{self.warehouse.rstrip('/')}/{name}.db")
-        database.set_texts(4, {})
+        database.set_texts(_DATABASE_PARAMETERS, {})
         self._client.ask("create_database", Struct({1: (STRUCT, database)}))
+
+    def alter_database(
+        self,
+        name: str,
+        changes: Mapping[str, str | None],
+    ) -> None:
+        """Sets and removes properties of a database, as `FilesystemCatalog.alter_database` does. The
+        properties `comment` and `owner` are those that Java has, too. What others keep there stays.
+        Raises `UnsupportedFeature` if the metastore does not take a property, such as a comment in
+        Hive 2.3.
+        """
+        wanted = self._changed_properties(name, changes)
+        if "location" in wanted:
+            raise errors.InvalidOption(
+                f"The location of the database {name} cannot be changed, because its tables stay "
+                "where they are. Leave 'location' out.",
+                option="changes",
+            )
+        database = self._database(name)
+        _set_properties(database, wanted)
+        arguments = _texts(name)
+        arguments.fields[2] = STRUCT, database
+        self._client.ask("alter_database", arguments)
+        kept = _properties(self._database(name))
+        refused = sorted(key for key, value in wanted.items() if kept.get(key) != value)
+        if refused:
+            raise errors.UnsupportedFeature(
+                f"{self._shown} did not take these properties of the database {name}: "
+                f"{', '.join(refused)}. All others were changed. Leave these out.",
+                database=name,
+            )
 
     def list_tables(self, database: str) -> list[str]:
         """The names of the tables of Paimon in a database, sorted. Raises `NotFound` if there is no
@@ -457,6 +492,25 @@ class HiveCatalog(FilesystemCatalog):
         arguments.fields[2] = BOOL, not has_files  # whether the folder is deleted
         arguments.fields[3] = BOOL, False  # tables of others are not
         self._client.ask("drop_database", arguments)
+
+
+def _properties(database: Struct) -> dict[str, str]:
+    """The properties of a database, as Java shows them."""
+    named = {key: database.text(field) for key, field in _NAMED_PROPERTIES.items()}
+    return {**database.texts(_DATABASE_PARAMETERS), **{k: v for k, v in named.items() if v}}
+
+
+def _set_properties(database: Struct, changes: Mapping[str, str | None]) -> None:
+    """Sets and removes properties of a database, which is changed."""
+    parameters = database.texts(_DATABASE_PARAMETERS)
+    for key, value in changes.items():
+        if key in _NAMED_PROPERTIES:
+            database.set_text(_NAMED_PROPERTIES[key], value)
+        elif value is None:
+            parameters.pop(key, None)
+        else:
+            parameters[key] = value
+    database.set_texts(_DATABASE_PARAMETERS, parameters)
 
 
 def stored_table(client: HiveClient, database: str, name: str) -> Struct | None:

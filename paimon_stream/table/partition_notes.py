@@ -135,6 +135,6 @@ def _tell_tags(storage: Storage, tags: Mapping[str, str]) -> None:
 
 def _existing(storage: Storage, names: Iterable[str]) -> set[str]:
     """Those of the tags with these names that exist."""
-    names = list(names)
-    found = storage.together([partial(storage.exists, tag_path(name)) for name in names])
-    return {name for name, exists in zip(names, found, strict=True) if exists}
+    asked = list(names)
+    answers = storage.together([partial(storage.exists, tag_path(name)) for name in asked])
+    return {name for name, exists in zip(asked, answers, strict=True) if exists}

@@ -150,12 +150,12 @@ class Metastore:
         return self._state(self._locks[-1])
 
     def _check_lock(self, process: Process, arguments: Struct) -> Struct:
-        lock = self._found(arguments)
+        lock = self._lock_of(arguments)
         lock.seen_millis = self.world.millis
         return self._state(lock)
 
     def _unlock(self, process: Process, arguments: Struct) -> None:
-        lock = self._found(arguments)
+        lock = self._lock_of(arguments)
         if lock.owner is not process:
             self._broken(rules.HOLDERS_LOCK, f"{process.name} ends the lock of {lock.owner.name}")
         self._locks.remove(lock)
@@ -172,7 +172,7 @@ class Metastore:
         state = hive._ACQUIRED if self._locks[0] is lock else hive._WAITING
         return Struct({1: (I64, lock.number), 2: (I32, state)})
 
-    def _found(self, arguments: Struct) -> Lock:
+    def _lock_of(self, arguments: Struct) -> Lock:
         number = arguments.struct(1).number(1)
         for lock in self._locks:
             if lock.number == number:
