@@ -102,7 +102,7 @@ def previewed_folders(table: Table, snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def _folder(table: Table, name: str) -> str:
-    """The folder of a tag's partition, relative to the table. Nobody creates it."""
+    """The folder of a tag's partition, relative to the table. It has no files."""
     column = escape(table.options.value(opt.TAG_TO_PARTITION))
     return "/".join(filter(None, (table.layout.directory, f"{column}={escape(name)}")))
 
