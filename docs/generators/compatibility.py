@@ -57,7 +57,7 @@ _REST: Final = """
 
 - Windows and macOS. File systems other than the one of the machine that runs the tests.
 - Debezium's connectors for databases other than PostgreSQL; Canal and Maxwell, whose messages tests have from their documentation.
-- Hive Metastores other than 2.3.10, and those with Kerberos or TLS.
+- Hive Metastores with Kerberos or TLS, and the locks of those since 4.0.
 - Hive, Trino, StarRocks and other engines. They share Paimon's Java library or its format.
 - YARN, Kubernetes, Databricks, EMR and Glue: [clusters.md](clusters.md) says what is known of them.
 - Releases of Java Paimon other than those named here.
@@ -140,6 +140,12 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
             f"{catalog}, on the metastore {metastore}",
             "each works with the tables that the other made, and waits for its lock",
             "`tests/conformance/test_hive_catalog_beside_java.py`",
+        ),
+        (
+            "Hive Metastore",
+            " and ".join(re.findall(r'"([\d.]+)": "org\.apache\.hive:', hive)),
+            "keeps our tables, partitions and tags, without Java beside it; the locks of 3.1.3 only",
+            "`tests/conformance/test_newer_metastores.py`, with `make test-full`",
         ),
         (
             "pypaimon",

@@ -3,7 +3,7 @@ names.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
@@ -12,7 +12,7 @@ from paimon_stream import errors
 from paimon_stream import options as opt
 from paimon_stream.api.table import PaimonTable, described_columns
 from paimon_stream.catalogs.filesystem import FilesystemCatalog, Named, catalog_arguments, names_of
-from paimon_stream.catalogs.hive import TAGS_IN_METASTORE, HiveCatalog, is_tag_to_partition
+from paimon_stream.catalogs.hive import HiveCatalog
 from paimon_stream.catalogs.jdbc import JdbcCatalog
 from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.catalogs.rest import RestCatalog
@@ -24,6 +24,8 @@ from paimon_stream.table.table import alter_table, check_definition, table_of
 
 _OPTIONS: Final = "{'bucket': '4'}"
 _CHANGES: Final = "a list such as [SchemaChange.drop_column('name')]"
+_SET_AT_CREATION: Final = (opt.PARTITIONED_IN_METASTORE.key, opt.TAG_TO_PARTITION.key)
+"""Options that say which partition columns a Hive Metastore keeps."""
 
 
 class PaimonCatalog(FilesystemCatalog):
@@ -130,8 +132,11 @@ class _HiveCatalog(HiveCatalog, PaimonCatalog):
         """Creates a table, as `PaimonCatalog.create_table` does, and registers it."""
         name = ".".join(names_of(identifier, main=True))
         own_options = opt.Arguments(name).mapping("options", options, _OPTIONS)
-        _refuse_tags(name, {**self.table_defaults, **own_options})
-        _refuse_same_names(name, [column.name for column in described_columns(schema)])
+        columns = [column.name for column in described_columns(schema)]
+        tag_column = {**self.table_defaults, **own_options}.get(opt.TAG_TO_PARTITION.key)
+        if tag_column:
+            _check_tag_column(name, str(tag_column), columns, described.get("partition_keys"))
+        _refuse_same_names(name, columns)
         ignored = opt.Arguments(name).flag("ignore_if_exists", ignore_if_exists)
         self.check_folder(identifier, ignore_if_exists=ignored)
         return super().create_table(identifier, schema, ignore_if_exists, options, **described)
@@ -140,17 +145,13 @@ class _HiveCatalog(HiveCatalog, PaimonCatalog):
         """Changes a table, as `PaimonCatalog.alter_table` does. The metastore is told."""
         name = ".".join(names_of(identifier))
         checked = opt.Arguments(name).items("changes", changes, SchemaChange, _CHANGES)
-        _refuse_tags(
-            name,
-            {change.target: change.value for change in checked if change.action == "setOption"},
-        )
-        key = opt.PARTITIONED_IN_METASTORE.key
-        if any(change.target == key for change in checked if change.action.endswith("Option")):
-            raise errors.UnsupportedFeature(
-                f"{name}: the option {key!r} cannot be changed, because the Hive Metastore does not "
-                "change partition columns. Write the rows into a new table.",
-                option=key,
-            )
+        for change in checked:
+            if change.action.endswith("Option") and change.target in _SET_AT_CREATION:
+                raise errors.UnsupportedFeature(
+                    f"{name}: the option {change.target!r} cannot be changed, because the Hive "
+                    "Metastore does not change partition columns. Write the rows into a new table.",
+                    option=change.target,
+                )
         super().alter_table(identifier, checked)
 
 
@@ -166,13 +167,26 @@ def _refuse_same_names(name: str, columns: list[str]) -> None:
         )
 
 
-def _refuse_tags(name: str, options: Mapping[Any, Any]) -> None:
-    """Raises `UnsupportedFeature` for the option by which Java registers tags as partitions."""
-    if is_tag_to_partition(options):
-        raise errors.UnsupportedFeature(
-            f"{name}: the option {TAGS_IN_METASTORE!r} is not supported: tags are not told to the "
-            "Hive Metastore. Leave it out.",
-            option=TAGS_IN_METASTORE,
+def _check_tag_column(
+    name: str, tag_column: str, columns: list[str], partition_keys: Iterable[str] | None
+) -> None:
+    """Raises `InvalidOption` if the metastore cannot keep tags as partitions of this column, because
+    the table has partitions of its own, or a column with this name.
+    """
+    key = opt.TAG_TO_PARTITION.key
+    if partition_keys:
+        raise errors.InvalidOption(
+            f"{name}: the option {key!r} is for tables without partitions. Leave it out, or create "
+            "the table without partition keys.",
+            option=key,
+            value=tag_column,
+        )
+    if tag_column.lower() in (column.lower() for column in columns):
+        raise errors.InvalidOption(
+            f"{name}: the option {key!r} names the column {tag_column!r} of the table. Give a name "
+            "that no column has.",
+            option=key,
+            value=tag_column,
         )
 
 

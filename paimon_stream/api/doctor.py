@@ -717,8 +717,9 @@ def leftovers(
 ) -> tuple[str, ...]:
     """Texts about what interrupted commands have left in a table. Each text names the command that
     completes the interrupted one. There is one text for all pins of rollbacks, one for each note of
-    an expiry that is not running any more, and one for each tag that cannot be read. `now_millis`
-    is the time since the epoch by the local clock. Raises `StorageError`.
+    an expiry that is not running any more, and one for each tag that cannot be read. In a Hive
+    catalog there are texts about what its metastore does not know, too. `now_millis` is the time
+    since the epoch by the local clock. Raises `StorageError`.
     """
     texts = []
     pins = read_pins(storage)
@@ -736,6 +737,9 @@ def leftovers(
         if isinstance(tag, FormatError):
             age = _age(now_millis - storage.stat(tag_path(name)).modified_millis)
             texts.append(f"{tag_path(name)} ({age}): {tag.message}")
+    untold = getattr(storage, "untold", None)
+    if untold is not None:
+        texts += untold()
     return tuple(texts)
 
 

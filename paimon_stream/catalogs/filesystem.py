@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 from paimon_stream import errors
 from paimon_stream import options as opt
@@ -184,6 +184,45 @@ class FilesystemCatalog:
                 "Use it, or pass ignore_if_exists=True.",
                 path=self.warehouse,
             )
+
+    def alter_database(
+        self,
+        name: str,
+        changes: Mapping[str, str | None],
+    ) -> None:
+        """Sets and removes properties of a database.
+
+        Args:
+            name: the name of the database.
+            changes: the new value of each property, such as `{"team": "sales"}`; None removes it.
+
+        Raises:
+            NotFound: there is no such database.
+            UnsupportedFeature: this catalog has no properties of databases that are changed here.
+        """
+        self._changed_properties(name, changes)
+        raise errors.UnsupportedFeature(
+            f"The database {name!r} has no properties that this package changes. Only those of a "
+            "Hive catalog are changed. Nothing was changed.",
+            database=name,
+        )
+
+    def _changed_properties(self, name: str, changes: Any) -> dict[str, str | None]:
+        """The checked argument of `alter_database`. Raises `NotFound`, `InvalidOption`."""
+        arguments = opt.Arguments(self.warehouse)
+        checked: dict[str, str | None] = arguments.mapping("changes", changes, "{'team': 'sales'}")
+        arguments.mapping(
+            "changes",
+            {key: value for key, value in checked.items() if value is not None},
+            "{'team': 'sales'}",
+            texts=True,
+        )
+        if not self._has(name):
+            raise errors.NotFound(
+                f"There is no database {name!r}. Correct the name, or create it first.",
+                database=name,
+            )
+        return checked
 
     def drop_database(
         self,

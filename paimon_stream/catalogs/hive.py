@@ -54,7 +54,8 @@ from paimon_stream.storage.hdfs import HdfsStorage
 from paimon_stream.storage.local import LocalStorage
 from paimon_stream.storage.location import scheme_of, shown_location
 from paimon_stream.storage.uri import storage_options_for
-from paimon_stream.table.partition_notes import read_notes, remove_notes
+from paimon_stream.table.layout import schema_path
+from paimon_stream.table.partition_notes import note_paths, tell_notes
 from paimon_stream.table.schema import SchemaStore
 
 _LOG = logging.getLogger(__name__)
@@ -63,6 +64,10 @@ _TABLE_NAME: Final = "catalog.table"
 """The storage option that names the table in the metastore."""
 _DATABASE_LOCATION: Final = 3
 """The field of a database that has its folder."""
+_DATABASE_PARAMETERS: Final = 4
+"""The field of a database that has its other properties."""
+_NAMED_PROPERTIES: Final = {"comment": 2, "owner": 6}
+"""The fields of properties of a database that have a field of their own."""
 _AT_ONCE: Final = 300
 """How many tables one request asks for, as in Java."""
 _TRIES: Final = 10
@@ -78,8 +83,11 @@ _USED_WITHIN: Final = 60.0
 """Seconds after a lock was asked for, within which it is used. The metastore lets a lock
 expire after `hive.txn.timeout`, five minutes.
 """
-TAGS_IN_METASTORE: Final = "metastore.tag-to-partition"
-"""The option by which Java registers tags in the metastore as partitions."""
+_TOLD_AGAIN: Final = (
+    "Opening the table by its name tells it again. If it refuses the types of columns, set "
+    "hive.metastore.disallow.incompatible.col.type.changes = false there."
+)
+"""What to do if the metastore has an older schema."""
 
 
 class HiveCatalog(FilesystemCatalog):
@@ -154,8 +162,39 @@ class HiveCatalog(FilesystemCatalog):
                 )
             scheme = "" if scheme_of(self.warehouse) else "file:"
             database.set_text(_DATABASE_LOCATION, f"{scheme}{self.warehouse.rstrip('/')}/{name}.db")
-        database.set_texts(4, {})
+        database.set_texts(_DATABASE_PARAMETERS, {})
         self._client.ask("create_database", Struct({1: (STRUCT, database)}))
+
+    def alter_database(
+        self,
+        name: str,
+        changes: Mapping[str, str | None],
+    ) -> None:
+        """Sets and removes properties of a database, as `FilesystemCatalog.alter_database` does. The
+        properties `comment` and `owner` are those that Java has, too. What others keep there stays.
+        Raises `UnsupportedFeature` if the metastore does not take a property, such as a comment in
+        Hive 2.3.
+        """
+        wanted = self._changed_properties(name, changes)
+        if "location" in wanted:
+            raise errors.InvalidOption(
+                f"The location of the database {name} cannot be changed, because its tables stay "
+                "where they are. Leave 'location' out.",
+                option="changes",
+            )
+        database = self._database(name)
+        _set_properties(database, wanted)
+        arguments = _texts(name)
+        arguments.fields[2] = STRUCT, database
+        self._client.ask("alter_database", arguments)
+        kept = _properties(self._database(name))
+        refused = sorted(key for key, value in wanted.items() if kept.get(key) != value)
+        if refused:
+            raise errors.UnsupportedFeature(
+                f"{self._shown} did not take these properties of the database {name}: "
+                f"{', '.join(refused)}. All others were changed. Leave these out.",
+                database=name,
+            )
 
     def list_tables(self, database: str) -> list[str]:
         """The names of the tables of Paimon in a database, sorted. Raises `NotFound` if there is no
@@ -344,12 +383,6 @@ class HiveCatalog(FilesystemCatalog):
                 path=storage.location,
                 table=f"{database}.{name}",
             ) from None
-        if is_tag_to_partition(schema.options):
-            _LOG.warning(
-                "%s: metastore.tag-to-partition is set, but tags that are made here are not told to "
-                "the Hive Metastore. Let a Java engine repair the table.",
-                storage.location,
-            )
         all_options = _all_options(self.storage_options)
         if hive_table.follow_schema(stored, schema, removed=removed, all_options=all_options):
             tell_metastore(self._client, f"{database}.{name}", storage, all_options=all_options)
@@ -461,6 +494,25 @@ class HiveCatalog(FilesystemCatalog):
         self._client.ask("drop_database", arguments)
 
 
+def _properties(database: Struct) -> dict[str, str]:
+    """The properties of a database, as Java shows them."""
+    named = {key: database.text(field) for key, field in _NAMED_PROPERTIES.items()}
+    return {**database.texts(_DATABASE_PARAMETERS), **{k: v for k, v in named.items() if v}}
+
+
+def _set_properties(database: Struct, changes: Mapping[str, str | None]) -> None:
+    """Sets and removes properties of a database, which is changed."""
+    parameters = database.texts(_DATABASE_PARAMETERS)
+    for key, value in changes.items():
+        if key in _NAMED_PROPERTIES:
+            database.set_text(_NAMED_PROPERTIES[key], value)
+        elif value is None:
+            parameters.pop(key, None)
+        else:
+            parameters[key] = value
+    database.set_texts(_DATABASE_PARAMETERS, parameters)
+
+
 def stored_table(client: HiveClient, database: str, name: str) -> Struct | None:
     """The table in the metastore, also one that is none of Paimon. None if there is none. Raises
     `StorageError`.
@@ -540,11 +592,11 @@ def tell_metastore(client: HiveClient, table: str, storage: Storage, *, all_opti
     except errors.PaimonStreamError as failed:
         _LOG.warning(
             "%s: the Hive Metastore still has an older schema of %s, which engines may read the "
-            "table by. Opening the table by its name tells it again. %s If it refuses the types of "
-            "columns, set hive.metastore.disallow.incompatible.col.type.changes = false there.",
+            "table by. %s %s",
             storage.location,
             table,
             failed,
+            _TOLD_AGAIN,
         )
 
 
@@ -557,25 +609,17 @@ def _newest(schemas: SchemaStore) -> tuple[TableSchema, set[str]]:
     return schema, removed
 
 
-def is_tag_to_partition(options: Mapping[Any, Any]) -> bool:
-    """Whether Java tells the metastore of the tags of a table with these options."""
-    return str(options.get(TAGS_IN_METASTORE) or "false").lower() != "false"
-
-
 def tell_partitions(storage: Storage) -> None:
-    """Tells the metastore of the partitions in notes that commits have left in a table or branch.
-    Warns if it does not take them: the next one who opens the table tries again.
+    """Tells the metastore what is in notes of partitions that commits and changes of tags have left
+    in a table or branch. Warns if it does not take that: the next one who opens the table tries
+    again.
     """
     try:
-        notes = read_notes(storage)
-        folders = sorted({folder for noted in notes.values() for folder in noted})
-        if folders:
-            cast(Any, storage).add_partitions(folders)
-            remove_notes(storage, list(notes))
+        tell_notes(storage)
     except errors.PaimonStreamError as failed:
         _LOG.warning(
-            "%s: the Hive Metastore may lack partitions that were written. Opening the table by its "
-            "name tells it again. %s",
+            "%s: the partitions in the Hive Metastore may not be those of the table. Opening the "
+            "table by its name tells it again. %s",
             storage.location,
             failed,
         )
@@ -684,6 +728,29 @@ class HiveStorage(StorageUnderLock):
                 all_options=_all_options(self.options),
             )
         return result
+
+    def untold(self) -> tuple[str, ...]:
+        """Texts about what the metastore does not know of this table or branch, each with what to
+        do. Nothing is changed there.
+        """
+        table = self.options[_TABLE_NAME]
+        texts = [
+            f"{path}: the Hive Metastore may not have the partitions of {table} that this note names. "
+            "Opening the table by its name tells it."
+            for path in note_paths(self.wrapped)
+        ]
+        try:
+            stored = self._table()
+        except errors.PaimonStreamError as failed:
+            return (*texts, f"What the Hive Metastore has of {table} is not known: {failed}")
+        schema, removed = _newest(SchemaStore(self.wrapped))
+        all_options = _all_options(self.options)
+        if hive_table.follow_schema(stored, schema, removed=removed, all_options=all_options):
+            texts.append(
+                f"{schema_path(schema.id)}: the Hive Metastore has an older schema of {table}, which "
+                f"engines may read the table by. {_TOLD_AGAIN}"
+            )
+        return tuple(texts)
 
     def add_partitions(self, folders: Sequence[str]) -> None:
         """Adds partitions to the table in the metastore, which may have some of them.

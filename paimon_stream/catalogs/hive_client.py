@@ -54,6 +54,7 @@ _RAISED: Final[Mapping[str, Sequence[str]]] = {
     "get_all_databases": (_META,),
     "get_database": (_NO_SUCH, _META),
     "create_database": (_EXISTS, _INVALID, _META),
+    "alter_database": (_META, _NO_SUCH),
     "drop_database": (_NO_SUCH, _REFUSED, _META),
     "get_all_tables": (_META,),
     "get_table": (_META, _NO_SUCH),

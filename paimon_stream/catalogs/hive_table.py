@@ -103,12 +103,7 @@ def new_table(
     set_up(table, location)
     table.set_structs(
         PARTITION_KEYS,
-        [
-            _column(
-                name, hive_type(schema.by_name[name].type), schema.by_name[name].description or ""
-            )
-            for name in partition_columns(schema)
-        ],
+        [_column(*column) for column in partition_columns(schema)],
     )
     parameters = {"table_type": "PAIMON", "storage_handler": _HANDLER}
     if external:
@@ -119,12 +114,22 @@ def new_table(
     return table
 
 
-def partition_columns(schema: TableSchema) -> tuple[str, ...]:
-    """The columns that the metastore keeps as partition columns. It keeps none of a table whose
-    partitions it is not told of.
+def partition_columns(schema: TableSchema) -> tuple[tuple[str, str, str], ...]:
+    """The name, Hive's type and the comment of each column that the metastore keeps as a partition
+    column. It keeps none of a table of whose partitions or tags it is not told.
     """
-    is_told = opt.Options(schema.options).value(opt.PARTITIONED_IN_METASTORE)
-    return tuple(schema.partition_keys) if is_told else ()
+    options = opt.Options(schema.options)
+    if schema.partition_keys:
+        fields = [schema.by_name[name] for name in schema.partition_keys]
+        is_told = options.value(opt.PARTITIONED_IN_METASTORE)
+        return tuple(map(_of_field, fields)) if is_told else ()
+    if options.is_set(opt.TAG_TO_PARTITION):
+        return ((options.value(opt.TAG_TO_PARTITION), "string", ""),)
+    return ()
+
+
+def _of_field(field: DataField) -> tuple[str, str, str]:
+    return field.name, hive_type(field.type), field.description or ""
 
 
 def set_up(table: Struct, location: str) -> None:
@@ -166,9 +171,7 @@ def follow_schema(
     partition_keys = {column.text(1).lower() for column in table.items(PARTITION_KEYS)}
     present = [_described(column) for column in storage.items(_COLUMNS)]
     wanted = [
-        (field.name, hive_type(field.type), field.description or "")
-        for field in schema.fields
-        if field.name.lower() not in partition_keys
+        _of_field(field) for field in schema.fields if field.name.lower() not in partition_keys
     ]
     has_other_columns = len(present) != len(wanted) or not all(map(_is_same, present, wanted))
     if has_other_columns:

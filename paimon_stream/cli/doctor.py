@@ -85,7 +85,8 @@ def doctor(
     is registered in the table, with the checkpoint that is registered for the stream. The exit code
     is 0 only if each stream can continue by itself. It is 1 if a stream would stop or cannot be
     judged. The doctor also names maintenance commands that were killed, each with the command that
-    completes it, and the buckets that need a compaction. That does not change the exit code.
+    completes it, the buckets that need a compaction, and what a Hive Metastore does not know of the
+    table. That does not change the exit code.
     """
     if user is not None and names:
         raise click.UsageError("Give --user or --name, not both.")

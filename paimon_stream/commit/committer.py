@@ -404,7 +404,9 @@ class Committer:
                 if staged is None:
                     return Nothing()
                 after_own = base.snapshot == self._cache.last
-                noting = self._partitions.note(staged.changes, after_own=after_own)
+                noting = self._partitions.note(
+                    staged.snapshot, staged.changes.entries, after_own=after_own
+                )
                 self._journal(attempts, files.flush, *noting)
         except (NotFound, CorruptMetadata):
             if self._snapshots.latest() == sight.latest:

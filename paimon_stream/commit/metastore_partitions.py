@@ -1,5 +1,6 @@
 """Tells a metastore of the partitions that a commit has filled, where the table's catalog has one and
-the table asks for it (`metastore.partitioned-table`; spec/catalogs.md §6.2).
+the table asks for it (`metastore.partitioned-table`; spec/catalogs.md §6.2). Where the table asks for
+previews of its tags, a commit tells of the present one in the same way (`metastore_tags.py`).
 
 Invariants: no commit fails because of the metastore. A partition that the metastore may lack is in
 a note (`table/partition_notes.py`), which the next commit of this process or the next one who opens
@@ -12,14 +13,20 @@ from functools import partial
 from typing import Final, cast
 
 from paimon_stream import options as opt
-from paimon_stream.commit.plan import Changes
+from paimon_stream.commit.metastore_tags import is_previewing, previewed_folders
 from paimon_stream.errors import PaimonStreamError, StorageError
-from paimon_stream.format.entries import FileKind
+from paimon_stream.format.entries import FileKind, ManifestEntry
+from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.branch import branch_names, whole_of
 from paimon_stream.storage.together import Request
 from paimon_stream.table.layout import Layout
-from paimon_stream.table.partition_notes import encode_note, note_path, remove_notes
+from paimon_stream.table.partition_notes import (
+    PartitionNote,
+    encode_note,
+    note_path,
+    remove_notes,
+)
 from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
@@ -39,9 +46,10 @@ class MetastorePartitions:
     """What one committer knows of the partitions in the metastore."""
 
     def __init__(self, table: Table, runtime: Runtime) -> None:
+        self._table = table
         self._storage = table.storage
-        self._layout = table.layout
         self._runtime = runtime
+        self._previews = is_previewing(table)
         self._add = _method_of(table, "add_partitions")
         """None for a table whose partitions are in no metastore."""
         self._told: dict[str, float] = {}
@@ -52,23 +60,35 @@ class MetastorePartitions:
         """The folders in the notes of earlier commits, of which the metastore was not told."""
         self._rests_until = 0.0
 
-    def note(self, changes: Changes, *, after_own: bool) -> list[Request]:
-        """Requests that write a note of the partitions that these changes fill and that are not
-        known to be in the metastore. They must succeed before the changes are published.
-        `after_own` says whether the changes follow the last snapshot of this committer. If not,
-        somebody else may have dropped partitions meanwhile.
+    def note(
+        self, snapshot: Snapshot, entries: Iterable[ManifestEntry], *, after_own: bool
+    ) -> list[Request]:
+        """Requests that write a note of the partitions that a commit fills and that are not known to
+        be in the metastore. They must succeed before the commit is published.
+
+        Args:
+            snapshot: the snapshot that is to be published.
+            entries: its changes.
+            after_own: whether the snapshot follows the last one of this committer. If not, somebody
+                else may have dropped partitions meanwhile.
         """
         if self._add is None:
             return []
         if not after_own:
             self._told.clear()
-        filled = {entry.partition for entry in changes.entries if entry.kind is FileKind.ADD}
-        folders = self._unknown(_folder(self._layout, row) for row in filled)
+        folders = self._unknown(self._filled(snapshot, entries))
         if not folders:
             return []
         path = note_path(self._runtime.ids.uuid())
         self._noted[path] = folders
-        return [partial(self._storage.write, path, encode_note(folders))]
+        return [partial(self._storage.write, path, encode_note(PartitionNote(folders)))]
+
+    def _filled(self, snapshot: Snapshot, entries: Iterable[ManifestEntry]) -> Iterable[str]:
+        """The folders of the partitions that a commit fills, and of the tag that it previews."""
+        if self._previews:
+            return previewed_folders(self._table, snapshot)
+        filled = {entry.partition for entry in entries if entry.kind is FileKind.ADD}
+        return (_folder(self._table.layout, row) for row in filled)
 
     def withdraw(self) -> None:
         """Removes the notes of a commit that has published nothing. A note that cannot be removed
@@ -156,7 +176,7 @@ def _method_of(table: Table, name: str) -> OfFolders | None:
     whose partitions are in no metastore.
     """
     is_told: bool = table.options.value(opt.PARTITIONED_IN_METASTORE)
-    if not (is_told and table.partition_types):
+    if not ((is_told and table.partition_types) or is_previewing(table)):
         return None
     return cast("OfFolders | None", getattr(table.storage, name, None))
 

@@ -17,12 +17,11 @@ from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.option_rules import tag_period
-from paimon_stream.table.period_names import PeriodNames
+from paimon_stream.table.period_names import EPOCH, PeriodNames, local_time, zone_of
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 
 _LOOKS: Final = 10
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,10 +159,6 @@ class TagNames:
     def of(cls, options: opt.Options) -> "TagNames":
         """The rules of automatic tags in a table's options. Raises `InvalidOption`."""
         mode = options.value(opt.TAG_AUTOMATIC_CREATION)
-        zone_option = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
-        zone = None
-        if options.is_set(zone_option) or zone_option.default:
-            zone = options.value(zone_option)
         batch = None
         if options.is_set(opt.TAG_BATCH_NAME):
             batch = options.value(opt.TAG_BATCH_NAME)
@@ -175,7 +170,7 @@ class TagNames:
             period=tag_period(options),
             delay=dt.timedelta(milliseconds=options.value(opt.TAG_CREATION_DELAY)),
             names=PeriodNames.of(options),
-            zone=zone,
+            zone=zone_of(options, mode),
             complete=options.value(opt.TAG_AUTOMATIC_COMPLETION),
             batch=batch,
             most=most,
@@ -203,16 +198,7 @@ class TagNames:
         snapshot has no watermark, or if the time is before 1970 or after the year 9999.
         """
         millis = snapshot.watermark if self.mode == "watermark" else snapshot.time_millis
-        try:
-            if millis is None or millis < 0:
-                return None
-            # Periods are counted in local time (table-kinds.md §10). So the result is the local
-            # time, labelled as UTC, as all times of this class are.
-            return dt.datetime.fromtimestamp(millis / 1000, self.zone).replace(
-                tzinfo=dt.timezone.utc
-            )
-        except (ValueError, OverflowError, OSError):
-            return None  # beyond the year 9999: the watermark of a source that has ended
+        return local_time(millis, self.zone)
 
     def due_at(self, tags: Mapping[str, Snapshot]) -> dt.datetime | None:
         """The time from which on the next snapshot gets a tag. None in the mode `batch`. Also None
@@ -262,7 +248,7 @@ class TagNames:
             moment = self.moment(snapshot)
             if moment is None or (due_at is not None and moment < due_at):
                 continue
-            time = moment - (moment - _EPOCH) % self.period - self.period
+            time = moment - (moment - EPOCH) % self.period - self.period
             if self.complete and due_at is not None:
                 time = due_at - self.period - self.delay
             yield time.strftime(self.names.format), snapshot

@@ -36,6 +36,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from paimon_stream import errors
+from paimon_stream.commit.metastore_tags import tell_of_deleted_tags
 from paimon_stream.format.json_text import MOST_JSON
 from paimon_stream.format.snapshot_json import (
     Snapshot,
@@ -163,6 +164,8 @@ def rollback_to(
         rollback = _rollback_of(snapshots, running, chosen, loss, pinned)
         begin = None if forwarding is None else forwarding.begin
         rollback.execute(begin)
+        if rollback.tags:
+            tell_of_deleted_tags(table, sorted(rollback.tags), running)
         _warn_of_streams(storage, chosen.snapshot.id, rollback.streams)
     report = RollbackReport(
         location=storage.location,

@@ -25,6 +25,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Final, NamedTuple
 
+from paimon_stream.commit.metastore_tags import telling_of_tags
 from paimon_stream.errors import (
     AlreadyExists,
     CorruptMetadata,
@@ -115,16 +116,17 @@ def create_tag(
     content = _tag_json(snapshot, retention, clock)
     # Only earlier tags count, because another new tag may be removed again, as this one may.
     kept_by = _tags_of(storage, snapshot, known)
-    if storage.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
-        raise AlreadyExists(
-            f"already has a tag {name!r}. Take another name, or delete that tag.",
-            path=tag_path(name),
-        ).of_table(storage.location, subject=True)
-    if not snapshots.stands(snapshot):
-        refused = _why_not_whole(table, snapshots, name, snapshot, kept_by)
-        if refused is not None:
-            storage.delete(tag_path(name))
-            raise refused
+    with telling_of_tags(table, [name], runtime):
+        if storage.put_if_absent(tag_path(name), content) is PutResult.EXISTS:
+            raise AlreadyExists(
+                f"already has a tag {name!r}. Take another name, or delete that tag.",
+                path=tag_path(name),
+            ).of_table(storage.location, subject=True)
+        if not snapshots.stands(snapshot):
+            refused = _why_not_whole(table, snapshots, name, snapshot, kept_by)
+            if refused is not None:
+                storage.delete(tag_path(name))
+                raise refused
     return TagReport(location=storage.location, tag=name, snapshot=snapshot.id)
 
 
@@ -146,7 +148,8 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
         _check_name(name, storage.location, new=False)
         return TagReport(location=storage.location, tag=name, found=False)
     if isinstance(tag, FormatError):
-        storage.delete(tag_path(name))
+        with telling_of_tags(table, [name], runtime):
+            storage.delete(tag_path(name))
         _LOG.warning(
             "%s: only the file of tag %r was deleted, because it could not be read. The data files "
             "that only it kept stay until remove_orphan_files removes them.",
@@ -156,7 +159,8 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
         return TagReport(location=storage.location, tag=name, unreadable=True)
     refuse_while_pinned(storage, f"tag {name!r} was not deleted, and nothing was changed")
     read_tags(storage)  # a tag that cannot be read is named before anything is deleted
-    storage.delete(tag_path(name))
+    with telling_of_tags(table, [name], runtime):
+        storage.delete(tag_path(name))
     cleaner = Cleaner(table=table, snapshots=SnapshotStore(storage, runtime))
     _remove_files_of(tag, cleaner)
     removed = cleaner.remover.removed

@@ -119,8 +119,6 @@ OF_OTHERS: Final = (
     "materialized-table.refresh-handler-description",
     "materialized-table.refresh-mode",
     "materialized-table.refresh-status",
-    "metastore.tag-to-partition",
-    "metastore.tag-to-partition.preview",
     "owner",
     "page-size",
     "partition",

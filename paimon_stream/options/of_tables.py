@@ -449,6 +449,20 @@ PARTITIONED_IN_METASTORE = switch(
     "metastore.partitioned-table",
     "A Hive Metastore is told of the partitions. It is set when the table is created in a Hive catalog.",
 )
+TAG_TO_PARTITION = Option(
+    "metastore.tag-to-partition",
+    text,
+    None,
+    "A Hive Metastore is told of the tags, as partitions of a column with this name, which the table does not have. "
+    "It is set when the table is created in a Hive catalog.",
+)
+TAG_TO_PARTITION_PREVIEW = Option(
+    "metastore.tag-to-partition.preview",
+    one_of("none", "process-time", "watermark", "batch"),
+    "none",
+    "A commit tells the metastore of the tag of the present period, too, which is created later: by the time of the "
+    "commit, or by the watermark of its snapshot. none, batch: it does not.",
+)
 WRITE_ONLY = switch(
     "write-only",
     "Writers leave compaction and expiry to others.",

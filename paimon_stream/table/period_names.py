@@ -8,6 +8,7 @@ from typing import Final
 
 from paimon_stream import options as opt
 
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _DAY: Final = {
     "with_dashes": "%Y-%m-%d",
     "without_dashes": "%Y%m%d",
@@ -53,3 +54,23 @@ class PeriodNames:
         except ValueError:
             return None
         return time if time.strftime(self.format) == written else None
+
+
+def zone_of(options: opt.Options, mode: str) -> dt.tzinfo | None:
+    """The time zone in which periods begin; None for the machine's zone. `mode` says whether the
+    time is a `watermark` or that of a commit. Raises `InvalidOption`.
+    """
+    option = opt.WATERMARK_TIME_ZONE if mode == "watermark" else opt.PROCESS_TIME_ZONE
+    return options.value(option) if options.is_set(option) or option.default else None
+
+
+def local_time(millis: int | None, zone: dt.tzinfo | None) -> dt.datetime | None:
+    """A time as the local time of a zone, labelled as UTC (table-kinds.md §10). None without a time,
+    before 1970 and after the year 9999.
+    """
+    try:
+        if millis is None or millis < 0:
+            return None
+        return dt.datetime.fromtimestamp(millis / 1000, zone).replace(tzinfo=dt.timezone.utc)
+    except (ValueError, OverflowError, OSError):
+        return None  # beyond the year 9999: the watermark of a source that has ended

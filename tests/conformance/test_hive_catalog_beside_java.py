@@ -15,12 +15,19 @@ import pyarrow as pa
 import pytest
 
 from paimon_stream import PaimonCatalog, PaimonTable, SchemaChange, catalog, errors
+from paimon_stream.api.doctor import leftovers
 from paimon_stream.catalogs import hive_table
 from paimon_stream.catalogs.hive import change_table, stored_table
 from paimon_stream.catalogs.hive_client import STRUCT, HiveClient, Struct
+from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.steps import JudgedBatch
+from paimon_stream.stream.verdicts import Batch
+from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import alter_table
 from tests.kits.hive import Door, HiveMetastore
 from tests.kits.java_catalogs import Beside, JavaJdbcCatalog
+from tests.kits.steps import Messages, run_batch
+from tests.kits.tables import write_rows
 
 pytestmark = pytest.mark.hive
 
@@ -307,21 +314,85 @@ def test_the_folder_of_an_empty_database_is_deleted_with_it(
     assert "stays" not in caplog.text
 
 
-def test_tags_as_partitions_are_refused_and_named_where_java_set_them(
-    ours: PaimonCatalog, theirs: JavaJdbcCatalog, database: str, caplog: Any
+def test_options_that_choose_the_partition_columns_of_the_metastore_are_set_at_creation(
+    ours: PaimonCatalog, database: str
 ) -> None:
     name, key = f"{database}.t", "metastore.tag-to-partition"
-    with pytest.raises(errors.UnsupportedFeature, match=key):
-        ours.create_table(name, COLUMNS, options={key: "day"})
+    with pytest.raises(errors.InvalidOption, match="for tables without partitions"):
+        ours.create_table(name, COLUMNS, partition_keys=["name"], options={key: "day"})
+    with pytest.raises(errors.InvalidOption, match="names the column 'NAME'"):
+        ours.create_table(name, COLUMNS, options={key: "NAME"})
     ours.create_table(name, COLUMNS)
-    with pytest.raises(errors.UnsupportedFeature, match=key):
-        ours.alter_table(name, [SchemaChange.set_option(key, "day")])
-    with pytest.raises(errors.UnsupportedFeature, match="does not change partition columns"):
-        ours.alter_table(name, [SchemaChange.set_option("metastore.partitioned-table", "true")])
-    theirs.create_table(f"{database}.javas", COLUMNS, options={"bucket": "-1", key: "day"})
-    ours.get_table(f"{database}.javas")
-    assert f"{key} is set, but tags that are made here are not told" in caplog.text
-    assert "older schema" not in caplog.text
+    for option in (key, "metastore.partitioned-table"):
+        with pytest.raises(errors.UnsupportedFeature, match="does not change partition columns"):
+            ours.alter_table(name, [SchemaChange.set_option(option, "true")])
+
+
+def test_a_stream_whose_table_is_renamed_stops_and_goes_on_under_the_new_name(
+    ours: PaimonCatalog, database: str
+) -> None:
+    old, new = f"{database}.t", f"{database}.u"
+    columns = [("id", "BIGINT NOT NULL"), ("name", "STRING")]
+    location = ours.create_table(old, columns, options={"bucket": "-1"}).location
+
+    def writer(name: str, run: str) -> StreamWriter:
+        identity = WriterIdentity(user="me", query_id="q", run_id=run, token=run)
+        storage = ours.get_table(name)._table.storage
+        return StreamWriter(storage=storage, identity=identity, options={})
+
+    def run(stream: StreamWriter, number: int) -> None:
+        def written(judged: JudgedBatch) -> Messages:
+            return write_rows(judged.table, [{"id": number, "name": f"n{number}"}])
+
+        run_batch(stream, Batch(batch_id=number, offsets_hash=f"offsets-{number}"), written)
+
+    stream = writer(old, "r1")
+    run(stream, 0)
+    ours.rename_table(old, new)
+    with pytest.raises(errors.NotFound, match="There is no Paimon table at"):
+        run(stream, 1)
+    again = writer(new, "r2")
+    run(again, 1)
+    assert sorted(ours.get_table(new).to_arrow()["id"].to_pylist()) == [0, 1]
+    assert not list(Path(location).rglob("snapshot-*"))
+
+
+def test_java_sees_the_properties_of_a_database_that_were_changed(
+    ours: PaimonCatalog, theirs: JavaJdbcCatalog, database: str
+) -> None:
+    def properties() -> dict[str, str]:
+        return dict(theirs.getDatabase(database).options())
+
+    ours.alter_database(database, {"team": "sales", "old": "x", "owner": "ann"})
+    assert {"team": "sales", "old": "x", "owner": "ann"}.items() <= properties().items()
+    ours.alter_database(database, {"team": "orders", "old": None, "none": None})
+    assert {"team": "orders", "owner": "ann"}.items() <= properties().items()
+    assert "old" not in properties()
+    with pytest.raises(errors.UnsupportedFeature, match=r"did not take .*: comment"):
+        ours.alter_database(database, {"comment": "of the shop"})
+    with pytest.raises(errors.InvalidOption, match="Leave 'location' out"):
+        ours.alter_database(database, {"location": "/elsewhere"})
+    with pytest.raises(errors.NotFound, match="no database 'none'"):
+        ours.alter_database("none", {"team": "sales"})
+
+
+def test_the_doctor_names_what_the_metastore_does_not_know_of_a_table(
+    ours: PaimonCatalog, door: Door, database: str
+) -> None:
+    name = f"{database}.t"
+    storage = ours.create_table(name, COLUMNS, options={"bucket": "-1"})._table.storage
+    behind_door = catalog({**ours.storage_options, "uri": f"thrift://127.0.0.1:{door.port}"})
+    of_door = behind_door.get_table(name)._table.storage
+    assert leftovers(storage, 0) == ()
+    alter_table(storage.wrapped, [SchemaChange.add_column("extra", "INT")])  # type: ignore[attr-defined]
+    [text] = leftovers(storage, 0)
+    assert text.startswith(f"schema/schema-1: the Hive Metastore has an older schema of {name}")
+    assert "Opening the table by its name tells it again." in text
+    door.state = "shut"
+    [text] = leftovers(of_door, 0)
+    assert text.startswith(f"What the Hive Metastore has of {name} is not known: ")
+    ours.get_table(name)
+    assert leftovers(storage, 0) == ()
 
 
 def test_what_another_client_changes_meanwhile_is_kept(

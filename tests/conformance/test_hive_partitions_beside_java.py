@@ -1,5 +1,6 @@
-"""The partitions that the Hive Metastore is told of where `metastore.partitioned-table` is set: those
-of our commits are the ones of Java's, and none is forgotten if the metastore is away.
+"""The partitions that the Hive Metastore is told of where `metastore.partitioned-table` or
+`metastore.tag-to-partition` is set: those of our commits and tags are the ones of Java's, and none is
+forgotten if the metastore is away.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ COLUMNS = [("id", "BIGINT"), ("name", "STRING")]
 KEY: Final = "metastore.partitioned-table"
 TOLD: dict[str, Any] = {"partition_keys": ["name"], "options": {"bucket": "-1", KEY: "true"}}
 VALUES = ("a", "b=c/d e%", "ü:{", " ")
+OF_TAGS: dict[str, Any] = {"options": {"bucket": "-1", "metastore.tag-to-partition": "Day"}}
 NUMBERS = count(1)
 NOTES = "_paimon_stream/partitions.*"
 
@@ -167,3 +169,86 @@ def test_a_table_without_partition_columns_in_the_metastore_is_written_with_a_wa
     ours.get_table(name).append(rows("mon"))
     assert "without partition columns, so it takes no partitions" in caplog.text
     assert ours.get_table(name).to_arrow().num_rows == 1
+
+
+def test_the_metastore_keeps_the_same_partitions_of_our_tags_as_of_java_s(
+    ours: PaimonCatalog,
+    theirs: JavaJdbcCatalog,
+    java_of_hive: Any,
+    client: HiveClient,
+    database: str,
+) -> None:
+    table = ours.create_table(f"{database}.ours", COLUMNS, **OF_TAGS)
+    theirs.create_table(f"{database}.javas", COLUMNS, **OF_TAGS)
+    of_java = theirs.table(f"{database}.javas")
+    java_of_hive.written(of_java, 1, "a")
+    table.append(rows("a"))
+    for tag in ("2026-11-30", "b=c d%ü"):
+        java_of_hive.tagged(of_java, tag)
+        table.create_tag(tag)
+    keys = [
+        [(column.text(1), column.text(2)) for column in stored.items(hive_table.PARTITION_KEYS)]
+        for name in ("ours", "javas")
+        if (stored := client.ask("get_table", struct_of({1: database, 2: name})))
+    ]
+    assert keys == [[("day", "string")]] * 2
+    kept = [
+        [comparable(one) for one in partitions(client, database, name)]
+        for name in ("ours", "javas")
+    ]
+    assert len(kept[1]) == 2
+    assert kept[0] == kept[1]
+    listed = [dict(one.spec()) for one in theirs.listPartitions(theirs.named(f"{database}.ours"))]
+    assert listed == [
+        dict(one.spec()) for one in theirs.listPartitions(theirs.named(f"{database}.javas"))
+    ]
+    java_of_hive.tagged(theirs.table(f"{database}.ours"), "of java")
+    by_name = ours.get_table(f"{database}.javas")
+    by_name.create_tag("of ours")
+    java_of_hive.untagged(theirs.table(f"{database}.ours"), "2026-11-30")
+    by_name.delete_tag("2026-11-30")
+    assert values(client, database, "ours") == ["b=c d%ü", "of java"]
+    assert values(client, database, "javas") == ["b=c d%ü", "of ours"]
+    java_of_hive.untagged(of_java, "of ours")
+    table.delete_tag("of java")
+    assert values(client, database, "ours") == values(client, database, "javas") == ["b=c d%ü"]
+    assert notes(table) == notes(by_name) == []
+
+
+def test_the_tag_of_the_present_period_is_told_by_each_commit_as_java_does(
+    ours: PaimonCatalog,
+    theirs: JavaJdbcCatalog,
+    java_of_hive: Any,
+    client: HiveClient,
+    database: str,
+) -> None:
+    options = {**OF_TAGS["options"], "metastore.tag-to-partition.preview": "process-time"}
+    for formatter in ("with_dashes", "without_dashes"):
+        of_both = {"options": {**options, "tag.period-formatter": formatter}}
+        table = ours.create_table(f"{database}.ours_{formatter}", COLUMNS, **of_both)
+        theirs.create_table(f"{database}.javas_{formatter}", COLUMNS, **of_both)
+        java_of_hive.written(theirs.table(f"{database}.javas_{formatter}"), 1, "a")
+        table.append(rows("a"))
+        told = values(client, database, f"javas_{formatter}")
+        assert len(told) == 1
+        assert values(client, database, f"ours_{formatter}") == told
+        assert table.to_arrow().num_rows == 1
+
+
+def test_tags_that_changed_while_the_metastore_was_away_are_told_at_the_next_open(
+    ours: PaimonCatalog, client: HiveClient, door: Door, database: str, caplog: Any
+) -> None:
+    name = f"{database}.t"
+    table = ours.create_table(name, COLUMNS, **OF_TAGS)
+    table.append(rows("a"))
+    table.create_tag("old")
+    through_door = catalog({**ours.storage_options, "uri": f"thrift://127.0.0.1:{door.port}"})
+    behind_door = through_door.get_table(name)
+    door.state = "shut"
+    behind_door.create_tag("new")
+    behind_door.delete_tag("old")
+    assert "the metastore was not told of tags" in caplog.text
+    assert (values(client, database, "t"), len(notes(table))) == (["old"], 2)
+    door.state = "open"
+    through_door.get_table(name)
+    assert (values(client, database, "t"), notes(table)) == (["new"], [])

@@ -19,13 +19,28 @@ from typing import Any, Final
 
 import pytest
 
+from tests.kits.hdfs import HADOOP
 from tests.servers._process import Server, free_port
-from tests.servers.maven import JarsUnavailable, fetched, of_spark
+from tests.servers.maven import JarsUnavailable, fetched, of_spark, with_dependencies
 
 CONNECTOR: Final = "org.apache.paimon:paimon-hive-connector-3.1:1.2.0"
 """The newest of Java Paimon's Hive catalogs that Maven has in one jar."""
 _JAVA: Final = Path(__file__).parents[1] / "servers" / "HiveMetastore.java"
 _BRIDGE: Final = _JAVA.with_name("HiveBridge.java")
+_NEWER: Final = _JAVA.with_name("NewerHiveMetastore.java")
+NEWER: Final = {
+    "3.1.3": "org.apache.hive:hive-standalone-metastore:3.1.3",
+    "4.0.1": "org.apache.hive:hive-standalone-metastore-server:4.0.1",
+}
+"""Newer metastores, by their versions."""
+_BESIDE_NEWER: Final = (
+    *(f"org.apache.hadoop:hadoop-client-{part}:{HADOOP}" for part in ("api", "runtime")),
+    f"org.apache.hadoop:hadoop-client-minicluster:{HADOOP}",
+    "commons-collections:commons-collections:3.2.2",
+)
+"""What they need besides what Maven says that they depend on. The old Hadoop there wants a jar of an
+old JDK.
+"""
 _OPENED: Final = (
     *("java.lang", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch"),
 )
@@ -45,23 +60,27 @@ class HiveMetastore(Server):
 
     Attributes:
         folder: a folder of its own; `warehouse` is in it.
+        version: the version of a newer metastore; empty for that of pyspark.
     """
 
-    def __init__(self, *conf: str) -> None:
+    def __init__(self, *conf: str, version: str = "") -> None:
+        """Starts a metastore with these settings: that of pyspark, or one of the `NEWER`."""
+        self.version: Final = version
         self.folder: Final = Path(tempfile.mkdtemp(prefix="hive-"))
         self.warehouse: Final = self.folder / "warehouse"
         self.warehouse.mkdir()
         if not shutil.which("java"):
             raise HiveUnavailable("Java is not on the path")
         try:
-            jars = of_spark("")
+            jars = of_newer(version) if version else of_spark("")
         except JarsUnavailable as why:
             raise HiveUnavailable(str(why)) from None
         port = free_port()
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
         command = [
             *("java", "-Xmx384m", f"-Dderby.stream.error.file={self.folder}/derby.log", *opened),
-            *("-cp", ":".join(jars), str(_JAVA), str(port), str(self.warehouse), *conf),
+            *("-Dlog4j2.level=WARN", "-cp", ":".join(jars), str(_NEWER if version else _JAVA)),
+            *(str(port), str(self.warehouse), *conf),
         ]
         super().__init__(command, port, self.folder / "log", seconds=240, folder=self.folder)
 
@@ -77,6 +96,12 @@ class HiveMetastore(Server):
     def stop(self) -> None:
         super().stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def of_newer(version: str) -> list[str]:
+    """The jars of a newer metastore. Maven fetches what is not there."""
+    own = with_dependencies(NEWER[version], without=("jdk.tools:jdk.tools", "org.apache.hadoop:*"))
+    return [*own, *fetched(_BESIDE_NEWER), *of_spark("slf4j-api-", "jcl-over-slf4j-")]
 
 
 class Door:
@@ -153,6 +178,14 @@ def java_of_hive() -> Iterator[Any]:
         def written(self, table: Any, number: int, name: str) -> None:
             """Commits one row of a BIGINT and a STRING."""
             self._bridge.write(table, number, name)
+
+        def tagged(self, table: Any, name: str) -> None:
+            """Tags the newest snapshot."""
+            self._bridge.createTag(table, name)
+
+        def untagged(self, table: Any, name: str) -> None:
+            """Deletes a tag."""
+            self._bridge.deleteTag(table, name)
 
     [connector] = fetched([CONNECTOR])
     with pytest.MonkeyPatch.context() as patch:

@@ -155,7 +155,10 @@ def files_of_this_code() -> dict[str, bytes]:
         stood_millis=1_700_000_000_000,
     )
     write_receipt(branch, receipt)
-    branch.write(partition_notes.note_path("u"), partition_notes.encode_note(["p=1"]))
+    filled = partition_notes.PartitionNote(["p=1"])
+    branch.write(partition_notes.note_path("u"), partition_notes.encode_note(filled))
+    tagged = partition_notes.PartitionNote(tags={"day": "tag=day"})
+    branch.write(partition_notes.note_path("v"), partition_notes.encode_note(tagged))
     return own_files(storage)
 
 

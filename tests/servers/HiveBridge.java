@@ -17,4 +17,14 @@ public class HiveBridge {
         write.close();
         commit.close();
     }
+
+    /** Tags the newest snapshot. */
+    public void createTag(Object table, String name) {
+        ((Table) table).createTag(name);
+    }
+
+    /** Deletes a tag. */
+    public void deleteTag(Object table, String name) {
+        ((Table) table).deleteTag(name);
+    }
 }

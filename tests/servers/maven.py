@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +21,8 @@ _POM: Final = """\
   <modelVersion>4.0.0</modelVersion>
   <groupId>local</groupId><artifactId>class-path</artifactId><version>1</version><packaging>pom</packaging>
   <dependencies>
-    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>
+    <dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>
+      <exclusions>{exclusions}</exclusions></dependency>
   </dependencies>
 </project>
 """
@@ -60,9 +61,10 @@ def _fetched(artifact: str, repository: Path) -> Path:
     return jar
 
 
-def with_dependencies(artifact: str) -> list[str]:
+def with_dependencies(artifact: str, *, without: Sequence[str] = ()) -> list[str]:
     """The jar of an artifact (`group:name:version`), and those of all that it depends on, from the
     local Maven repository. Maven fetches what is not there. Its answer is kept in `build`.
+    `without` are dependencies (`group:name`, where the name may be `*`) that are left out.
     """
     kept = _ROOT / "build" / "class-paths" / artifact.replace(":", "_")
     known = kept.read_text().split(":") if kept.exists() else []
@@ -73,7 +75,12 @@ def with_dependencies(artifact: str) -> list[str]:
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         group, name, version = artifact.split(":")
-        Path(folder, "pom.xml").write_text(_POM.format(group=group, name=name, version=version))
+        exclusions = "".join(
+            f"<exclusion><groupId>{of_group}</groupId><artifactId>{of_name}</artifactId></exclusion>"
+            for of_group, of_name in (dependency.split(":") for dependency in without)
+        )
+        pom = _POM.format(group=group, name=name, version=version, exclusions=exclusions)
+        Path(folder, "pom.xml").write_text(pom)
         paths = Path(folder, "class-path")
         command = ["mvn", "-q", "-B", _CLASS_PATH, f"-Dmdep.outputFile={paths}"]
         if "MAVEN_REPO_LOCAL" in os.environ:

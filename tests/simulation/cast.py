@@ -58,6 +58,8 @@ from tests.simulation.dynamic import KIND as DYNAMIC
 from tests.simulation.dynamic import OPTIONS as DYNAMIC_OPTIONS
 from tests.simulation.hdfs import FROM as HDFS_FROM
 from tests.simulation.hdfs import KIND as HDFS
+from tests.simulation.metastore import FROM as HIVE_FROM
+from tests.simulation.metastore import HIVE, Metastore
 from tests.simulation.real_files import KEYED, SUMS
 from tests.simulation.real_files import KIND as REAL
 from tests.simulation.row_ids import KIND as TRACKED
@@ -115,6 +117,7 @@ LEFT_OUT: dict[str, tuple[type[Actor], ...]] = {
     REST: _SERVERS,
     OLD_REST: _SERVERS,
     JDBC: (JavaWithoutLock,),
+    HIVE: (JavaWithoutLock,),
 }
 """What the server does by itself, and who commits without it."""
 
@@ -277,10 +280,11 @@ def world_of(
             actors.append(upkeeper(world, f"the {upkeeper.kind}"))
     world.catalog = catalog_of(seed, only, drawn=everybody)
     if world.catalog:
-        world.data_tokens = world.catalog != JDBC and seed % 2 == 0
+        world.data_tokens = world.catalog in (REST, OLD_REST) and seed % 2 == 0
         actors = [one for one in actors if type(one) not in LEFT_OUT[world.catalog]]
-    if world.catalog == JDBC:
-        world.locks = Locks(world)
+    if world.catalog in (JDBC, HIVE):
+        world.locks = Locks(world) if world.catalog == JDBC else Metastore(world)
+        world.on_store = world.on_store or world.catalog == HIVE
         if JavaUnderLock.kind in only if only else seed % 3 == 0:
             actors.append(JavaUnderLock(world, f"the {JavaUnderLock.kind}"))
     actors += [
@@ -386,7 +390,11 @@ def catalog_of(seed: int, only: Collection[str], *, drawn: bool) -> str:
     """The kind of catalog that the table is in; none in five of eight schedules."""
     if only:
         return next((one for one in KINDS if one in only), "")
-    return random.Random(f"catalog {seed}").choice(("", "", "", "", "", *KINDS)) if drawn else ""
+    if not drawn:
+        return ""
+    kind = random.Random(f"catalog {seed}").choice(("", "", "", "", "", REST, OLD_REST, JDBC))
+    with_metastore = kind == JDBC and random.Random(f"Hive {seed}").randrange(2) == 0
+    return HIVE if seed >= HIVE_FROM and with_metastore else kind
 
 
 def several_assigners(world: World, there: Collection[Actor]) -> list[Actor]:

@@ -1,6 +1,6 @@
 """Tables of catalogs. A REST catalog's server answers inside the process: the real client asks a
 pool of connections whose other end is here. A JDBC catalog's lock is a row of SQLite in memory,
-with the simulated time.
+with the simulated time. `metastore.py` has the lock of a Hive catalog.
 
 The server keeps the rules of `tests/servers/rest_double.py`. It knows what lies on the disk, in its
 own JSON.
@@ -23,14 +23,16 @@ import urllib3
 
 from paimon_stream import errors
 from paimon_stream.catalogs import jdbc, rest
+from paimon_stream.catalogs.hive_client import HiveClient, Struct
 from paimon_stream.catalogs.jdbc import LockedStorage
 from paimon_stream.catalogs.rest import RestStorage, path_of
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import SNAPSHOT_FOLDER, id_in_name, snapshot_path
-from tests.simulation import rules
+from tests.simulation import metastore, rules
 from tests.simulation.faults import STORM, Fault, ProcessStorage
 from tests.simulation.in_flight import wait_until_chosen
+from tests.simulation.metastore import HIVE, Metastore
 from tests.simulation.state import Violation
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 REST: Final = "REST catalog"
 OLD_REST: Final = "REST catalog of 1.4"
 JDBC: Final = "JDBC catalog"
-KINDS: Final = (REST, OLD_REST, JDBC)
+KINDS: Final = (REST, OLD_REST, JDBC, HIVE)
 
 _TABLE_URL: Final = f"/v1/p/{path_of('db', 't')}/"
 LOCK: Final = "jdbc.db.t"
@@ -58,6 +60,8 @@ def storage_of(process: Process, plain: ProcessStorage) -> Any:
     world = process.world
     if world.catalog == JDBC:
         return Locked(plain, Given(process), LOCK, process.runtime)
+    if world.catalog == HIVE:
+        return metastore.Served(process, plain)
     if process.actor.by_server or not world.catalog:
         return plain
     own = {
@@ -369,12 +373,16 @@ class Locks:
 
 @contextmanager
 def under_java_lock(process: Process) -> Iterator[None]:
-    """Java's lock: a release takes it from whoever holds it. In tables without a JDBC catalog there
-    is none.
+    """Java's lock. In a JDBC catalog, a release takes it from whoever holds it. In tables without
+    such a lock there is none.
     """
     world = process.world
     if world.locks is None:
         yield
+        return
+    if isinstance(world.locks, Metastore):
+        with process.storage._lock_of_branch(None):
+            yield
         return
     locked = Locked(process.plain, Given(process), LOCK, process.runtime)
     locked._acquire(LOCK)
@@ -386,6 +394,15 @@ def under_java_lock(process: Process) -> Iterator[None]:
                 world.locks.ask(Given(process), f"DELETE FROM {jdbc._LOCKS}", lock=LOCK)
 
 
+def _asking(locks: Metastore) -> Callable[[HiveClient, str, Struct], Any]:
+    """The metastore as a method of its client."""
+
+    def ask(client: HiveClient, method: str, arguments: Struct) -> Any:
+        return locks.ask(client, method, arguments)
+
+    return ask
+
+
 @contextmanager
 def answering(world: World) -> Iterator[None]:
     """While a schedule runs, the table's catalog answers."""
@@ -393,8 +410,10 @@ def answering(world: World) -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        if world.locks is not None:
+        if isinstance(world.locks, Locks):
             patch.setattr(jdbc, "ask", world.locks.ask)
+        elif isinstance(world.locks, Metastore):
+            patch.setattr(HiveClient, "ask", _asking(world.locks))
         else:
             runtime = Runtime(clock=cast(Any, Now(world)), rng=world.dice, ids=world.ids)
             patch.setattr(rest, "system", lambda: runtime)

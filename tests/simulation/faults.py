@@ -42,6 +42,7 @@ class Fault(Enum):
     TWICE = "arrives twice, and the second answer counts"
     AGAIN_LATER = "arrives twice, and the second time later"
     TOKEN_EXPIRED = "is refused, because a token has expired"
+    LATE_ANSWER = "takes effect, and its process pauses before it has the answer"
 
 
 _DEATHS: Final = (Fault.DIES_BEFORE, Fault.DIES_AFTER)
@@ -53,6 +54,10 @@ SENDS: Final = frozenset({"put", "write", "commit"})
 
 STORM = 40
 """How many requests fail while a store is overloaded."""
+LATE_MILLIS = 400_000
+"""How long a process pauses in front of an answer: longer than a metastore keeps its lock."""
+METASTORE_LOCK: Final = "hive.db.t"
+"""The lock of a Hive Metastore, in place of a path."""
 CONFLICT_MILLIS = 1600
 """How long a store's client repeats a put that is refused because of other requests
 (docs/stores.md).
@@ -76,7 +81,7 @@ def possible(
     """
     faults = (Fault.NONE, *_DEATHS, *_FAILURES)
     if verb in ("lock", "unlock"):
-        return faults
+        return (*faults, Fault.LATE_ANSWER) if path == METASTORE_LOCK else faults
     if verb == "show":
         return (*faults, Fault.TOKEN_EXPIRED, Fault.STORM)
     if verb == "commit":

@@ -7,7 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from paimon_stream import errors
-from paimon_stream.catalogs import jdbc, rest
+from paimon_stream.catalogs import hive, jdbc, rest
+from paimon_stream.catalogs.hive import HiveStorage
 from paimon_stream.catalogs.jdbc import LockedStorage
 from paimon_stream.catalogs.locked import PUBLISHED
 from paimon_stream.catalogs.rest import RestStorage
@@ -15,7 +16,7 @@ from paimon_stream.commit.publish import Lost, Placed, Publisher
 from paimon_stream.storage.base import PutResult
 from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
-from tests.simulation.catalogs import JDBC, REST, Locks
+from tests.simulation.catalogs import HIVE, JDBC, REST, Locks
 
 OTHERS = ("batch writer", "twin")
 
@@ -195,3 +196,38 @@ def the_lock_of_the_dead_is_taken(patch: Patch) -> None:
 
     real = LockedStorage._acquire
     patch.setattr(LockedStorage, "_acquire", acquired)
+
+
+@bug(
+    "A lock of the metastore that waits counts as acquired.",
+    HIVE,
+    *OTHERS,
+    rule=rules.UNDER_LOCK,
+    why="The snapshot is put while another process has the lock.",
+)
+def a_waiting_lock_is_acquired(patch: Patch) -> None:
+    patch.setattr(HiveStorage, "_is_granted", lambda *_: True)
+
+
+@bug(
+    "A lock of the metastore that comes late is used.",
+    HIVE,
+    *OTHERS,
+    rule=rules.UNDER_LOCK,
+    why="The process has paused in front of the answer for so long that the lock has expired.",
+    seed=24,
+)
+def a_late_lock_is_used(patch: Patch) -> None:
+    patch.setattr(hive, "_USED_WITHIN", float("inf"))
+
+
+@bug(
+    "A lock of the metastore whose answer was lost is not looked for.",
+    HIVE,
+    *OTHERS,
+    rule=rules.LOCK_GIVEN_BACK,
+    why="The metastore keeps the lock of the request, behind which the next one waits.",
+    seed=5,
+)
+def a_lock_without_an_answer_is_left(patch: Patch) -> None:
+    patch.setattr(HiveStorage, "_release_marked", lambda *_: None)

@@ -20,6 +20,7 @@ from tests.simulation.catalogs import Locks
 from tests.simulation.choices import Choices, Script
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Fault, possible
+from tests.simulation.metastore import Metastore
 from tests.simulation.real_files import FIELDS_WITH_VALUE
 from tests.simulation.scheduler import BURSTS, JUMPS, LONGEST_MILLIS, MINUTE, WAITS, Process
 from tests.simulation.state import State
@@ -118,7 +119,7 @@ class World:
         self.to_the_end = drawn == 0
         made = simulated(self.seed)
         self.dice, self.ids = made.rng, made.ids
-        self.locks: Locks | None = None
+        self.locks: Locks | Metastore | None = None
         self.branches: dict[str, Truth] = {}
 
     def now_millis(self) -> int:

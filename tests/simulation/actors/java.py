@@ -37,7 +37,7 @@ from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 from tests.kits.commits import java_latest
 from tests.simulation.actors.base import Actor, Work
-from tests.simulation.catalogs import JDBC, under_java_lock
+from tests.simulation.catalogs import under_java_lock
 
 TRIES = 3
 
@@ -115,7 +115,7 @@ class JavaCommitter(Actor):
 
     def _renamed(self, snapshot: Snapshot) -> bool:
         process, path = self.ready(), snapshot_path(snapshot.id)
-        storage = process.plain if self.world.catalog == JDBC else process.storage
+        storage = process.storage if self.world.locks is None else process.plain
         with under_java_lock(process):
             if storage.exists(path):
                 return False
@@ -184,7 +184,7 @@ class JavaWithoutLock(JavaWriter):
 
 
 class JavaUnderLock(JavaWithoutLock):
-    """The same, under the lock of a JDBC catalog."""
+    """The same, under the lock of a JDBC or Hive catalog."""
 
     kind = "Java writer under the lock"
 

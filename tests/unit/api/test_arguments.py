@@ -66,6 +66,7 @@ OF_CATALOG: dict[str, dict[str, Any]] = {
     "location": {"identifier": "db.t"},
     "found": {"identifier": "db.t"},
     "create_database": {"name": "new"},
+    "alter_database": {"name": "db", "changes": {}},
     "drop_database": {"name": "db"},
     "list_tables": {"database": "db"},
     "get_table": {"identifier": "db.t"},

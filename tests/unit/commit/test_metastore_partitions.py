@@ -64,7 +64,8 @@ def request(bench: Bench, number: int, *days: str) -> CommitRequest:
 
 
 def noted(bench: Bench) -> list[str]:
-    return sorted(folder for folders in read_notes(bench.storage).values() for folder in folders)
+    notes = read_notes(bench.storage).values()
+    return sorted(folder for note in notes for folder in (*note.folders, *note.tags.values()))
 
 
 def test_a_commit_tells_only_of_partitions_that_its_process_has_not_told(bench: Bench) -> None:
