@@ -20,7 +20,7 @@ from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
 from paimon_stream.read.condition import Condition
 from paimon_stream.read.condition_text import condition_on, naming_option, value_in_text
-from paimon_stream.read.sql_text import Column, Columns, parsed
+from paimon_stream.read.sql_text import Columns, SqlColumn, parsed
 from paimon_stream.read.sql_values import SqlValue, assigned, boolean, comparable, terms_of
 
 SOURCE: Final = "source."
@@ -232,10 +232,11 @@ class _Planner:
         self._words = words
         self._schema = schema
         self._source = {
-            name: Column(name=SOURCE + name, type=type_) for name, type_ in source.items()
+            name: SqlColumn(name=SOURCE + name, type=type_) for name, type_ in source.items()
         }
         self._target = {
-            field.name: Column(name=TARGET + field.name, type=field.type) for field in schema.fields
+            field.name: SqlColumn(name=TARGET + field.name, type=field.type)
+            for field in schema.fields
         }
         _check_aliases(words)
 
@@ -247,7 +248,7 @@ class _Planner:
             del sides[words.target_alias]
         elif when is When.NOT_MATCHED_BY_SOURCE:
             del sides[words.source_alias]
-        alone: dict[str, Column] = {}
+        alone: dict[str, SqlColumn] = {}
         for alias, columns in sides.items():
             others = [names for other, names in sides.items() if other != alias]
             alone |= {
@@ -391,7 +392,7 @@ def _check_aliases(words: MergeWords) -> None:
         )
 
 
-def _value(column: Column) -> SqlValue:
+def _value(column: SqlColumn) -> SqlValue:
     return SqlValue(expression=pc.field(column.name), type=column.type, shown=column.name)
 
 

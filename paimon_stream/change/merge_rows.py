@@ -50,7 +50,7 @@ _NO_CLAUSE: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MergedRows:
+class MergedPart:
     """What a merge does with a part of the target.
 
     Attributes:
@@ -155,7 +155,7 @@ class MergeRows:
         self.updated = 0
         self.deleted = 0
 
-    def of_target(self, rows: pa.Table) -> MergedRows:
+    def of_target(self, rows: pa.Table) -> MergedPart:
         """What the merge does with a part of the target. `rows` has at least the columns
         `MergePlan.target_columns`. Each row is given once.
 
@@ -351,9 +351,9 @@ class _Outcome:
         """Notes rows that are deleted."""
         self._deleted_at.append(places)
 
-    def merged(self) -> MergedRows:
+    def merged(self) -> MergedPart:
         """All that was noted."""
-        return MergedRows(
+        return MergedPart(
             updated=pa.concat_tables(self._updated),
             updated_at=np.concatenate(self._updated_at),
             deleted_at=np.sort(np.concatenate(self._deleted_at)),

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.types import DataField
-from paimon_stream.read.sql_text import Column, Columns, parsed
+from paimon_stream.read.sql_text import Columns, SqlColumn, parsed
 from paimon_stream.read.sql_values import SqlMisfit, SqlUnsupported, assigned, boolean
 
 
@@ -31,7 +31,9 @@ class TypedCondition:
 
 def columns_of(schema: TableSchema) -> Columns:
     """The columns of a table, which a text names without an alias."""
-    return {"": {field.name: Column(name=field.name, type=field.type) for field in schema.fields}}
+    return {
+        "": {field.name: SqlColumn(name=field.name, type=field.type) for field in schema.fields}
+    }
 
 
 def condition_in_text(typed: str, schema: TableSchema, option: str) -> pc.Expression:

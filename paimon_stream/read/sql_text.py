@@ -84,7 +84,7 @@ _SUBSTRINGS: Final = ("SUBSTR", "SUBSTRING")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class SqlColumn:
     """A column that a text may name.
 
     Attributes:
@@ -96,12 +96,12 @@ class Column:
     type: DataType
 
 
-Columns = Mapping[str, Mapping[str, Column]]
+Columns = Mapping[str, Mapping[str, SqlColumn]]
 """The columns that a text may name, by alias and name. The alias `""` has those without an alias."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Token:
+class _SqlToken:
     kind: str
     text: str
     start: int
@@ -126,13 +126,13 @@ class _Parser:
         self._guard: pc.Expression | None = None
 
     # -- tokens ----------------------------------------------------------------------------------
-    def _peek(self) -> _Token:
+    def _peek(self) -> _SqlToken:
         match = _TOKEN.match(self._text, self._position)
         if match is None or match.lastgroup is None:
-            return _Token("end", "", len(self._text))
-        return _Token(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup))
+            return _SqlToken("end", "", len(self._text))
+        return _SqlToken(match.lastgroup, match[match.lastgroup], match.start(match.lastgroup))
 
-    def _take(self) -> _Token:
+    def _take(self) -> _SqlToken:
         token = self._peek()
         self._position = token.start + len(token.text)
         return token
@@ -377,7 +377,7 @@ class _Parser:
                 "its values."
             )
 
-    def _word(self, token: _Token) -> SqlValue:
+    def _word(self, token: _SqlToken) -> SqlValue:
         word = token.text.upper()
         next_token = self._peek()
         if word == "CASE" and next_token.text not in COMPARISONS:

@@ -261,7 +261,7 @@ def test_what_cannot_be_merged_is_refused_by_name() -> None:
 
 def delta_table(**columns: list[Any]) -> PaimonTable:
     delta_table.count += 1  # type: ignore[attr-defined]
-    where = f"memory://delta-{delta_table.count}/db.db/t"  # type: ignore[attr-defined]
+    where = f"memory://merged-delta-{delta_table.count}/db.db/t"  # type: ignore[attr-defined]
     types = [(name, "STRING" if name in ("data", "op") else "BIGINT") for name in columns]
     table = PaimonTable.create(where, types, options=KINDS["vectors"])
     table.append(pa.table(columns))
@@ -328,7 +328,7 @@ def keyed(**options: str) -> PaimonTable:
     """Ids from 0 to 29, in three commits. `n` is ten times `id`."""
     delta_table.count += 1  # type: ignore[attr-defined]
     table = PaimonTable.create(
-        f"memory://keyed-{delta_table.count}/db.db/t",  # type: ignore[attr-defined]
+        f"memory://merged-keys-{delta_table.count}/db.db/t",  # type: ignore[attr-defined]
         [("id", "INT NOT NULL"), ("n", "INT"), ("note", "STRING")],
         primary_keys=["id"],
         options={**KEYED, **options},

@@ -12,18 +12,20 @@ from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.arrow_types import from_arrow
 from paimon_stream.format.types import DataField, parse_type
 from paimon_stream.read.condition_text import condition_on, value_in_text
-from paimon_stream.read.sql_text import Column, Columns, parsed
+from paimon_stream.read.sql_text import Columns, SqlColumn, parsed
 from paimon_stream.read.sql_values import column_of
 from tests.kits.sql_cases import CASES, ERROR, ROWS
 
 COLUMNS: Columns = {
-    "": {field.name: Column(name=field.name, type=from_arrow(field.type)) for field in ROWS.schema}
+    "": {
+        field.name: SqlColumn(name=field.name, type=from_arrow(field.type)) for field in ROWS.schema
+    }
 }
 PAIR: Columns = {
-    "source": {"id": Column(name="s_id", type=parse_type("INT"))},
+    "source": {"id": SqlColumn(name="s_id", type=parse_type("INT"))},
     "target": {
-        "id": Column(name="t_id", type=parse_type("INT")),
-        "n": Column(name="t_n", type=parse_type("INT")),
+        "id": SqlColumn(name="t_id", type=parse_type("INT")),
+        "n": SqlColumn(name="t_n", type=parse_type("INT")),
     },
 }
 
