@@ -41,7 +41,8 @@ orders = PaimonTable.create(
     primary_keys=["id"],
     options={"bucket": "2"},
 )
-orders.append(pa.table({"id": [1, 2, 3], "status": ["new", "new", "old"], "amount": [None, None, None]}))
+rows = {"id": [1, 2, 3], "status": ["new", "new", "old"], "amount": [None, None, None]}
+orders.append(pa.table(rows))
 orders.delete("status = 'old'")
 orders.update("id = 1", {"id": "id + 10"}, {"status": "moved"})
 assert sorted(orders.to_arrow()["id"].to_pylist()) == [2, 11]

@@ -226,9 +226,10 @@ _WHERE: Final = option(WHERE, _EXAMPLE, required=True, metavar="CONDITION")
 
 @table_command(example='delete --yes --where "id = 7" /data/shop.db/events', params=(_WHERE, YES))
 def delete(session: Session, where: str, yes: bool) -> CommandAnswer:
-    """Deletes the rows of an append table that fulfil a condition, in one snapshot: with deletion
-    vectors if the table has them, else by rewriting the files that have such rows. Earlier
-    snapshots keep the rows until they expire. Without --yes it only counts the rows.
+    """Deletes the rows that fulfil a condition, in one snapshot: in a table with a primary key by
+    rows of kind -D, in an append table with deletion vectors if it has them, else by rewriting the
+    files that have such rows. Earlier snapshots keep the rows until they expire. Without --yes it
+    only counts the rows.
     """
     with refused_conditions():
         condition = condition_in_text(where, session.raw.schema, WHERE)

@@ -240,7 +240,7 @@ def with_storage(table: PaimonTable, storage: Storage) -> Callable[[], Any]:
 
 @pytest.mark.parametrize("name", few(FAULTS, lambda name: name in OFTEN_FAULTS))
 @pytest.mark.parametrize(
-    "options", few(KINDS.values(), lambda options: options in (VECTORS, PLAIN)), ids=str
+    "options", few(KINDS.values(), lambda options: options in (VECTORS, PLAIN)), ids=KINDS
 )
 def test_a_delete_that_failed_anywhere_is_done_or_not_and_can_be_repeated(
     options: dict[str, str], name: str

@@ -43,6 +43,10 @@ COLUMNS = [("id", "INT"), ("p", "STRING"), ("n", "INT"), ("note", "VARCHAR(5)")]
 _NUMBER = count()
 
 each_kind = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+without_buckets = pytest.mark.parametrize(
+    "options", few(KINDS.values(), lambda options: "bucket" not in options), ids=KINDS
+)
+"""All kinds, of which those with buckets are `full`."""
 
 
 def rows(ids: Iterable[int]) -> pa.Table:
@@ -205,14 +209,6 @@ def test_null_is_refused_in_a_column_that_is_not_null() -> None:
     assert table.to_arrow().to_pylist() == [{"id": 1}, {"id": 2}]
 
 
-def test_tables_with_keys_are_refused() -> None:
-    keyed = PaimonTable.create(
-        f"memory://updates-{next(_NUMBER)}/db.db/t", [("id", "INT")], primary_keys=["id"]
-    )
-    with pytest.raises(UnsupportedFeature, match="primary key"):
-        keyed.update("id = 1", {"id": "2"})
-
-
 # -- others meanwhile ------------------------------------------------------------------------------
 OTHERS: dict[str, Callable[[PaimonTable], object]] = {
     "append of such rows": lambda table: table.append(rows([1000])),
@@ -250,7 +246,7 @@ def updated(before: dict[int, int]) -> dict[int, int]:
     return {key: n + 1 if key >= 20 else n for key, n in before.items()}
 
 
-@each_kind
+@without_buckets
 @pytest.mark.parametrize("what", OTHERS)
 def test_an_update_beside_others_is_as_if_it_came_after_them(
     options: dict[str, str], what: str
@@ -263,7 +259,7 @@ def test_an_update_beside_others_is_as_if_it_came_after_them(
     assert_no_orphans(table)
 
 
-@each_kind
+@without_buckets
 @pytest.mark.parametrize("what", OTHERS)
 def test_a_deletion_beside_others_is_as_if_it_came_after_them(
     options: dict[str, str], what: str
@@ -295,9 +291,7 @@ def test_an_update_beside_others_at_each_operation_loses_nothing(options: dict[s
 
 
 @pytest.mark.parametrize("name", few(FAULTS, lambda name: name in OFTEN_FAULTS))
-@pytest.mark.parametrize(
-    "options", few(KINDS.values(), lambda options: options in (VECTORS, SMALL)), ids=str
-)
+@without_buckets
 def test_an_update_that_failed_anywhere_is_done_or_not(options: dict[str, str], name: str) -> None:
     at, fired = 0, True
     while fired:
