@@ -20,6 +20,7 @@ from paimon_stream.change.matching import FoundRows, MatchingRows
 from paimon_stream.change.rewriting import NewRows, RestFiles, UpdatedRows
 from paimon_stream.compact.planning import check_indexes
 from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.options import CLUSTERING_INCREMENTAL, DATA_EVOLUTION, DELETION_VECTORS
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
@@ -107,7 +108,7 @@ class AppendTableChange(RowChange):
             return None
         table = found.table
         marks = table.options.value(DELETION_VECTORS)
-        messages = ()
+        messages: tuple[CommitMessage, ...] = ()
         if self._updated is not None and new_rows is not None:
             messages = self._updated.write(found, new_rows)
         uuid = self._runtime.ids.uuid()
