@@ -34,7 +34,7 @@ NewRows = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Returns the new rows for rows that are updated. Both have all columns of the table."""
 
 
-class _Source(NamedTuple):
+class _SourceFile(NamedTuple):
     """A file, as it was when something was written for its matching rows.
 
     Attributes:
@@ -50,12 +50,12 @@ class _Source(NamedTuple):
     positions: Positions
 
     @classmethod
-    def of(cls, found: FoundRows, match: FileMatch) -> "_Source":
+    def of(cls, found: FoundRows, match: FileMatch) -> "_SourceFile":
         """A file with matching rows, as it is now."""
         name = match.entry.file.file_name
         return cls(name, found.scan.schema.id, found.vector_of(match), match.positions)
 
-    def is_same(self, other: "_Source | None") -> bool:
+    def is_same(self, other: "_SourceFile | None") -> bool:
         """Whether nothing has changed since then."""
         return (
             other is not None
@@ -67,7 +67,7 @@ class _Source(NamedTuple):
 class _WrittenRest(NamedTuple):
     """The rows that stay of one file, in new files. `rest` is None if no row stays."""
 
-    source: _Source
+    source: _SourceFile
     rest: Rewritten | None
 
 
@@ -84,7 +84,9 @@ class RestFiles:
         of an earlier call that are not used again are removed. Raises the errors of reading and
         writing.
         """
-        sources = {match.entry.file.file_name: _Source.of(found, match) for match in found.matches}
+        sources = {
+            match.entry.file.file_name: _SourceFile.of(found, match) for match in found.matches
+        }
         outdated = [
             name
             for name, written in self._written.items()
@@ -108,7 +110,7 @@ class RestFiles:
         return tuple(replace(file, file_source=FileSource.APPEND) for file in rest.files)
 
     def _rewrite(
-        self, found: FoundRows, matches: list[FileMatch], sources: dict[str, _Source]
+        self, found: FoundRows, matches: list[FileMatch], sources: dict[str, _SourceFile]
     ) -> None:
         """Writes the rows that stay of these files, of several files at a time."""
         entries = [match.entry for match in matches]
@@ -145,10 +147,10 @@ class RestFiles:
             self._rewriter.remove(rest for rest in rests if rest is not None)
 
 
-class _Part(NamedTuple):
+class _UpdatedPart(NamedTuple):
     """Updated rows of some files, in new files."""
 
-    sources: tuple[_Source, ...]
+    sources: tuple[_SourceFile, ...]
     messages: tuple[CommitMessage, ...]
 
 
@@ -159,7 +161,7 @@ class UpdatedRows:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._parts: list[_Part] = []
+        self._parts: list[_UpdatedPart] = []
         self._table: Table | None = None
 
     def write(self, found: FoundRows, new_rows: NewRows) -> tuple[CommitMessage, ...]:
@@ -168,7 +170,7 @@ class UpdatedRows:
         """
         self._table = found.table
         waiting = {match.entry.file.file_name: match for match in found.matches}
-        sources = {name: _Source.of(found, match) for name, match in waiting.items()}
+        sources = {name: _SourceFile.of(found, match) for name, match in waiting.items()}
         kept = []
         outdated = []
         for part in self._parts:
@@ -183,7 +185,7 @@ class UpdatedRows:
         for matches in _filling(found, waiting.values()):
             messages = self._write_part(found, matches, new_rows)
             part_sources = tuple(sources[match.entry.file.file_name] for match in matches)
-            self._parts.append(_Part(part_sources, messages))
+            self._parts.append(_UpdatedPart(part_sources, messages))
         return tuple(message for part in self._parts for message in part.messages)
 
     def abandon(self) -> None:
@@ -207,7 +209,7 @@ class UpdatedRows:
         )
         return write_task(spec, map(new_rows, _matching_rows(found, matches))).messages
 
-    def _remove(self, parts: Iterable[_Part]) -> None:
+    def _remove(self, parts: Iterable[_UpdatedPart]) -> None:
         messages = tuple(message for part in parts for message in part.messages)
         if self._table is not None and messages:
             storage: Storage = self._table.storage

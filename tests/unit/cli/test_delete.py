@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 from typing import Any
 
 import pyarrow as pa
@@ -78,18 +76,10 @@ def test_a_condition_with_a_slip_is_a_usage_error(where: str, text: str, tmp_pat
     assert answer.exit_code == 2 and text in " ".join(answer.output.split())
 
 
-def test_a_table_without_deletion_vectors_gets_them_by_the_command_that_is_named(
-    tmp_path: Any,
-) -> None:
+def test_rows_of_a_table_without_deletion_vectors_are_deleted_too(tmp_path: Any) -> None:
     location = str(tmp_path / "t")
     table = PaimonTable.create(location, [("id", "BIGINT")])
     table.append(pa.table({"id": [1, 2]}))
-    refused = run("delete", "--yes", "--where", "id = 1", location)
-    assert refused.exit_code == 1
-    command = re.search("paimon-stream (alter .*) [(]or", refused.stderr)
-    assert command is not None, refused.stderr
-    altered = run(*shlex.split(command[1]))
-    assert altered.exit_code == 0, altered.output
     done = run("delete", "--yes", "--where", "id = 1", location)
     assert done.exit_code == 0, done.output
     assert PaimonTable.load(location).to_arrow().column("id").to_pylist() == [2]

@@ -7,7 +7,7 @@ from tests.kits.modules import equal_class_names, equal_module_names
 SAME_FILES = {
     "checks": {"commit", "options"},
     "doctor": {"api", "cli"},
-    "files": {"cli", "verify"},
+    "files": {"change", "cli", "verify"},
     "identity": {"spark", "stream"},
     "manifests": {"table", "verify"},
     "memory": {"storage", "stream"},
