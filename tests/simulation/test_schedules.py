@@ -254,6 +254,16 @@ NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
             *([5, 0, 4, 5, 0], [5], [8]),
         ],
     ),
+    "a batch writer has built on what a rollback takes that has not ended": (
+        20261201002610,
+        (),
+        None,
+    ),
+    "a compaction has built on what a rollback takes that has not ended": (
+        20261201002780,
+        (),
+        None,
+    ),
 }
 """Seeds, and shrunk schedules of theirs, that found something since all take part who do now, and
 what it was.

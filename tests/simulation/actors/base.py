@@ -14,6 +14,7 @@ from paimon_stream.errors import (
     CommitUnknown,
     CorruptMetadata,
     DeletedFiles,
+    HistoryUnknown,
     NotFound,
     PaimonStreamError,
     StorageError,
@@ -45,6 +46,10 @@ FAILURES = (CommitUnknown, StorageError)
 """What anybody gets where the storage or the network fails."""
 BESIDE_OTHERS = (CommitContended, CorruptMetadata, DeletedFiles, NotFound)
 """What anybody gets where others work on the table meanwhile."""
+TAKEN_AWAY = (HistoryUnknown, TableRolledBack)
+"""What a writer gets if the snapshot on which it has built was taken away, or if a rollback that has
+not ended leaves that open.
+"""
 
 
 @dataclass(eq=False)
@@ -72,8 +77,8 @@ class Actor:
     brings: ClassVar[str] = ""
     """How the snapshots that it puts come into the table or branch, if they were in another one."""
     remembers: ClassVar[bool] = False
-    """Whether a piece of work knows what stood before it began. The work of others gets
-    `TableRolledBack` only if something was taken away since it began.
+    """Whether a piece of work knows what stood before it began. The work of others gets an error of
+    `TAKEN_AWAY` only if something was taken away since it began.
     """
     owes: bool = field(default=False, init=False)
     """Whether the snapshots of its work are known by the piece of work that made them."""
@@ -181,8 +186,9 @@ class Actor:
         if isinstance(error, TableReplaced) and process.opened_another_table:
             process.kill()  # its user starts it again, as the error says
             return True
-        if isinstance(error, TableRolledBack) and not self.remembers:
-            return self._is_expected(error) and process.upsets != self.truth.upsets
+        if isinstance(error, TAKEN_AWAY) and not self.remembers:
+            took = process.upsets != self.truth.upsets or self.truth.is_torn()
+            return took and self._is_expected(error)
         if self._is_expected(error):
             return True
         return isinstance(error, FAILURES) and not process.began_in_peace

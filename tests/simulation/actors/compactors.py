@@ -13,7 +13,6 @@ from paimon_stream.errors import (
     FormatError,
     NotFound,
     PaimonStreamError,
-    TableRolledBack,
 )
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
@@ -21,7 +20,7 @@ from paimon_stream.table.live import live_files
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.table import Table, load_table
 from tests.simulation import rules
-from tests.simulation.actors.base import Actor, Work
+from tests.simulation.actors.base import TAKEN_AWAY, Actor, Work
 from tests.simulation.actors.java import TRIES, JavaCommitter
 from tests.simulation.rewriting import compacted, merged, pieces_of
 from tests.simulation.state import Violation
@@ -56,7 +55,7 @@ class Compactor(Actor):
     kind = "compactor"
     writes = True
     owes = True
-    expects = (CommitConflict, FormatError, TableRolledBack)
+    expects = (CommitConflict, FormatError, *TAKEN_AWAY)
 
     @property
     def exposed(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from paimon_stream.errors import NotFound, PaimonStreamError, TableRolledBack
+from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.maintenance.automatic_tags import AutomaticTagsReport, create_automatic_tags
 from paimon_stream.maintenance.expire import expire_snapshots
 from paimon_stream.maintenance.manifest_compaction import compact_manifests
@@ -17,7 +17,7 @@ from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.maintenance.tags import create_tag, delete_tag
 from paimon_stream.options import Options
 from tests.simulation import rules
-from tests.simulation.actors.base import Actor, Work
+from tests.simulation.actors.base import TAKEN_AWAY, Actor, Work
 from tests.simulation.state import Violation
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class LastCleaner(OrphanCleaner):
 class ManifestCompactor(Actor):
     kind = "manifest compactor"
     writes = True
-    expects = (TableRolledBack,)
+    expects = TAKEN_AWAY
 
     @property
     def exposed(self) -> bool:

@@ -29,7 +29,7 @@ from paimon_stream.storage.base import Storage
 from paimon_stream.storage.branch import is_served
 from paimon_stream.table.table import Table, evolve
 from tests.kits.commits import FIELDS
-from tests.simulation.actors.base import Actor, Work
+from tests.simulation.actors.base import TAKEN_AWAY, Actor, Work
 from tests.simulation.deletes import RULE
 from tests.simulation.scheduler import LONGEST_MILLIS
 from tests.simulation.state import Token, Violation
@@ -40,7 +40,7 @@ class Writer(Actor):
     """A writer without a journal: only their age protects its files."""
 
     writes = True
-    expects = (CommitLost, TableRolledBack, SequenceConflict)
+    expects = (CommitLost, SequenceConflict, *TAKEN_AWAY)
 
     @property
     def exposed(self) -> bool:
@@ -137,7 +137,6 @@ class Committer(Writer):
     """
 
     kind = "committer"
-    expects = (*Writer.expects, HistoryUnknown)
 
     def __post_init__(self) -> None:
         self.number = 0
@@ -189,6 +188,10 @@ class Committer(Writer):
             self.world.truth.acknowledge((self.user, self.number), self.ready())
             self.committed, self.waiting = self.waiting, None
         self.number += self.doing.startswith("commit")
+
+    def _has_reason(self, error: PaimonStreamError) -> bool:
+        """What it commits once more may be in a snapshot that has expired."""
+        return isinstance(error, HistoryUnknown) or super()._has_reason(error)
 
     def failed(self, error: PaimonStreamError) -> None:
         if isinstance(error, (DeletedFiles, HistoryUnknown, CommitLost, TableRolledBack)):

@@ -244,9 +244,11 @@ def test_a_rollback_stops_when_another_has_taken_over() -> None:
 
 
 @pytest.mark.parametrize("commits", [0, 1])
-def test_a_rollback_writes_into_no_table_that_was_created_again_meanwhile(commits: int) -> None:
+def test_a_rollback_puts_no_snapshot_into_a_table_that_was_created_again_meanwhile(
+    commits: int,
+) -> None:
     """Whenever the table is dropped and created, the first snapshot of the new one stays as it is, or
-    stays away.
+    stays away. Only a hint may come after it, if the rollback slept between its last look and that.
     """
     at, met = 0, True
     while met:
@@ -264,12 +266,12 @@ def test_a_rollback_writes_into_no_table_that_was_created_again_meanwhile(commit
 
         storage = Meanwhile(bench.storage, at, create_again)
         table = bench.on(storage)  # type: ignore[arg-type]
-        failed = tried(partial(rollback_to, table, 1, runtime=bench.runtime))
+        tried(partial(rollback_to, table, 1, runtime=bench.runtime))
         met = storage.happened
         if met:
-            assert isinstance(failed, CommitContended | NotFound) or commits == 1
             assert bench.snapshots.ids() == [1][:commits]
-            assert bench.live_names() == ["new-0"][:commits]
+            if commits:
+                assert bench.live_names() == ["new-0"]
 
 
 def test_a_target_that_only_a_pin_keeps_is_restored_if_it_is_whole_and_else_refused() -> None:
