@@ -18,6 +18,7 @@ from paimon_stream.spark.envelopes import (
     Encoding,
     Envelope,
     Problems,
+    is_ambiguous,
     literal,
     only_item,
     parsed_json,
@@ -80,7 +81,7 @@ class DebeziumEnvelope(Envelope):
             f"then coalesce({old}, _cdc_after) else _cdc_after end as _cdc_row",
         )
         if self.truncates_are_ignored:
-            rows = rows.where("_cdc_op is null or _cdc_op <> 't'")
+            rows = rows.where(f"_cdc_op is null or _cdc_op <> 't' or {is_ambiguous(_objects())}")
         return rows
 
     def problems(self, keys: Sequence[str]) -> Problems:

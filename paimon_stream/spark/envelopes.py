@@ -120,12 +120,12 @@ def problems_of_text(columns: Sequence[str], objects: str) -> Problems:
         columns: the columns that have texts.
         objects: an expression: for each object of JSON, the names of its members.
     """
-    beside = "or keep such records beside (bad_events)."
+    cure = "or keep such records beside (bad_events)."
     broken = [
         (
             _has_broken_text(column),
             literal(
-                f"its {column} has bytes that are no UTF-8, so its text is not known. Let the producer write UTF-8, {beside}"
+                f"its {column} has bytes that are no UTF-8, so its text is not known. Let the producer write UTF-8, {cure}"
             ),
         )
         for column in columns
@@ -134,11 +134,18 @@ def problems_of_text(columns: Sequence[str], objects: str) -> Problems:
     return [
         *broken,
         (
-            f"exists({objects}, o -> coalesce(size(array_distinct(o)) < size(o), false))",
+            is_ambiguous(objects),
             f"concat('its JSON has the member ', try_element_at({doubled}, 1), ' more than once, so its value is "
-            f"not known. Let the producer write it once, {beside}')",
+            f"not known. Let the producer write it once, {cure}')",
         ),
     ]
+
+
+def is_ambiguous(objects: str) -> str:
+    """A condition: one of the objects has two members of one name, of which any may be meant. Such
+    a record is judged, whatever the last of them says. `objects` is as in `problems_of_text`.
+    """
+    return f"exists({objects}, o -> coalesce(size(array_distinct(o)) < size(o), false))"
 
 
 def problem_of_key(names: str, keys: Sequence[str], cure: str) -> tuple[str, str]:

@@ -18,6 +18,7 @@ from paimon_stream.spark.envelopes import (
     Encoding,
     Envelope,
     Problems,
+    is_ambiguous,
     literal,
     only_item,
     parsed_json,
@@ -26,9 +27,6 @@ from paimon_stream.spark.envelopes import (
 )
 
 _TEXT: Final = "cast(value as string)"
-_IS_DOUBLED: Final = (
-    f"size(array_distinct(json_object_keys({_TEXT}))) < size(json_object_keys({_TEXT}))"
-)
 _TYPES: Final = "map<string, struct<kind: string, scale: string>>"
 _NAMES: Final = "array<array<string>>"
 _HAS_FRACTION: Final = "rlike '^-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$' and {0} rlike '[.eE]'"
@@ -73,10 +71,8 @@ class _MySqlEnvelope(Envelope):
         """The rows of the records of the source table."""
         members = ", ".join(f"`{name}`: {type_}" for name, type_ in self.types.items())
         table = literal(self.table)
-        is_of_table = (
-            "_cdc_e.database is null or "
-            f"_cdc_e.database = {literal(self.database)} and coalesce(nullif(_cdc_e.`table`, ''), {table}) = {table}"
-        )
+        is_of_table = f"_cdc_e.database = {literal(self.database)} and coalesce(nullif(_cdc_e.`table`, ''), {table}) = {table}"
+        is_judged = f"(_cdc_e.database is null or {is_of_table}) and not coalesce({self._is_left_out()}, false)"
         letters = " ".join(
             f"when {literal(name)} then '{op}'" for name, op in self.operations.items()
         )
@@ -89,10 +85,7 @@ class _MySqlEnvelope(Envelope):
                 ),
             )
             .selectExpr("*", f"{only_item('_cdc_value_json')} as _cdc_e", *self._keys())
-            # Of two members of one name, any may be meant, so such a record is judged.
-            .where(
-                f"({is_of_table}) and not coalesce({self._is_left_out()}, false) or {_IS_DOUBLED}"
-            )
+            .where(f"{is_judged} or {is_ambiguous(f'array(json_object_keys({_TEXT}))')}")
         )
         return (
             parsed.selectExpr(

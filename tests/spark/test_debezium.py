@@ -272,6 +272,9 @@ def test_a_record_that_json_or_utf_8_leaves_open_is_bad(job: Job) -> None:
     assert sorted(found) == [*range(8), 100, 101]
     rows = cdc.debezium(sent.where("offset = 102"), table).collect()
     assert [row.customer for row in rows] == ["A\N{REPLACEMENT CHARACTER}n"]
+    truncate = text[:-1] + ',"op":"t"}'
+    ignored = reasons(job, table, [(key, truncate, *place[:2], 0)], truncates="ignore")
+    assert "has the member op more than once" in ignored[0]
 
 
 TIME = "io.debezium.time."
