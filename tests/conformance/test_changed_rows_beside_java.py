@@ -38,7 +38,7 @@ TABLES: dict[str, dict[str, str]] = {
         "file.format": "orc",
     },
 }
-OFTEN = {"rewritten", "rewritten in buckets", "vectors, tracked"}
+OFTEN = {"rewritten in buckets", "vectors, tracked"}
 STEPS = (
     "append",
     "java append",
