@@ -22,20 +22,25 @@ from paimon_stream.errors import (
     InvalidOption,
     UnsupportedFeature,
 )
+from paimon_stream.format.arrow_types import from_arrow
 from paimon_stream.format.binary_row import deserialize, deserialize_partition
 from paimon_stream.format.partition_path import partition_path, unescape
 from paimon_stream.format.stats import parse_mode
-from paimon_stream.format.types import arrow_type, parse_type
+from paimon_stream.format.types import DataField, arrow_type, parse_type
 from paimon_stream.maintenance.automatic_tags import TagNames
 from paimon_stream.maintenance.expire_partitions import nanos_of
 from paimon_stream.options.option import Option, Options
+from paimon_stream.read.condition_text import condition_on, value_in_text
 from paimon_stream.read.convert import convert, normalize
+from paimon_stream.read.sql_text import SqlColumn
 from paimon_stream.storage import location as locations
 from paimon_stream.storage.store_errors import failure_of
 from paimon_stream.storage.store_sources import settings_of
 from paimon_stream.table.layout import external_roots
 from paimon_stream.table.partition_spec import parse_partition
 from tests.kits.fuzzing import Decoder, of_text
+from tests.kits.sql_cases import CASES as SQL_CASES
+from tests.kits.sql_cases import ROWS
 from tests.property.fuzzed_metadata import KEY_FIELDS, KEY_TYPES, KEYS, PARTITION
 
 # -- texts
@@ -98,6 +103,26 @@ def _partition_text(text: str) -> None:
             parse_partition([column], {column.name: value}, "__DEFAULT_PARTITION__", table="/t")
         except InvalidData:
             continue
+
+
+_SQL_TYPES: Final = {field.name: from_arrow(field.type) for field in ROWS.schema}
+_SQL_COLUMNS: Final = {
+    "": {name: SqlColumn(name=name, type=type_) for name, type_ in _SQL_TYPES.items()}
+}
+_SQL_TEXTS: Final = [
+    *SQL_CASES,
+    "i >= 10 AND s = 'north' OR day < '2024-03-01'",
+    "ts BETWEEN '2024-02-29T10:30' AND '2024-03-01 00:00:00.5'",
+]
+
+
+def _sql(text: str) -> None:
+    with suppress(InvalidOption, UnsupportedFeature):
+        condition_on(text, _SQL_COLUMNS, "where")
+    for number, (name, type_) in enumerate(_SQL_TYPES.items()):
+        field = DataField(id=number, name=name, type=type_)
+        with suppress(InvalidOption, UnsupportedFeature):
+            value_in_text(text, field, _SQL_COLUMNS, "updates")
 
 
 _STORES: Final = [
@@ -214,6 +239,7 @@ CASES: Final[dict[str, Decoder]] = {
     ),
     "type": of_text(_type, _TYPE_TEXTS, (CorruptMetadata, UnsupportedFeature)),
     "options": of_text(_option, _OPTION_TEXTS, ()),
+    "SQL": of_text(_sql, _SQL_TEXTS, ()),
     "form of a time": of_text(
         _form, ["yyyyMMdd[ HH:mm]", "yyyy-M-d[ H:m:s[.S]]", "dd'x''y'"], (InvalidOption,)
     ),

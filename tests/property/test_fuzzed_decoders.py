@@ -72,6 +72,7 @@ OTHERS = {
     "spark/datasource.PaimonDataSource.reader",
     "catalogs/rest.RestStorage.read",
     "spark/datasource_stream.StreamReader.read",
+    "spark/envelopes.parsed_json",
     "table/references.References.read_beside",
 }
 """What is named like a decoder, or takes bytes, and decodes nothing. A '.' or '_' at the end stands
