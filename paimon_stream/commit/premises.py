@@ -114,7 +114,7 @@ class Premises:
         for snapshot in window.snapshots:
             self._follow(snapshot, manifests)
             self._holds_at = snapshot
-        self._check_vectors(base.snapshot)
+        self._check_vectors(base.snapshot, self._vectors)
 
     def _follow(self, snapshot: Snapshot, manifests: ManifestStore) -> None:
         """Looks at the snapshot that follows the one up to which the premises hold."""
@@ -146,8 +146,8 @@ class Premises:
         self._read |= in_place
         names = {identity.file_name for identity in replaced} & self._vectors.keys()
         if names:
-            for name in names:
-                del self._vectors[name]
+            # The vectors go with their files. So this is the last snapshot that shows a change.
+            self._check_vectors(self._holds_at, {name: self._vectors.pop(name) for name in names})
             self._vectors |= {identity.file_name: None for identity in in_place}
 
     def _keeps_rows(self, entries: Iterable[ManifestEntry]) -> bool:
@@ -174,14 +174,18 @@ class Premises:
             rows[buckets[name]] += vector.cardinality
         return not any(rows.values())
 
-    def _check_vectors(self, base: Snapshot) -> None:
-        """Raises `ChangedMeanwhile` if one of the deletion vectors that must stay has changed."""
-        if not self._vectors:
+    def _check_vectors(
+        self, snapshot: Snapshot | None, vectors: Mapping[str, Vector | None]
+    ) -> None:
+        """Raises `ChangedMeanwhile` if data files have other deletion vectors at a snapshot than
+        these, which are among those that must stay.
+        """
+        if not vectors or snapshot is None:
             return
-        now = VectorIndex.of(self._table, base).vectors(self._vectors.keys())
-        before = {name: vector for name, vector in self._vectors.items() if vector is not None}
+        now = VectorIndex.of(self._table, snapshot).vectors(vectors.keys())
+        before = {name: vector for name, vector in vectors.items() if vector is not None}
         if not same_vectors(self._table, before, now):
-            raise self._conflict("rows of files that were read are deleted", base)
+            raise self._conflict("rows of files that were read are deleted", snapshot)
 
     def _conflict(
         self, reason: str, snapshot: Snapshot, files: Iterable[FileIdentity] = ()
