@@ -267,6 +267,9 @@ def test_what_cannot_be_merged_is_refused_by_name() -> None:
         table.merge(source, on=["id"]).when_matched_update({})
     with pytest.raises(InvalidOption, match="Give a list of names"):
         table.merge(source, on=["id"]).when_matched_update_all(except_cols="v")
+    unknown = table.merge(rows([1]), on=["id"]).when_matched_update_all(except_cols=["nte"])
+    with pytest.raises(InvalidOption, match="except_cols has 'nte', which is no column"):
+        unknown.execute()
     with pytest.raises(InvalidOption, match="dry_run is 1"):
         table.merge(source, on=["id"]).when_matched_delete().execute(dry_run=1)  # type: ignore[arg-type]
     same = table.merge(source, on=["id"], source_alias="t", target_alias="t").when_matched_delete()
