@@ -13,12 +13,14 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.change import anew
+from paimon_stream.change.delete_rows import delete_rows
 from paimon_stream.change.update_rows import update_rows
 from paimon_stream.errors import (
     ChangedMeanwhile,
     IncompatibleSchema,
     InvalidData,
     InvalidOption,
+    NotFound,
     NullInNotNull,
     UnsupportedFeature,
     ValueTooLong,
@@ -315,6 +317,62 @@ def test_an_update_that_failed_anywhere_is_done_or_not(options: dict[str, str], 
         assert present(table) == done or (failed is not None and present(table) == start)
     assert at > 10
     assert values(table) == done
+
+
+@each_kind
+@pytest.mark.parametrize("act", ["update", "delete", "merge"])
+def test_files_that_expire_while_they_are_read_are_no_obstacle(
+    options: dict[str, str], act: str
+) -> None:
+    table = made(options)
+
+    def others() -> None:
+        table.compact(full=True)
+        table.expire_snapshots(retain_max=1, retain_min=1)
+
+    progress = once(others)
+    expected = {one: 10 * one + 1 for one in range(30)}
+    if act == "update":
+        table.update("id >= 0", {"n": "n + 1"}, progress=progress)
+    elif act == "delete":
+        table.delete("id >= 5", progress=progress)
+        expected = {one: 10 * one for one in range(5)}
+    else:
+        source = pa.table({"id": pa.array(range(30), pa.int32())})
+        merge = table.merge(source, on=["id"]).when_matched_update({"n": "target.n + 1"})
+        merge.execute(progress=progress)
+    assert values(table) == expected
+    assert_no_orphans(table)
+
+
+def test_a_file_that_stays_missing_ends_a_change() -> None:
+    table = made(SMALL)
+    (lost, *_) = sorted(data_files(table))
+    table._table.storage.delete(f"bucket-0/{lost}")
+    there = data_files(table)
+    with pytest.raises(NotFound, match=lost):
+        table.update("id >= 0", {"n": "n + 1"})
+    assert data_files(table) == there
+
+
+@pytest.mark.parametrize("commits", [0, 1, 3])
+def test_a_row_that_a_rollback_brings_back_between_two_computations_is_found(commits: int) -> None:
+    """After the rollback, others may have used the ids of snapshots again."""
+    table = made(VECTORS)
+    before = table.latest_snapshot().id
+    table.delete("id = 25")
+    loads = count(1)
+
+    def load() -> Any:
+        if next(loads) == 3:  # the second computation
+            table.rollback_to(before)
+            for number in range(commits):
+                table.append(rows([-1 - number]))
+        return table._newest()
+
+    others = once(lambda: table.append(rows([1000])))
+    delete_rows(load, "id >= 20", progress=others)
+    assert values(table) == {one: 10 * one for one in range(-commits, 20)}
 
 
 def test_a_second_computation_reads_and_writes_only_what_is_new() -> None:
