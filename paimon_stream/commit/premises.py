@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from paimon_stream.commit.plan import Base
-from paimon_stream.errors import ChangedMeanwhile, first_few
+from paimon_stream.errors import ChangedMeanwhile, CorruptMetadata, NotFound, first_few
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.options import RECORD_EXPIRE_TIME
@@ -103,7 +103,7 @@ class Premises:
 
         Raises:
             ChangedMeanwhile: the change has to be computed anew.
-            NotFound, CorruptMetadata, StorageError: what others did cannot be read.
+            StorageError: what others did cannot be read.
         """
         if base.snapshot is None or base.snapshot == self._holds_at:
             return
@@ -112,7 +112,11 @@ class Premises:
         if not window.complete:
             raise self._conflict("snapshots have expired before they were looked at", base.snapshot)
         for snapshot in window.snapshots:
-            self._follow(snapshot, manifests)
+            try:
+                self._follow(snapshot, manifests)
+            except (NotFound, CorruptMetadata):
+                # What the newest snapshot needs is read again by the new computation.
+                raise self._conflict("what others did has expired", snapshot) from None
             self._holds_at = snapshot
         self._check_vectors(base.snapshot, self._vectors)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
@@ -180,6 +182,7 @@ def test_all_expressions_read_the_old_row(options: dict[str, str]) -> None:
         ({"n": "no_such(n)"}, None, UnsupportedFeature, "(?i)no_such"),
         (None, {"n": "many"}, InvalidData, "not one of its type INT"),
         (None, {"n": 2**40}, InvalidData, "not one of its type INT"),
+        (None, {"note": 2.5}, InvalidData, "not one of its type VARCHAR"),
         (None, {"note": "too long"}, ValueTooLong, "note"),
         ({"n": pc.field("n") + 2**40}, None, InvalidData, "Nothing was changed"),
         ({"n": pc.divide(pc.field("n"), pc.field("id"))}, None, InvalidData, "divide by zero"),
@@ -195,6 +198,31 @@ def test_what_makes_no_sense_is_refused_and_nothing_changes(
         table.update("id < 5", updates, new_values)
     assert values(table) == {one: 10 * one for one in range(30)}
     assert data_files(table) == there
+
+
+@pytest.mark.parametrize(
+    ("type_", "fits", "misfit"),
+    [
+        ("INT", 2.0, 2.5),
+        (
+            "TIMESTAMP(3)",
+            dt.datetime(2026, 1, 1, 0, 0, 0, 1000),
+            dt.datetime(2026, 1, 1, 0, 0, 0, 1),
+        ),
+        ("DATE", dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, 5)),
+        ("TIME(3)", dt.time(1, 2, 3, 4000), dt.time(1, 2, 3, 4)),
+    ],
+)
+def test_a_plain_value_is_stored_as_it_is_or_refused(type_: str, fits: Any, misfit: Any) -> None:
+    table = PaimonTable.create(
+        f"memory://updates-{next(_NUMBER)}/db.db/t", [("v", type_)], options=VECTORS
+    )
+    table.append(pa.table({"v": [None]}))
+    with pytest.raises(InvalidData, match=re.escape(f"{misfit!r}, which is not one of its type")):
+        table.update("v IS NULL", None, {"v": misfit})
+    table.update("v IS NULL", None, {"v": fits})
+    (stored,) = table.to_arrow()["v"].to_pylist()
+    assert stored == (fits.date() if type_ == "DATE" else fits)
 
 
 def test_null_is_refused_in_a_column_that_is_not_null() -> None:
@@ -343,6 +371,20 @@ def test_files_that_expire_while_they_are_read_are_no_obstacle(
         merge.execute(progress=progress)
     assert values(table) == expected
     assert_no_orphans(table)
+
+
+@each_kind
+def test_a_compaction_whose_base_has_expired_is_no_obstacle(options: dict[str, str]) -> None:
+    """The deletion vectors of the snapshot on which it was built are gone."""
+    table = made(options)
+    table.delete("id = 4")
+
+    def others() -> None:
+        table.compact(full=True)
+        table.expire_snapshots(retain_max=1, retain_min=1)
+
+    table.delete("id = 3", progress=once(others))
+    assert values(table) == {one: 10 * one for one in range(30) if one not in (3, 4)}
 
 
 def test_a_file_that_stays_missing_ends_a_change() -> None:
