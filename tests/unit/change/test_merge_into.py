@@ -346,7 +346,7 @@ def keyed(**options: str) -> PaimonTable:
     """Ids from 0 to 29, in three commits. `n` is ten times `id`."""
     delta_table.count += 1  # type: ignore[attr-defined]
     table = PaimonTable.create(
-        f"memory://keyed-{delta_table.count}/db.db/t",  # type: ignore[attr-defined]
+        f"memory://keyed-merges-{delta_table.count}/db.db/t",  # type: ignore[attr-defined]
         [("id", "INT NOT NULL"), ("n", "INT"), ("note", "STRING")],
         primary_keys=["id"],
         options={**KEYED, **options},
