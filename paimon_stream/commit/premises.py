@@ -12,6 +12,8 @@ others in between:
     compacts a file whose rows are changed          yes, because the change names its rows
     changes a deletion vector                       if it is one of `vectors`
 
+A change of the options that switches deletion vectors off is a conflict, too.
+
 Invariants: each snapshot above the one of the computation is looked at once, in the order of the
 ids, however often the commit is tried. So a commit that others overtake again and again reads only
 what is new. A snapshot that is gone before it was looked at is a conflict.
@@ -27,9 +29,10 @@ from paimon_stream.commit.plan import Base
 from paimon_stream.errors import ChangedMeanwhile, CorruptMetadata, NotFound, first_few
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
-from paimon_stream.options import RECORD_EXPIRE_TIME
+from paimon_stream.options import DELETION_VECTORS, RECORD_EXPIRE_TIME, Options
 from paimon_stream.table.lineage import published_after
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 from paimon_stream.table.vectors import Vector, VectorIndex, same_vectors
@@ -97,15 +100,25 @@ class Premises:
         """The snapshot of the computation, for `CommitRequest.seen`."""
         return SnapshotRef.of_optional(self.snapshot)
 
-    def check(self, snapshots: SnapshotStore, manifests: ManifestStore, base: Base) -> None:
+    def check(
+        self,
+        snapshots: SnapshotStore,
+        manifests: ManifestStore,
+        base: Base,
+        schema_id: int | None = None,
+    ) -> None:
         """Checks that a change that was computed from these premises may be published on a base,
-        which continues the snapshot of the computation.
+        which continues the snapshot of the computation. `schema_id` is the newest schema; None if
+        it is that of the computation.
 
         Raises:
             ChangedMeanwhile: the change has to be computed anew.
             StorageError: what others did cannot be read.
         """
-        if base.snapshot is None or base.snapshot == self._holds_at:
+        if base.snapshot is None:
+            return
+        self._check_vectors_are_read(base.snapshot, schema_id)
+        if base.snapshot == self._holds_at:
             return
         seen = SnapshotRef.of_optional(self._holds_at)
         window = published_after(snapshots, seen, base.snapshot)
@@ -177,6 +190,17 @@ class Premises:
                 return False
             rows[buckets[name]] += vector.cardinality
         return not any(rows.values())
+
+    def _check_vectors_are_read(self, base: Snapshot, schema_id: int | None) -> None:
+        """Raises `ChangedMeanwhile` if somebody has switched deletion vectors off. Java does not
+        read them then.
+        """
+        table = self._table
+        if schema_id in (None, table.schema.id) or not table.options.value(DELETION_VECTORS):
+            return
+        newest = SchemaStore(table.storage).get(schema_id)
+        if not Options(newest.options).value(DELETION_VECTORS):
+            raise self._conflict("deletion vectors are switched off", base)
 
     def _check_vectors(
         self, snapshot: Snapshot | None, vectors: Mapping[str, Vector | None]

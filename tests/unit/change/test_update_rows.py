@@ -7,13 +7,14 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from paimon_stream import PaimonTable
+from paimon_stream import PaimonTable, SchemaChange, catalog
 from paimon_stream.change import anew
 from paimon_stream.change.delete_rows import delete_rows
 from paimon_stream.change.update_rows import update_rows
@@ -377,6 +378,31 @@ def test_a_compaction_whose_base_has_expired_is_no_obstacle(options: dict[str, s
 
     table.delete("id = 3", progress=once(others))
     assert values(table) == {one: 10 * one for one in range(30) if one not in (3, 4)}
+
+
+@pytest.mark.parametrize("act", ["update", "delete", "merge"])
+def test_vectors_that_are_switched_off_meanwhile_are_not_written(act: str, tmp_path: Path) -> None:
+    """Java reads no deletion vectors then. Deleted rows would come back."""
+    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), COLUMNS, options=VECTORS)
+    table.append(rows(range(10)))
+    off = {"deletion-vectors.modifiable": "true", "deletion-vectors.enabled": "false"}
+    changes = [SchemaChange.set_option(key, value) for key, value in off.items()]
+    warehouse = catalog({"warehouse": str(tmp_path)})
+    progress = once(lambda: warehouse.alter_table("db.t", changes))
+    if act == "update":
+        table.update("id >= 5", {"n": "n + 1"}, progress=progress)
+    elif act == "delete":
+        table.delete("id >= 5", progress=progress)
+    else:
+        source = pa.table({"id": pa.array(range(5, 10), pa.int32())})
+        merge = table.merge(source, on=["id"]).when_matched_delete()
+        merge.execute(progress=progress)
+    expected = {one: 10 * one for one in range(5)}
+    if act == "update":
+        expected |= {one: 10 * one + 1 for one in range(5, 10)}
+    assert values(table) == expected
+    assert table.latest_snapshot().total_record_count == len(expected), "the files have no more"
+    assert_no_orphans(table)
 
 
 def test_a_file_that_stays_missing_ends_a_change() -> None:
