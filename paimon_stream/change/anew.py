@@ -32,6 +32,7 @@ from paimon_stream.errors import (
     ChangedMeanwhile,
     CommitUnknown,
     DeletedFiles,
+    NotFound,
     PaimonStreamError,
     SequenceConflict,
 )
@@ -118,12 +119,22 @@ def carry_out(
 
     Raises:
         ChangedMeanwhile, DeletedFiles, SequenceConflict: others changed the same rows each time.
+        NotFound: a file of the table is missing, also when everything is computed anew.
         CommitUnknown: the change may be published. After all other errors, nothing is.
         PaimonStreamError: what `RowChange.compute` and `Committer.commit` raise.
     """
+    missing: set[object] = set()
     for conflicts in count(1):
         try:
             computed = change.compute()
+        except NotFound as gone:
+            change.abandon()
+            path = gone.context.get("path")
+            if path is None or path in missing or conflicts == MOST_CONFLICTS:
+                raise
+            missing.add(path)  # others may have replaced it, and the snapshot may have expired
+            _LOG.info("%s The change is computed anew.", gone)
+            continue
         except BaseException:
             change.abandon()
             raise

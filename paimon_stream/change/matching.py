@@ -18,11 +18,14 @@ from paimon_stream.commit.vectors import DataFile
 from paimon_stream.errors import InvalidData, NotFound, naming
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.read.condition_text import condition_in_text
 from paimon_stream.read.predicate import Predicate
 from paimon_stream.read.rows import RowsOf, deleted_rows, rows_with_positions
 from paimon_stream.read.scan import Scan, known_of, plan_scan
 from paimon_stream.reports import Progress
+from paimon_stream.table.lineage import is_replaced
+from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 from paimon_stream.table.vectors import Vector
 
@@ -89,6 +92,8 @@ class MatchingRows:
         """The matching rows of the files that were searched, by the name of the file, and the
         deletion vector that the file had. All hold for one schema.
         """
+        self._seen: SnapshotRef | None = None
+        """The snapshot of the last search."""
 
     def find(self, table: Table) -> FoundRows:
         """Finds the rows at the newest snapshot. Reads the condition's columns of all files that
@@ -109,6 +114,9 @@ class MatchingRows:
             self._schema_id = table.schema.id
             self._known = {}
         scan = plan_scan(table, filter=where)  # the filter leaves out files
+        if self._is_rolled_back(scan):
+            self._known = {}
+        self._seen = SnapshotRef.of_optional(scan.snapshot)
         self._search(scan, predicate)
         matches = []
         for entry in scan.files:
@@ -133,6 +141,18 @@ class MatchingRows:
             changed=[match.entry for match in found.matches],
             vectors={match.entry.file.file_name: found.vector_of(match) for match in vectors},
         )
+
+    def _is_rolled_back(self, scan: Scan) -> bool:
+        """Whether the snapshot of the last search is not part of the table any more. A rollback
+        brings rows back that were deleted at that snapshot, so nobody has looked at them.
+        """
+        seen = self._seen
+        if seen is None:
+            return False
+        if scan.snapshot is None or scan.snapshot.id < seen.id:
+            return True
+        snapshots = SnapshotStore(scan.table.storage)
+        return is_replaced(snapshots, seen, scan.snapshot) is not False
 
     def _search(self, scan: Scan, predicate: Predicate) -> None:
         """Searches the files of the scan that were not searched before."""

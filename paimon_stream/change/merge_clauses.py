@@ -339,6 +339,13 @@ class _Planner:
     def _source_values(self, clause: Clause) -> dict[str, Any]:
         """For each column that is not left out, the value of the source's column of that name."""
         left_out = set(clause.except_cols)
+        unknown = [name for name in clause.except_cols if name not in self._target | self._source]
+        if unknown:
+            raise InvalidOption(
+                f"{clause.name}: except_cols has {unknown[0]!r}, which is no column of the table or of the source. The "
+                f"table's columns: {', '.join(self._target)}.",
+                option=clause.name,
+            )
         names = [name for name in self._target if name not in left_out]
         missing = [name for name in names if name not in self._source]
         extra = [name for name in self._source if name not in self._target.keys() | left_out]

@@ -2,6 +2,7 @@
 text, or as a plain value. All expressions are computed with the old row.
 """
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -156,13 +157,30 @@ def _scalar(table: Table, name: str, value: Any) -> pa.Scalar:
     type_ = table.schema.field(name).type
     target = arrow_type(type_)
     try:
-        return value.cast(target) if isinstance(value, pa.Scalar) else pa.scalar(value, target)
+        if isinstance(value, pa.Scalar):
+            return value.cast(target)
+        if _may_lose_a_fraction(value, target):
+            return pa.scalar(value).cast(target)  # refuses what pa.scalar(value, target) cuts off
+        return pa.scalar(value, target)
     except _MISFITS as misfit:
         raise InvalidData(
             f"new_values gives column {name!r} the value {value!r}, which is not one of its type {type_}: "
             f"{_reason(misfit)}. Nothing was changed.",
             column=name,
         ).of_table(table.location) from None
+
+
+def _may_lose_a_fraction(value: object, target: pa.DataType) -> bool:
+    """Whether Arrow would cut off a fraction of a number or of a second. Raises `ValueError` if it
+    would cut off a time of day.
+    """
+    if isinstance(value, float):
+        return bool(pa.types.is_integer(target))
+    if isinstance(value, dt.datetime) and pa.types.is_date(target) and value.time() != dt.time.min:
+        raise ValueError("a date has no time of day")
+    if isinstance(value, dt.datetime):
+        return bool(pa.types.is_timestamp(target))
+    return isinstance(value, dt.time) and bool(pa.types.is_time(target))
 
 
 def _fitted(values: pa.ChunkedArray, field: DataField) -> pa.Array:

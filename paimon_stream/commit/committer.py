@@ -386,7 +386,7 @@ class Committer:
                 self._snapshots.read_samples()
                 premises = attempts.request.premises
                 if premises is not None:
-                    premises.check(self._snapshots, self._cache.manifests, base)
+                    premises.check(self._snapshots, self._cache.manifests, base, sight.schema_id)
                 wanted = attempts.source.at(base)
                 self._journal_old_files(attempts, wanted)
                 is_wanted = self._is_wanted(attempts.request, wanted)

@@ -12,6 +12,8 @@ others in between:
     compacts a file whose rows are changed          yes, because the change names its rows
     changes a deletion vector                       if it is one of `vectors`
 
+A change of the options that switches deletion vectors off is a conflict, too.
+
 Invariants: each snapshot above the one of the computation is looked at once, in the order of the
 ids, however often the commit is tried. So a commit that others overtake again and again reads only
 what is new. A snapshot that is gone before it was looked at is a conflict.
@@ -24,12 +26,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from paimon_stream.commit.plan import Base
-from paimon_stream.errors import ChangedMeanwhile, first_few
+from paimon_stream.errors import ChangedMeanwhile, CorruptMetadata, NotFound, first_few
 from paimon_stream.format.entries import FileIdentity, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
-from paimon_stream.options import RECORD_EXPIRE_TIME
+from paimon_stream.options import DELETION_VECTORS, RECORD_EXPIRE_TIME, Options
 from paimon_stream.table.lineage import published_after
 from paimon_stream.table.manifests import ManifestStore
+from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
 from paimon_stream.table.vectors import Vector, VectorIndex, same_vectors
@@ -97,24 +100,38 @@ class Premises:
         """The snapshot of the computation, for `CommitRequest.seen`."""
         return SnapshotRef.of_optional(self.snapshot)
 
-    def check(self, snapshots: SnapshotStore, manifests: ManifestStore, base: Base) -> None:
+    def check(
+        self,
+        snapshots: SnapshotStore,
+        manifests: ManifestStore,
+        base: Base,
+        schema_id: int | None = None,
+    ) -> None:
         """Checks that a change that was computed from these premises may be published on a base,
-        which continues the snapshot of the computation.
+        which continues the snapshot of the computation. `schema_id` is the newest schema; None if
+        it is that of the computation.
 
         Raises:
             ChangedMeanwhile: the change has to be computed anew.
-            NotFound, CorruptMetadata, StorageError: what others did cannot be read.
+            StorageError: what others did cannot be read.
         """
-        if base.snapshot is None or base.snapshot == self._holds_at:
+        if base.snapshot is None:
+            return
+        self._check_vectors_are_read(base.snapshot, schema_id)
+        if base.snapshot == self._holds_at:
             return
         seen = SnapshotRef.of_optional(self._holds_at)
         window = published_after(snapshots, seen, base.snapshot)
         if not window.complete:
             raise self._conflict("snapshots have expired before they were looked at", base.snapshot)
         for snapshot in window.snapshots:
-            self._follow(snapshot, manifests)
+            try:
+                self._follow(snapshot, manifests)
+            except (NotFound, CorruptMetadata):
+                # What the newest snapshot needs is read again by the new computation.
+                raise self._conflict("what others did has expired", snapshot) from None
             self._holds_at = snapshot
-        self._check_vectors(base.snapshot)
+        self._check_vectors(base.snapshot, self._vectors)
 
     def _follow(self, snapshot: Snapshot, manifests: ManifestStore) -> None:
         """Looks at the snapshot that follows the one up to which the premises hold."""
@@ -146,8 +163,8 @@ class Premises:
         self._read |= in_place
         names = {identity.file_name for identity in replaced} & self._vectors.keys()
         if names:
-            for name in names:
-                del self._vectors[name]
+            # The vectors go with their files. So this is the last snapshot that shows a change.
+            self._check_vectors(self._holds_at, {name: self._vectors.pop(name) for name in names})
             self._vectors |= {identity.file_name: None for identity in in_place}
 
     def _keeps_rows(self, entries: Iterable[ManifestEntry]) -> bool:
@@ -174,14 +191,29 @@ class Premises:
             rows[buckets[name]] += vector.cardinality
         return not any(rows.values())
 
-    def _check_vectors(self, base: Snapshot) -> None:
-        """Raises `ChangedMeanwhile` if one of the deletion vectors that must stay has changed."""
-        if not self._vectors:
+    def _check_vectors_are_read(self, base: Snapshot, schema_id: int | None) -> None:
+        """Raises `ChangedMeanwhile` if somebody has switched deletion vectors off. Java does not
+        read them then.
+        """
+        table = self._table
+        if schema_id in (None, table.schema.id) or not table.options.value(DELETION_VECTORS):
             return
-        now = VectorIndex.of(self._table, base).vectors(self._vectors.keys())
-        before = {name: vector for name, vector in self._vectors.items() if vector is not None}
+        newest = SchemaStore(table.storage).get(schema_id)
+        if not Options(newest.options).value(DELETION_VECTORS):
+            raise self._conflict("deletion vectors are switched off", base)
+
+    def _check_vectors(
+        self, snapshot: Snapshot | None, vectors: Mapping[str, Vector | None]
+    ) -> None:
+        """Raises `ChangedMeanwhile` if data files have other deletion vectors at a snapshot than
+        these, which are among those that must stay.
+        """
+        if not vectors or snapshot is None:
+            return
+        now = VectorIndex.of(self._table, snapshot).vectors(vectors.keys())
+        before = {name: vector for name, vector in vectors.items() if vector is not None}
         if not same_vectors(self._table, before, now):
-            raise self._conflict("rows of files that were read are deleted", base)
+            raise self._conflict("rows of files that were read are deleted", snapshot)
 
     def _conflict(
         self, reason: str, snapshot: Snapshot, files: Iterable[FileIdentity] = ()

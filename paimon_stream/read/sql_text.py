@@ -63,6 +63,8 @@ _TOKEN: Final = re.compile(
     )""",
     re.VERBOSE,
 )
+_NOT_UNICODE: Final = re.compile("[\ud800-\udfff]")
+"""What Python puts in the place of bytes that are not UTF-8."""
 _DEEPEST: Final = 60
 """How deep parentheses, calls and NOTs may be inside one another."""
 _MOST_INT: Final = 2**31
@@ -109,6 +111,8 @@ class _SqlToken:
 
 def parsed(text: str, columns: Columns) -> SqlValue:
     """The value that the text describes. Raises `SqlMisfit`."""
+    if _NOT_UNICODE.search(text):
+        raise SqlMisfit("has bytes that are not UTF-8.")
     parser = _Parser(text, columns)
     value = parser.value()
     parser.expect_end()

@@ -271,6 +271,9 @@ def compare(op: str, left: SqlValue, right: SqlValue) -> pc.Expression:
         other = left if right.type is None else right
         return pc.scalar(True) if other.type is None else other.expression.is_null()
     left, right = comparable(left, right)
+    bounds = _bounds_of_char(op, left, right)
+    if _is_char(left) or _is_char(right):
+        left, right = _without_blanks(left), _without_blanks(right)
     is_float = _typed(left).is_float
     if op == "<=>":
         equal = (
@@ -280,7 +283,28 @@ def compare(op: str, left: SqlValue, right: SqlValue) -> pc.Expression:
         return is_true(equal) | both_null
     if is_float:
         return _compared_floats(op, left, right)
-    return _ORDERS[op](left.expression, right.expression)
+    compared = _ORDERS[op](left.expression, right.expression)
+    return compared if bounds is None else bounds & compared
+
+
+def _is_char(value: SqlValue) -> bool:
+    return _typed(value).root is TypeRoot.CHAR
+
+
+def _without_blanks(value: SqlValue) -> SqlValue:
+    """A text without blanks at its end. They do not count where a CHAR is compared, because engines
+    such as Spark store it with blanks up to its length.
+    """
+    return replace(value, expression=pc.utf8_rtrim(value.expression, characters=" "))
+
+
+def _bounds_of_char(op: str, left: SqlValue, right: SqlValue) -> pc.Expression | None:
+    """For a CHAR that equals a literal: what the statistics of files can be compared with."""
+    if op not in ("=", "==") or right.text is None or not _is_char(left):
+        return None
+    lowest = right.text.rstrip(" ")
+    highest = lowest.ljust(_typed(left).precision)
+    return (left.expression >= lowest) & (left.expression <= highest)
 
 
 def comparable(left: SqlValue, right: SqlValue) -> tuple[SqlValue, SqlValue]:

@@ -313,3 +313,36 @@ def test_a_damaged_vector_is_an_error_of_the_delete_the_compaction_and_verify() 
         with pytest.raises(CorruptMetadata, match="would come back"):
             act()
     assert [one.code for one in table.verify().findings] == ["deletion-vector-broken"]
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "orc", "avro"])
+def test_blanks_at_the_end_of_a_char_do_not_count(file_format: str) -> None:
+    """Spark stores a CHAR with blanks up to its length, and this package as it comes."""
+    conditions = {
+        "c = 'a'": ["b", "ab", "!"],
+        "c <=> 'a  '": ["b", "ab", "!"],
+        "'a' = c": ["b", "ab", "!"],
+        "c IN ('a', 'b')": ["ab", "!"],
+        "c <> 'a'": ["a", "a"],
+        "c > 'a'": ["a", "a", "!"],
+        "c >= 'a '": ["!"],
+        "c <= 'a'": ["b", "ab"],
+        "c < 'a'": ["a", "a", "b", "ab"],
+        "c BETWEEN 'a' AND 'a'": ["b", "ab", "!"],
+        "CASE c WHEN 'a' THEN TRUE END": ["b", "ab", "!"],
+    }
+    for number, (condition, left) in enumerate(conditions.items()):
+        table = PaimonTable.create(
+            f"memory://chars-{file_format}-{number}/db.db/t",
+            [("c", "CHAR(3)")],
+            options={"file.format": file_format},
+        )
+        table.append(pa.table({"c": ["a", "a  ", "b  ", "ab ", "!  ", None]}))
+        table.append(pa.table({"c": ["zzz"]}))
+        before = len(table.files())
+        assert before == 2
+        report = table.delete(condition)
+        if condition.startswith(("c = ", "c IN")):
+            assert report.files_read == 1, condition
+        kept = [c.rstrip() for c in table.to_arrow()["c"].to_pylist() if c not in (None, "zzz")]
+        assert sorted(kept) == sorted(left), condition

@@ -138,6 +138,21 @@ def test_what_others_do_meanwhile_is_taken_into_account(options: dict[str, str],
     assert_no_orphans(table)
 
 
+def test_a_row_that_was_deleted_before_its_file_was_compacted_is_no_match() -> None:
+    """The compaction leaves no vector that tells of the deletion."""
+    table = made(KINDS["vectors"])
+
+    def others() -> None:
+        table.delete("id = 3")
+        table.compact(full=True)
+
+    merge = table.merge(changes(id=[3, 40], n=[1, 1]), on=["id"])
+    merge = merge.when_not_matched_insert({"id": "source.id", "n": "source.n"})
+    assert merge.execute(progress=once(others)).rows_inserted == 2
+    assert values(table) == {one: 10 * one for one in range(30)} | {3: 1, 40: 1}
+    assert_no_orphans(table)
+
+
 @each_kind
 def test_a_row_that_others_append_is_one_without_a_match(options: dict[str, str]) -> None:
     table = made(options)
@@ -252,6 +267,9 @@ def test_what_cannot_be_merged_is_refused_by_name() -> None:
         table.merge(source, on=["id"]).when_matched_update({})
     with pytest.raises(InvalidOption, match="Give a list of names"):
         table.merge(source, on=["id"]).when_matched_update_all(except_cols="v")
+    unknown = table.merge(rows([1]), on=["id"]).when_matched_update_all(except_cols=["nte"])
+    with pytest.raises(InvalidOption, match="except_cols has 'nte', which is no column"):
+        unknown.execute()
     with pytest.raises(InvalidOption, match="dry_run is 1"):
         table.merge(source, on=["id"]).when_matched_delete().execute(dry_run=1)  # type: ignore[arg-type]
     same = table.merge(source, on=["id"], source_alias="t", target_alias="t").when_matched_delete()

@@ -289,7 +289,12 @@ def test_an_expression_of_arrow_is_a_value_and_a_predicate() -> None:
         (["id"], [update({"v": 5})], r"when_matched_update has 5 as v\. Give SQL text"),
         (["id"], [update(predicate="source.id")], r"predicate has source\.id as a condition"),
         (["id"], [update({"v": "(SELECT 1)"})], r"has a subquery"),
-        (["id"], [update(except_cols=("id", "v", "w"))], None),
+        (
+            ["id"],
+            [update(except_cols=("id", "v", "w"))],
+            r"except_cols has 'w', which is no column",
+        ),
+        (["id"], [update(except_cols=("id", "v"))], None),
     ],
 )
 def test_a_merge_with_a_slip_is_refused(on: Any, clauses: list[Clause], message: Any) -> None:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from paimon_stream import PaimonTable
+from paimon_stream import PaimonTable, SchemaChange, catalog
 from paimon_stream.change import anew
+from paimon_stream.change.delete_rows import delete_rows
 from paimon_stream.change.update_rows import update_rows
 from paimon_stream.errors import (
     ChangedMeanwhile,
     IncompatibleSchema,
     InvalidData,
     InvalidOption,
+    NotFound,
     NullInNotNull,
     UnsupportedFeature,
     ValueTooLong,
@@ -182,6 +187,7 @@ def test_all_expressions_read_the_old_row(options: dict[str, str]) -> None:
         ({"n": "no_such(n)"}, None, UnsupportedFeature, "(?i)no_such"),
         (None, {"n": "many"}, InvalidData, "not one of its type INT"),
         (None, {"n": 2**40}, InvalidData, "not one of its type INT"),
+        (None, {"note": 2.5}, InvalidData, "not one of its type VARCHAR"),
         (None, {"note": "too long"}, ValueTooLong, "note"),
         ({"n": pc.field("n") + 2**40}, None, InvalidData, "Nothing was changed"),
         ({"n": pc.divide(pc.field("n"), pc.field("id"))}, None, InvalidData, "divide by zero"),
@@ -197,6 +203,31 @@ def test_what_makes_no_sense_is_refused_and_nothing_changes(
         table.update("id < 5", updates, new_values)
     assert values(table) == {one: 10 * one for one in range(30)}
     assert data_files(table) == there
+
+
+@pytest.mark.parametrize(
+    ("type_", "fits", "misfit"),
+    [
+        ("INT", 2.0, 2.5),
+        (
+            "TIMESTAMP(3)",
+            dt.datetime(2026, 1, 1, 0, 0, 0, 1000),
+            dt.datetime(2026, 1, 1, 0, 0, 0, 1),
+        ),
+        ("DATE", dt.datetime(2026, 1, 1), dt.datetime(2026, 1, 1, 5)),
+        ("TIME(3)", dt.time(1, 2, 3, 4000), dt.time(1, 2, 3, 4)),
+    ],
+)
+def test_a_plain_value_is_stored_as_it_is_or_refused(type_: str, fits: Any, misfit: Any) -> None:
+    table = PaimonTable.create(
+        f"memory://updates-{next(_NUMBER)}/db.db/t", [("v", type_)], options=VECTORS
+    )
+    table.append(pa.table({"v": [None]}))
+    with pytest.raises(InvalidData, match=re.escape(f"{misfit!r}, which is not one of its type")):
+        table.update("v IS NULL", None, {"v": misfit})
+    table.update("v IS NULL", None, {"v": fits})
+    (stored,) = table.to_arrow()["v"].to_pylist()
+    assert stored == (fits.date() if type_ == "DATE" else fits)
 
 
 def test_null_is_refused_in_a_column_that_is_not_null() -> None:
@@ -309,6 +340,101 @@ def test_an_update_that_failed_anywhere_is_done_or_not(options: dict[str, str], 
         assert present(table) == done or (failed is not None and present(table) == start)
     assert at > 10
     assert values(table) == done
+
+
+@each_kind
+@pytest.mark.parametrize("act", ["update", "delete", "merge"])
+def test_files_that_expire_while_they_are_read_are_no_obstacle(
+    options: dict[str, str], act: str
+) -> None:
+    table = made(options)
+
+    def others() -> None:
+        table.compact(full=True)
+        table.expire_snapshots(retain_max=1, retain_min=1)
+
+    progress = once(others)
+    expected = {one: 10 * one + 1 for one in range(30)}
+    if act == "update":
+        table.update("id >= 0", {"n": "n + 1"}, progress=progress)
+    elif act == "delete":
+        table.delete("id >= 5", progress=progress)
+        expected = {one: 10 * one for one in range(5)}
+    else:
+        source = pa.table({"id": pa.array(range(30), pa.int32())})
+        merge = table.merge(source, on=["id"]).when_matched_update({"n": "target.n + 1"})
+        merge.execute(progress=progress)
+    assert values(table) == expected
+    assert_no_orphans(table)
+
+
+@each_kind
+def test_a_compaction_whose_base_has_expired_is_no_obstacle(options: dict[str, str]) -> None:
+    """The deletion vectors of the snapshot on which it was built are gone."""
+    table = made(options)
+    table.delete("id = 4")
+
+    def others() -> None:
+        table.compact(full=True)
+        table.expire_snapshots(retain_max=1, retain_min=1)
+
+    table.delete("id = 3", progress=once(others))
+    assert values(table) == {one: 10 * one for one in range(30) if one not in (3, 4)}
+
+
+@pytest.mark.parametrize("act", ["update", "delete", "merge"])
+def test_vectors_that_are_switched_off_meanwhile_are_not_written(act: str, tmp_path: Path) -> None:
+    """Java reads no deletion vectors then. Deleted rows would come back."""
+    table = PaimonTable.create(str(tmp_path / "db.db" / "t"), COLUMNS, options=VECTORS)
+    table.append(rows(range(10)))
+    off = {"deletion-vectors.modifiable": "true", "deletion-vectors.enabled": "false"}
+    changes = [SchemaChange.set_option(key, value) for key, value in off.items()]
+    warehouse = catalog({"warehouse": str(tmp_path)})
+    progress = once(lambda: warehouse.alter_table("db.t", changes))
+    if act == "update":
+        table.update("id >= 5", {"n": "n + 1"}, progress=progress)
+    elif act == "delete":
+        table.delete("id >= 5", progress=progress)
+    else:
+        source = pa.table({"id": pa.array(range(5, 10), pa.int32())})
+        merge = table.merge(source, on=["id"]).when_matched_delete()
+        merge.execute(progress=progress)
+    expected = {one: 10 * one for one in range(5)}
+    if act == "update":
+        expected |= {one: 10 * one + 1 for one in range(5, 10)}
+    assert values(table) == expected
+    assert table.latest_snapshot().total_record_count == len(expected), "the files have no more"
+    assert_no_orphans(table)
+
+
+def test_a_file_that_stays_missing_ends_a_change() -> None:
+    table = made(SMALL)
+    (lost, *_) = sorted(data_files(table))
+    table._table.storage.delete(f"bucket-0/{lost}")
+    there = data_files(table)
+    with pytest.raises(NotFound, match=lost):
+        table.update("id >= 0", {"n": "n + 1"})
+    assert data_files(table) == there
+
+
+@pytest.mark.parametrize("commits", [0, 1, 3])
+def test_a_row_that_a_rollback_brings_back_between_two_computations_is_found(commits: int) -> None:
+    """After the rollback, others may have used the ids of snapshots again."""
+    table = made(VECTORS)
+    before = table.latest_snapshot().id
+    table.delete("id = 25")
+    loads = count(1)
+
+    def load() -> Any:
+        if next(loads) == 3:  # the second computation
+            table.rollback_to(before)
+            for number in range(commits):
+                table.append(rows([-1 - number]))
+        return table._newest()
+
+    others = once(lambda: table.append(rows([1000])))
+    delete_rows(load, "id >= 20", progress=others)
+    assert values(table) == {one: 10 * one for one in range(-commits, 20)}
 
 
 def test_a_second_computation_reads_and_writes_only_what_is_new() -> None:
