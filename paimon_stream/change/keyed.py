@@ -96,7 +96,7 @@ class Wanted:
 
     Attributes:
         before: the rows that go, as `KeyedRows` has read them.
-        after: the rows that come. If one of them has a key that is not among the rows that go, its
+        after: the rows that come, as they are stored: new ones with the defaults of columns. If one of them has a key that is not among the rows that go, its
             key must be new.
     """
 
@@ -379,7 +379,7 @@ class KeyedChange(RowChange):
             self._room = 2 * max(0, first - first_number(last))
         spec = WriteSpec(
             storage=table.storage,
-            schema=table.schema,
+            schema=table.schema.without_defaults,  # new rows have got theirs (`Wanted`)
             options=table.options,
             index=None if numbering is None else numbering.index,
             runtime=self._runtime,

@@ -78,11 +78,12 @@ class KeyedMerge(KeyedChange):
         merged = merge.of_target(target)
         inserted = merge.inserted()
         old = target.take(pa.array(merged.updated_at))
-        columns = ColumnPlan.of(table.schema, table.location)
-        new = pa.Table.from_batches(map(columns.conform, merged.updated.to_batches()), old.schema)
+        updating = ColumnPlan.of(table.schema.without_defaults, table.location)
+        new = pa.Table.from_batches(map(updating.conform, merged.updated.to_batches()), old.schema)
         if _moves(old, new, table.schema.primary_keys):
             refuse_operations(table, [(Operation.MOVE, None)])
-        added = pa.Table.from_batches(map(columns.conform, inserted.to_batches()), old.schema)
+        adding = ColumnPlan.of(table.schema, table.location)
+        added = pa.Table.from_batches(map(adding.conform, inserted.to_batches()), old.schema)
         places = np.concatenate([merged.updated_at, merged.deleted_at])
         self.updated, self.deleted = merge.updated, merge.deleted
         self.inserted = inserted.num_rows
