@@ -205,14 +205,6 @@ def test_null_is_refused_in_a_column_that_is_not_null() -> None:
     assert table.to_arrow().to_pylist() == [{"id": 1}, {"id": 2}]
 
 
-def test_tables_with_keys_are_refused() -> None:
-    keyed = PaimonTable.create(
-        f"memory://updates-{next(_NUMBER)}/db.db/t", [("id", "INT")], primary_keys=["id"]
-    )
-    with pytest.raises(UnsupportedFeature, match="primary key"):
-        keyed.update("id = 1", {"id": "2"})
-
-
 # -- others meanwhile ------------------------------------------------------------------------------
 OTHERS: dict[str, Callable[[PaimonTable], object]] = {
     "append of such rows": lambda table: table.append(rows([1000])),
