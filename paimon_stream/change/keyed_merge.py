@@ -10,7 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.change.keyed import KeyedChange, KeyedRows, Wanted, refuse_operations
+from paimon_stream.change.keyed import (
+    Decision,
+    KeyedChange,
+    KeyedRows,
+    Wanted,
+    refuse_operations,
+)
 from paimon_stream.change.merge_clauses import (
     TARGET,
     Action,
@@ -74,8 +80,13 @@ class KeyedMerge(KeyedChange):
         refuse_operations(table, _operations(plan))
         merge = MergeRows(plan, source, table.location)
         where = None if plan.of(When.NOT_MATCHED_BY_SOURCE) else merge.possible_keys()
-        target = rows.matching(pc.scalar(True) if where is None else where, self._progress)
+        decision = Decision(plan.deciding_columns, merge.concerns)
+        target = rows.matching(
+            pc.scalar(True) if where is None else where, self._progress, decision
+        )
         merged = merge.of_target(target)
+        if plan.of(When.NOT_MATCHED):  # a deletion of a match makes its source row one to insert
+            rows.note_keys(target.take(pa.array(merged.met_at)))
         inserted = merge.inserted()
         old = target.take(pa.array(merged.updated_at))
         updating = ColumnPlan.of(table.schema.without_defaults, table.location)

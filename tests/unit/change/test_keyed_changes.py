@@ -16,7 +16,7 @@ import pytest
 from paimon_stream import PaimonTable
 from paimon_stream.change import anew
 from paimon_stream.change.anew import carry_out
-from paimon_stream.change.keyed import KeyedChange
+from paimon_stream.change.keyed import KeyedChange, KeyedRows, Wanted
 from paimon_stream.change.keyed_delete import KeyedDeletion
 from paimon_stream.change.keyed_update import Assignments, KeyedUpdate
 from paimon_stream.errors import (
@@ -29,6 +29,7 @@ from paimon_stream.errors import (
     UnsupportedFeature,
 )
 from paimon_stream.format.schema_json import encode_schema
+from paimon_stream.format.types import parse_type
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import Storage
 from tests.kits.faults import FAULTS, OFTEN_FAULTS, Fault, FaultyStorage, Killed
@@ -505,3 +506,27 @@ def test_a_default_is_not_added_to_a_sum() -> None:
     table.delete("k = 4")
     table.append(rows([4], n=1))
     assert whole(table) == {key: ALL[key] for key in range(10)} | {3: ("new", 30), 4: ("v4", 1)}
+
+
+def test_a_row_that_others_write_with_newer_columns_is_no_error() -> None:
+    table = made(batches=1)
+
+    def others() -> None:
+        newer = with_columns(table, n={"type": parse_type("DOUBLE")})
+        newer.append(rows([33]).set_column(3, "n", pa.array([80.5])))
+
+    change = deletion(table, "n > 80")
+    wanted = change.wanted
+    computed = []
+
+    def meanwhile(of: KeyedRows) -> Wanted:
+        computed.append(of.table.schema.id)
+        planned = wanted(of)
+        if len(computed) == 1:
+            others()
+        return planned
+
+    change.wanted = meanwhile  # type: ignore[method-assign]
+    do(change)
+    assert computed == [0, 1]
+    assert whole(PaimonTable.load(table.location)) == {key: ALL[key] for key in range(9)}
