@@ -3,8 +3,6 @@ come with their new values, deleted ones go, and inserted ones come (`keyed.py`)
 """
 
 from collections.abc import Callable, Iterator
-from functools import reduce
-from operator import and_
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +25,7 @@ from paimon_stream.change.merge_clauses import (
 )
 from paimon_stream.change.merge_rows import MergeRows, source_rows
 from paimon_stream.errors import naming
-from paimon_stream.merge.changing import Operation
+from paimon_stream.merge.changing import Operation, has_key
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.table import Table
@@ -91,7 +89,8 @@ class KeyedMerge(KeyedChange):
         old = target.take(pa.array(merged.updated_at))
         updating = ColumnPlan.of(table.schema.without_defaults, table.location)
         new = pa.Table.from_batches(map(updating.conform, merged.updated.to_batches()), old.schema)
-        if _moves(old, new, table.schema.primary_keys):
+        keys = table.schema.primary_keys
+        if not has_key(new.select(keys), old.select(keys)).all():  # an old key goes
             refuse_operations(table, [(Operation.MOVE, None)])
         adding = ColumnPlan.of(table.schema, table.location)
         added = pa.Table.from_batches(map(adding.conform, inserted.to_batches()), old.schema)
@@ -113,11 +112,3 @@ def _operations(plan: MergePlan) -> Iterator[tuple[Operation, str | None]]:
             for name, value in planned.values.items():
                 if name not in keys and not value.equals(pc.field(TARGET + name)):
                     yield Operation.SET, name
-
-
-def _moves(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> bool:
-    """Whether a row gets another key."""
-    if not old.num_rows:
-        return False
-    same = reduce(and_, (pc.equal(old.column(name), new.column(name)).to_numpy() for name in keys))
-    return not bool(same.all())

@@ -415,6 +415,20 @@ def test_many_keys_are_merged_beside_a_writer_of_keys_between_them() -> None:
     assert (values(table)[33], values(table)[998]) == (5, 2)
 
 
+def test_a_key_that_is_no_number_stays_where_no_row_can_be_deleted() -> None:
+    table = PaimonTable.create(
+        "memory://merged-keys-nan/db.db/t",
+        [("id", "DOUBLE NOT NULL"), ("n", "INT")],
+        primary_keys=["id"],
+        options={**KEYED, "merge-engine": "partial-update"},
+    )
+    source = pa.table({"id": [float("nan")], "n": pa.array([1], pa.int32())})
+    for _ in range(2):
+        merge = table.merge(source, on=["id"]).when_matched_update_all()
+        merge.when_not_matched_insert_all().execute()
+    assert table.to_arrow()["n"].to_pylist() == [1]
+
+
 def test_rows_of_keys_without_a_match_are_changed_and_keys_are_moved() -> None:
     table = keyed()
     merge = table.merge(changes(id=list(range(3, 30))), on=["id"])
