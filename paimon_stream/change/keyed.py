@@ -142,7 +142,7 @@ class _Condition(NamedTuple):
         where = self.scan.where
         kept = rows if where is None else where.kept(rows, self.scan.table.location)
         if not kept.num_rows or self.decision is None:
-            return kept.num_rows > 0
+            return bool(kept.num_rows)
         return self.decision.concerns(pa.Table.from_batches([kept]))
 
 
