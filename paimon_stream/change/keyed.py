@@ -24,8 +24,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import compress
 from operator import and_
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +42,7 @@ from paimon_stream.errors import NotFound, UnsupportedFeature, naming
 from paimon_stream.format.arrow_types import arrow_schema, from_flags
 from paimon_stream.format.entries import FileIdentity, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.types import DataField
 from paimon_stream.merge.changing import (
     ChangedRows,
     Operation,
@@ -96,12 +98,52 @@ class Wanted:
 
     Attributes:
         before: the rows that go, as `KeyedRows` has read them.
-        after: the rows that come. If one of them has a key that is not among the rows that go, its
+        after: the rows that come, as they are stored: new ones with the defaults of columns. If one of them has a key that is not among the rows that go, its
             key must be new.
     """
 
     before: pa.Table
     after: pa.Table
+
+
+class Decision(NamedTuple):
+    """Which of the rows that fulfil a condition matter for a change.
+
+    Attributes:
+        columns: the columns that decide it.
+        concerns: whether one of these rows matters.
+    """
+
+    columns: Sequence[DataField]
+    concerns: Callable[[pa.Table], bool]
+
+
+class _Condition(NamedTuple):
+    """A condition that was read.
+
+    Attributes:
+        scan: what was read for it.
+        decision: which of its rows matter; None if all do.
+    """
+
+    scan: Scan
+    decision: Decision | None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that say whether a row matters."""
+        where = self.scan.where
+        read = () if where is None else where.columns
+        decisive = () if self.decision is None else self.decision.columns
+        return tuple(column.name for column in (*read, *decisive))
+
+    def holds_for_one(self, rows: pa.RecordBatch) -> bool:
+        """Whether one of the rows matters. They have at least these columns."""
+        where = self.scan.where
+        kept = rows if where is None else where.kept(rows, self.scan.table.location)
+        if not kept.num_rows or self.decision is None:
+            return bool(kept.num_rows)
+        return self.decision.concerns(pa.Table.from_batches([kept]))
 
 
 class KeyedRows:
@@ -121,7 +163,7 @@ class KeyedRows:
         check_open_to_readers(table)
         self.snapshot: Snapshot | None = find_snapshot(table, NEWEST)
         self._read: dict[FileIdentity, ManifestEntry] = {}
-        self._conditions: list[Scan] = []
+        self._conditions: list[_Condition] = []
         self._keys: list[pa.Table] = []
 
     @property
@@ -134,34 +176,41 @@ class KeyedRows:
         """How many data files were read."""
         return len(self._read)
 
-    def matching(self, where: Any, progress: Progress = silent) -> pa.Table:
+    def matching(
+        self, where: Any, progress: Progress = silent, decision: Decision | None = None
+    ) -> pa.Table:
         """The rows that fulfil a condition. Raises the errors of `plan_scan` and `read_batches`.
 
         Args:
             where: an expression of Arrow, or a condition as SQL text.
             progress: is told how many bytes of files were read.
+            decision: which of these rows matter; None if all do.
         """
         table = self.table
         if isinstance(where, str):
             with naming(table.location):
                 where = condition_in_text(where, table.schema, "where")
         Predicate.of(where, table.schema, table.location)  # its errors name the argument
-        return self._rows_for(where, progress)
+        return self._rows_for(where, progress, decision)
 
     def all_rows(self, progress: Progress = silent) -> pa.Table:
         """All rows of the table. Raises the errors of `matching`."""
-        return self._rows_for(None, progress)
+        return self._rows_for(None, progress, None)
 
-    def _rows_for(self, where: Any, progress: Progress) -> pa.Table:
+    def _rows_for(self, where: Any, progress: Progress, decision: Decision | None) -> pa.Table:
         """The rows for a condition; all rows if it is None. Remembers that they were read."""
         scan = self._planned(where)
-        self._conditions.append(scan)
+        self._conditions.append(_Condition(scan, decision))
         if self.snapshot is None:
             return self.empty
         rows = pa.Table.from_batches(read_batches(scan), self.empty.schema)
         size = sum(entry.file.file_size for entry in scan.files)
         progress("bytes", size, size)
         return rows
+
+    def note_keys(self, rows: pa.Table) -> None:
+        """Notes that it matters what others do to rows with the keys of these rows."""
+        self._keys.append(rows.select(self.table.schema.primary_keys))
 
     def of_keys(self, keys: pa.Table) -> pa.Table:
         """What the table holds of some keys, with `_VALUE_KIND` after the table's columns: rows,
@@ -172,7 +221,7 @@ class KeyedRows:
             keys: the columns of the primary key. They may have a key twice.
         """
         keys = keys.select(self.table.schema.primary_keys)
-        self._keys.append(keys)
+        self.note_keys(keys)
         schema = self.empty.schema.append(pa.field(KIND, pa.int8()))
         if self.snapshot is None or not keys.num_rows:
             return schema.empty_table()
@@ -237,38 +286,38 @@ class _FilesOfOthers:
     Attributes:
         table: the table.
         spec: how its rows are merged.
-        conditions: the scans of the conditions that were read.
+        conditions: the conditions that were read.
         keys: the keys that were read or are written.
     """
 
     table: Table
     spec: MergeSpec
-    conditions: tuple[Scan, ...]
+    conditions: tuple[_Condition, ...]
     keys: pa.Table
 
     def may_hold(self, files: Sequence[ManifestEntry]) -> bool:
         """Whether one of the files may hold a row that fulfils a condition, or a row of one of the
         keys. Raises the errors of `read_batches`.
         """
-        conditions = [(scan.where, _possible(scan, scan.where, files)) for scan in self.conditions]
+        if any(entry.file.schema_id > self.table.schema.id for entry in files):
+            return True  # the change has to be computed with the newer columns
+        possible = [_possible(condition.scan, files) for condition in self.conditions]
         try:
             return any(
-                self._matters(entry, [where for where, possible in conditions if possible[place]])
-                for place, entry in enumerate(files)
+                self._matters(entry, list(compress(self.conditions, of_entry)))
+                for entry, *of_entry in zip(files, *possible, strict=True)
             )
         except NotFound:
             return True  # the file was compacted and has expired since
 
-    def _matters(self, entry: ManifestEntry, conditions: Sequence[Predicate | None]) -> bool:
-        """Whether a file has a row that matters. `conditions` are those that its rows may fulfil;
-        None holds for all rows.
-        """
+    def _matters(self, entry: ManifestEntry, conditions: Sequence[_Condition]) -> bool:
+        """Whether a file has a row that matters. `conditions` are those that its rows may fulfil."""
         if entry.bucket < 0 or not all(map(self._is_decided_by_row, conditions)):
             return True
         schema = self.table.schema
         names = dict.fromkeys(schema.primary_keys)
-        for where in conditions:
-            names |= dict.fromkeys([] if where is None else [one.name for one in where.columns])
+        for condition in conditions:
+            names |= dict.fromkeys(condition.columns)
         columns = (*map(schema.field, names), ROW_KIND_COLUMN)
         scan = Scan(
             table=self.table,
@@ -283,23 +332,23 @@ class _FilesOfOthers:
             if has_key(self.keys, pa.Table.from_batches([rows])).any():
                 return True
             adding = rows.filter(pc.is_in(rows.column(ROW_KIND), pa.array(["+I", "+U"])))
-            for where in conditions:
-                counted = adding if self.spec.engine == _DEDUPLICATE else rows
-                if where is None or where.kept(counted, self.table.location).num_rows:
-                    return True
+            counted = adding if self.spec.engine == _DEDUPLICATE else rows
+            if any(condition.holds_for_one(counted) for condition in conditions):
+                return True
         return False
 
-    def _is_decided_by_row(self, where: Predicate | None) -> bool:
+    def _is_decided_by_row(self, condition: _Condition) -> bool:
         """Whether a new row alone says if the row of its key fulfils the condition. Where rows are
         merged column by column, only the key is known.
         """
-        if where is None or self.spec.engine == _DEDUPLICATE:
+        if self.spec.engine == _DEDUPLICATE:
             return True
-        return {column.name for column in where.columns} <= set(self.table.schema.primary_keys)
+        return set(condition.columns) <= set(self.table.schema.primary_keys)
 
 
-def _possible(scan: Scan, where: Predicate | None, files: Sequence[ManifestEntry]) -> list[bool]:
+def _possible(scan: Scan, files: Sequence[ManifestEntry]) -> list[bool]:
     """Says for each file whether its keys may fulfil the condition of a scan."""
+    where = scan.where
     if where is None:
         return [True] * len(files)
     return where.possible(known_of(scan, files, where))
@@ -379,7 +428,7 @@ class KeyedChange(RowChange):
             self._room = 2 * max(0, first - first_number(last))
         spec = WriteSpec(
             storage=table.storage,
-            schema=table.schema,
+            schema=table.schema.without_defaults,  # new rows have got theirs (`Wanted`)
             options=table.options,
             index=None if numbering is None else numbering.index,
             runtime=self._runtime,

@@ -3,14 +3,18 @@ come with their new values, deleted ones go, and inserted ones come (`keyed.py`)
 """
 
 from collections.abc import Callable, Iterator
-from functools import reduce
-from operator import and_
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.change.keyed import KeyedChange, KeyedRows, Wanted, refuse_operations
+from paimon_stream.change.keyed import (
+    Decision,
+    KeyedChange,
+    KeyedRows,
+    Wanted,
+    refuse_operations,
+)
 from paimon_stream.change.merge_clauses import (
     TARGET,
     Action,
@@ -21,7 +25,7 @@ from paimon_stream.change.merge_clauses import (
 )
 from paimon_stream.change.merge_rows import MergeRows, source_rows
 from paimon_stream.errors import naming
-from paimon_stream.merge.changing import Operation
+from paimon_stream.merge.changing import Operation, has_key
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
 from paimon_stream.table.table import Table
@@ -74,15 +78,22 @@ class KeyedMerge(KeyedChange):
         refuse_operations(table, _operations(plan))
         merge = MergeRows(plan, source, table.location)
         where = None if plan.of(When.NOT_MATCHED_BY_SOURCE) else merge.possible_keys()
-        target = rows.matching(pc.scalar(True) if where is None else where, self._progress)
+        decision = Decision(plan.deciding_columns, merge.concerns)
+        target = rows.matching(
+            pc.scalar(True) if where is None else where, self._progress, decision
+        )
         merged = merge.of_target(target)
+        if plan.of(When.NOT_MATCHED):  # a deletion of a match makes its source row one to insert
+            rows.note_keys(target.take(pa.array(merged.met_at)))
         inserted = merge.inserted()
         old = target.take(pa.array(merged.updated_at))
-        columns = ColumnPlan.of(table.schema, table.location)
-        new = pa.Table.from_batches(map(columns.conform, merged.updated.to_batches()), old.schema)
-        if _moves(old, new, table.schema.primary_keys):
+        updating = ColumnPlan.of(table.schema.without_defaults, table.location)
+        new = pa.Table.from_batches(map(updating.conform, merged.updated.to_batches()), old.schema)
+        keys = table.schema.primary_keys
+        if not has_key(new.select(keys), old.select(keys)).all():  # an old key goes
             refuse_operations(table, [(Operation.MOVE, None)])
-        added = pa.Table.from_batches(map(columns.conform, inserted.to_batches()), old.schema)
+        adding = ColumnPlan.of(table.schema, table.location)
+        added = pa.Table.from_batches(map(adding.conform, inserted.to_batches()), old.schema)
         places = np.concatenate([merged.updated_at, merged.deleted_at])
         self.updated, self.deleted = merge.updated, merge.deleted
         self.inserted = inserted.num_rows
@@ -101,11 +112,3 @@ def _operations(plan: MergePlan) -> Iterator[tuple[Operation, str | None]]:
             for name, value in planned.values.items():
                 if name not in keys and not value.equals(pc.field(TARGET + name)):
                     yield Operation.SET, name
-
-
-def _moves(old: pa.Table, new: pa.Table, keys: tuple[str, ...]) -> bool:
-    """Whether a row gets another key."""
-    if not old.num_rows:
-        return False
-    same = reduce(and_, (pc.equal(old.column(name), new.column(name)).to_numpy() for name in keys))
-    return not bool(same.all())

@@ -76,6 +76,6 @@ class KeyedUpdate(KeyedChange):
         )
         before = rows.matching(self._where, self._progress)
         self.rows = before.num_rows
-        plan = ColumnPlan.of(table.schema, table.location)
+        plan = ColumnPlan.of(table.schema.without_defaults, table.location)
         after = [plan.conform(assignments.assign(batch)) for batch in before.to_batches()]
         return Wanted(before=before, after=pa.Table.from_batches(after, rows.empty.schema))

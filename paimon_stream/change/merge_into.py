@@ -38,7 +38,6 @@ from paimon_stream.compact.planning import check_indexes
 from paimon_stream.errors import NotFound, naming
 from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.options import DELETION_VECTORS
 from paimon_stream.read.predicate import Predicate
@@ -254,7 +253,7 @@ class AppendTableMerge(RowChange):
             options=table.options,
             runtime=self._runtime,
         )
-        updating = replace(spec, schema=_without_defaults(table.schema))
+        updating = replace(spec, schema=table.schema.without_defaults)
         self._messages = write_task(updating, self._updated(computation)).messages
         inserted = computation.rows.inserted()
         self._inserted = inserted.num_rows
@@ -306,12 +305,6 @@ def _found(computation: _Computation) -> FoundRows:
     every = Predicate.of(pc.scalar(True), table.schema, table.location)
     predicate = computation.scan.where or every
     return FoundRows(scan=computation.scan, predicate=predicate, matches=tuple(computation.matches))
-
-
-def _without_defaults(schema: TableSchema) -> TableSchema:
-    """The schema for updated rows: a default applies only to new rows."""
-    fields = tuple(replace(field, default_value=None) for field in schema.fields)
-    return replace(schema, fields=fields)
 
 
 def _possible(plan: MergePlan, rows: MergeRows) -> pc.Expression | None:

@@ -57,11 +57,14 @@ class MergedPart:
         updated: the new values of the updated rows.
         updated_at: the places of these rows in the part, in the order of `updated`.
         deleted_at: the places of the rows that are deleted, ascending.
+        met_at: the places of the rows that match a row of the source, ascending. Some of them may
+            stay as they are.
     """
 
     updated: pa.Table
     updated_at: Ints
     deleted_at: Ints
+    met_at: Ints
 
 
 def source_rows(
@@ -175,7 +178,7 @@ class MergeRows:
             (alone,) = np.nonzero(~is_met)
             decided = self._decided(clauses, target.take(pa.array(alone)))
             self._act(clauses, decided, target, alone, None, outcome)
-        merged = outcome.merged()
+        merged = outcome.merged(is_met)
         self.updated += len(merged.updated_at)
         self.deleted += len(merged.deleted_at)
         return merged
@@ -351,12 +354,13 @@ class _Outcome:
         """Notes rows that are deleted."""
         self._deleted_at.append(places)
 
-    def merged(self) -> MergedPart:
-        """All that was noted."""
+    def merged(self, is_met: npt.NDArray[np.bool_]) -> MergedPart:
+        """All that was noted. `is_met` says for each row of the part whether it has a match."""
         return MergedPart(
             updated=pa.concat_tables(self._updated),
             updated_at=np.concatenate(self._updated_at),
             deleted_at=np.sort(np.concatenate(self._deleted_at)),
+            met_at=np.flatnonzero(is_met),
         )
 
 

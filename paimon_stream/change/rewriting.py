@@ -197,13 +197,9 @@ class UpdatedRows:
         self, found: FoundRows, matches: Iterable[FileMatch], new_rows: NewRows
     ) -> tuple[CommitMessage, ...]:
         table = found.table
-        fields = tuple(
-            replace(field, default_value=None)  # a default applies only to new rows
-            for field in table.schema.fields
-        )
         spec = WriteSpec(
             storage=table.storage,
-            schema=replace(table.schema, fields=fields),
+            schema=table.schema.without_defaults,
             options=table.options,
             runtime=self._runtime,
         )

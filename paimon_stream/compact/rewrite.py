@@ -474,14 +474,9 @@ class Distributor(Rewriter):
         assert isinstance(unit, WaitingUnit)
         table = self._scan.table
         schema = self._scan.schema
-        fields = tuple(
-            # A default applies only to new rows.
-            replace(field, default_value=None)
-            for field in schema.fields
-        )
         spec = WriteSpec(
             storage=self._storage,
-            schema=replace(schema, fields=fields),
+            schema=schema.without_defaults,
             options=Options(table.options, {BUCKET.key: str(unit.buckets)}, table.location),
             runtime=self._runtime,
             buffer_bytes=_WAITING_BYTES,

@@ -92,6 +92,14 @@ class TableSchema:
         return self.by_name[name]
 
     @property
+    def without_defaults(self) -> "TableSchema":
+        """The same version without the defaults of columns, for rows that are not new. A default
+        applies only to new rows.
+        """
+        fields = tuple(replace(column, default_value=None) for column in self.fields)
+        return replace(self, fields=fields)
+
+    @property
     def partition_fields(self) -> tuple[DataField, ...]:
         """The partition columns in partition key order."""
         return tuple(self.field(name) for name in self.partition_keys)

@@ -16,7 +16,7 @@ import pytest
 from paimon_stream import PaimonTable
 from paimon_stream.change import anew
 from paimon_stream.change.anew import carry_out
-from paimon_stream.change.keyed import KeyedChange
+from paimon_stream.change.keyed import KeyedChange, KeyedRows, Wanted
 from paimon_stream.change.keyed_delete import KeyedDeletion
 from paimon_stream.change.keyed_update import Assignments, KeyedUpdate
 from paimon_stream.errors import (
@@ -28,6 +28,8 @@ from paimon_stream.errors import (
     TableRolledBack,
     UnsupportedFeature,
 )
+from paimon_stream.format.schema_json import encode_schema
+from paimon_stream.format.types import parse_type
 from paimon_stream.runtime import system
 from paimon_stream.storage.base import Storage
 from tests.kits.faults import FAULTS, OFTEN_FAULTS, Fault, FaultyStorage, Killed
@@ -465,3 +467,66 @@ def test_where_rows_are_merged_by_column_a_row_of_any_key_may_come_to_fulfil_a_c
     assert len(planned) == 2
     there = whole(table)
     assert (there[4], there[7]) == (("new", 5), ("new", 5))
+
+
+# -- other columns --------------------------------------------------------------------------------
+
+
+def with_columns(table: PaimonTable, **changes: Any) -> PaimonTable:
+    """The table after another engine has altered columns. `changes` are fields of the columns."""
+    schema = table._newest().schema
+    fields = tuple(replace(field, **changes.get(field.name, {})) for field in schema.fields)
+    altered = replace(schema, id=schema.id + 1, fields=fields)
+    table._table.storage.put_if_absent(f"schema/schema-{altered.id}", encode_schema(altered))
+    return PaimonTable.load(table.location)
+
+
+def test_a_default_is_for_new_rows_only() -> None:
+    table = made(batches=1)
+    table.append(rows([3, 4], v=None))
+    table = with_columns(table, v={"default_value": "default"})
+    table.update("k = 3", {"n": "n + 1"})
+    table.update("k = 5", new_values={"v": None})
+    source = pa.table({"k": [4, 50], "p": ["a", "b"], "n": [1, 1]})
+    merge = table.merge(source, on=["k"]).when_matched_update({"n": "source.n"})
+    merge.when_not_matched_insert_all(except_cols=["v"]).execute()
+    wanted: dict[int, Any] = {key: ALL[key] for key in range(10)}
+    wanted |= {3: (None, 31), 4: (None, 1), 5: (None, 50), 50: ("default", 1)}
+    assert whole(table) == wanted
+
+
+def test_a_default_is_not_added_to_a_sum() -> None:
+    options = {
+        "merge-engine": "aggregation",
+        "fields.n.aggregate-function": "sum",
+        "aggregation.remove-record-on-delete": "true",
+    }
+    table = with_columns(made(options, batches=1), n={"default_value": "5"})
+    table.update("k = 3", new_values={"v": "new"})
+    table.delete("k = 4")
+    table.append(rows([4], n=1))
+    assert whole(table) == {key: ALL[key] for key in range(10)} | {3: ("new", 30), 4: ("v4", 1)}
+
+
+def test_a_row_that_others_write_with_newer_columns_is_no_error() -> None:
+    table = made(batches=1)
+
+    def others() -> None:
+        newer = with_columns(table, n={"type": parse_type("DOUBLE")})
+        newer.append(rows([33]).set_column(3, "n", pa.array([80.5])))
+
+    change = deletion(table, "n > 80")
+    wanted = change.wanted
+    computed = []
+
+    def meanwhile(of: KeyedRows) -> Wanted:
+        computed.append(of.table.schema.id)
+        planned = wanted(of)
+        if len(computed) == 1:
+            others()
+        return planned
+
+    change.wanted = meanwhile  # type: ignore[method-assign]
+    do(change)
+    assert computed == [0, 1]
+    assert whole(PaimonTable.load(table.location)) == {key: ALL[key] for key in range(9)}

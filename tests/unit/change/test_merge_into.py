@@ -397,6 +397,56 @@ def test_what_others_do_to_keys_meanwhile_is_taken_into_account(
     assert values(table) == expected | changed
 
 
+@pytest.mark.parametrize(
+    ("on", "others", "changed"),
+    [
+        (["id"], lambda table: table.delete("id = 3"), {}),
+        (["n"], lambda table: table.update("id = 3", {"n": "n + 1"}), {3: 31}),
+    ],
+)
+def test_a_source_row_is_inserted_if_others_take_its_match_away_meanwhile(
+    on: list[str], others: Callable[[PaimonTable], object], changed: dict[int, int]
+) -> None:
+    table = keyed()
+    source = changes(id=[3 if on == ["id"] else 33, 40], n=[30, 7], note=["new", "late"])
+    merge = table.merge(source, on=on).when_matched_update({"n": "1"}, "target.note IS NOT NULL")
+    merge.when_not_matched_insert_all().execute(progress=once(lambda: others(table)))
+    inserted = dict(zip(source["id"].to_pylist(), source["n"].to_pylist(), strict=True))
+    assert values(table) == {one: 10 * one for one in range(30)} | inserted | changed
+
+
+def test_many_keys_are_merged_beside_a_writer_of_keys_between_them() -> None:
+    """More keys than are listed in a condition, so a range of keys is read."""
+    table = keyed()
+    table.append(changes(id=list(range(30, 1000, 2)), n=[1] * 485, note=[None] * 485))
+    seen: list[int] = []
+
+    def others(what: str, done: int, total: int | None) -> None:
+        seen.append(done)
+        key = 31 + 2 * len(seen)
+        table.append(changes(id=[key], n=[5], note=["theirs"]))
+
+    source = changes(id=list(range(0, 1000, 2)), n=[2] * 500, note=["ours"] * 500)
+    merge = table.merge(source, on=["id"]).when_matched_update_all()
+    merge.when_not_matched_by_source_delete("target.n = 99").execute(progress=others)
+    assert len(seen) == 1
+    assert (values(table)[33], values(table)[998]) == (5, 2)
+
+
+def test_a_key_that_is_no_number_stays_where_no_row_can_be_deleted() -> None:
+    table = PaimonTable.create(
+        "memory://merged-keys-nan/db.db/t",
+        [("id", "DOUBLE NOT NULL"), ("n", "INT")],
+        primary_keys=["id"],
+        options={**KEYED, "merge-engine": "partial-update"},
+    )
+    source = pa.table({"id": [float("nan")], "n": pa.array([1], pa.int32())})
+    for _ in range(2):
+        merge = table.merge(source, on=["id"]).when_matched_update_all()
+        merge.when_not_matched_insert_all().execute()
+    assert table.to_arrow()["n"].to_pylist() == [1]
+
+
 def test_rows_of_keys_without_a_match_are_changed_and_keys_are_moved() -> None:
     table = keyed()
     merge = table.merge(changes(id=list(range(3, 30))), on=["id"])
