@@ -260,7 +260,7 @@ def _after_commit() -> AfterCommit:
 
 
 def _is_spark(rows: Any) -> bool:
-    return type(rows).__module__.partition(".")[0] == "pyspark"
+    return _library_of(rows) == "pyspark"
 
 
 def _frames() -> Any:
@@ -335,15 +335,26 @@ def _batches(table: Table, rows: Any, operations: Operations | None) -> Iterator
         case pa.RecordBatchReader():
             batches = rows
         case _:
-            raise errors.IncompatibleSchema(
-                "rows come as a DataFrame of Spark, pandas or polars, a pyarrow.Table, RecordBatch or "
-                f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written."
-            ).of_table(table.location)
+            raise _no_rows(rows, table.location)
     if operations is not None:
         operations.only(rows.schema.names.count(operations.column), table.location)
     without_rows = [pa.nulls(0, column.type) for column in rows.schema]
     yield pa.RecordBatch.from_arrays(without_rows, schema=rows.schema)
     yield from batches
+
+
+def _check_form(rows: Any, location: str) -> None:
+    """Raises `IncompatibleSchema` unless an object can have rows."""
+    is_arrow = isinstance(rows, pa.Table | pa.RecordBatch | pa.RecordBatchReader)
+    if not is_arrow and not _is_spark(rows) and not _is_frame(rows):
+        raise _no_rows(rows, location)
+
+
+def _no_rows(rows: Any, location: str) -> errors.IncompatibleSchema:
+    return errors.IncompatibleSchema(
+        "rows come as a DataFrame of Spark, pandas or polars, a pyarrow.Table, RecordBatch or "
+        f"RecordBatchReader, not as {type(rows).__name__}. Nothing was written."
+    ).of_table(location)
 
 
 def _source_table(table: Table, rows: Any) -> pa.Table:
@@ -361,14 +372,23 @@ def _source_table(table: Table, rows: Any) -> pa.Table:
     return pa.Table.from_batches([first, *batches])
 
 
+def _is_frame(rows: Any) -> bool:
+    """Whether the rows are a DataFrame of pandas or polars."""
+    return type(rows).__name__ == "DataFrame" and _library_of(rows) in ("pandas", "polars")
+
+
+def _library_of(rows: Any) -> str:
+    """The package that has the object's class."""
+    return type(rows).__module__.partition(".")[0]
+
+
 def _of_frame(table: Table, rows: Any) -> Any:
     """A DataFrame of pandas or polars as a `pyarrow.Table`; any other object as it is. Raises
     `InvalidData` for a column that cannot be converted.
     """
-    library = type(rows).__module__.partition(".")[0]
-    if type(rows).__name__ != "DataFrame" or library not in ("pandas", "polars"):
+    if not _is_frame(rows):
         return rows
-    if library == "polars":
+    if _library_of(rows) == "polars":
         return rows.to_arrow()
     types = {field.name: arrow_type(field.type) for field in table.schema.fields}
     names = list(map(str, rows.columns))
@@ -691,7 +711,16 @@ class TableWriting(LoadedTable):
                 equality between the source and the table. `<=>` also lets NULL match NULL.
             source_alias: the name of the source in SQL texts.
             target_alias: the name of the table in SQL texts.
+
+        Raises:
+            InvalidOption: for a value of another type.
+            IncompatibleSchema: for a source that has no rows.
         """
+        _check_form(source, self.location)
+        if not isinstance(on, str):
+            on = self._arguments.items("on", on, str, "column names, or a condition as SQL text")
+        self._arguments.text("source_alias", source_alias)
+        self._arguments.text("target_alias", target_alias)
         words = MergeWords(on=on, source_alias=source_alias, target_alias=target_alias)
         return TableMerge(
             self._newest,

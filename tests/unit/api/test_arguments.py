@@ -35,6 +35,8 @@ OF_TABLE: dict[str, dict[str, Any]] = {
     "overwrite": {"df": ROWS},
     "drop_partitions": {"partitions": [{"dt": "a"}]},
     "delete": {"where": pc.field("id") == 1},
+    "update": {"where": "id = 1", "new_values": {"id": 2}},
+    "merge": {"source": ROWS, "on": ["id"]},
     "new_commit": {"commit_user": "me"},
     "expire_snapshots": {},
     "expire_partitions": {},
@@ -116,7 +118,7 @@ def refused(
     with pytest.raises((InvalidOption, IncompatibleSchema)) as caught:
         call(**{**given, argument: value})
     message = str(caught.value)
-    assert argument in message or argument in ("df", "partition", "location"), message
+    assert argument in message or argument in ("df", "source", "partition", "location"), message
     return message
 
 
