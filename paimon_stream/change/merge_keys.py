@@ -103,7 +103,8 @@ class SourceKeys:
         order = np.argsort(self.numbers, kind="stable")
         self._rows = order[np.searchsorted(self.numbers[order], 0) :]
         """The rows that have a key, those with the same key next to each other."""
-        count = int(self.numbers.max(initial=NO_KEY)) + 1
+        # A target row may have a number that no row of the source has: that of NULL.
+        count = len(self._combined[-1]) if self._combined else self._columns[0].size
         self._counts = np.bincount(self.numbers[self._rows], minlength=count)
         self._starts = np.cumsum(self._counts) - self._counts
 

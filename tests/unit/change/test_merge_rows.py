@@ -242,6 +242,17 @@ def test_an_empty_source_and_an_empty_target_are_merged() -> None:
     assert Merged(ID, [], empty, ["id"], insert()).inserted == []
 
 
+@pytest.mark.parametrize("ids", [[], [1], [None], [1, None]])
+def test_null_matches_null_only_if_the_source_has_one(ids: list[int | None]) -> None:
+    target = [{"id": 1, "v": "a"}, {"id": None, "v": "b"}]
+    source = rows(ids, v=["b"] * len(ids))
+    both = "source.id <=> target.id AND source.v = target.v"
+    assert Merged(ID, target, source, both, delete()).deleted == [1] * (None in ids)
+    for on in ("source.id <=> target.id", "target.id <=> source.id AND 1 = 1"):
+        merged = Merged(ID, target, source, on, delete())
+        assert merged.deleted == [at for at, row in enumerate(target) if row["id"] in ids]
+
+
 def test_values_are_computed_only_for_rows_that_get_them() -> None:
     schema = schema_of(id="INT", v="INT")
     target = [{"id": 1, "v": 0}, {"id": 2, "v": 5}]
