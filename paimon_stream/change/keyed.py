@@ -191,14 +191,6 @@ class KeyedRows:
             with naming(table.location):
                 where = condition_in_text(where, table.schema, "where")
         Predicate.of(where, table.schema, table.location)  # its errors name the argument
-        return self._rows_for(where, progress, decision)
-
-    def all_rows(self, progress: Progress = silent) -> pa.Table:
-        """All rows of the table. Raises the errors of `matching`."""
-        return self._rows_for(None, progress, None)
-
-    def _rows_for(self, where: Any, progress: Progress, decision: Decision | None) -> pa.Table:
-        """The rows for a condition; all rows if it is None. Remembers that they were read."""
         scan = self._planned(where)
         self._conditions.append(_Condition(scan, decision))
         if self.snapshot is None:
