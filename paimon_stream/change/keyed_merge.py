@@ -95,7 +95,8 @@ class KeyedMerge(KeyedChange):
         adding = ColumnPlan.of(table.schema, table.location)
         added = pa.Table.from_batches(map(adding.conform, inserted.to_batches()), old.schema)
         places = np.concatenate([merged.updated_at, merged.deleted_at])
-        self.updated, self.deleted = merge.updated, merge.deleted
+        self.updated = merge.updated
+        self.deleted = merge.deleted
         self.inserted = inserted.num_rows
         return Wanted(before=target.take(pa.array(places)), after=pa.concat_tables([new, added]))
 

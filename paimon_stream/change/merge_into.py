@@ -328,7 +328,9 @@ def _parts(scan: Scan, entry: ManifestEntry, source_rows: int) -> Iterator[tuple
         count += batch.num_rows
         if count >= least:
             yield pa.Table.from_batches(batches), np.concatenate(positions)
-            batches, positions, count = [], [], 0
+            batches = []
+            positions = []
+            count = 0
     if count:
         yield pa.Table.from_batches(batches), np.concatenate(positions)
 

@@ -247,7 +247,8 @@ class MergeRows:
         if self._plan.rest is not None:
             holds = _flags(self._computed(pairs, self._plan.rest, "on"))
             pairs = pairs.filter(pa.array(holds))
-            target_places, source_places = target_places[holds], source_places[holds]
+            target_places = target_places[holds]
+            source_places = source_places[holds]
         is_met[target_places] = True
         self._is_matched[source_places] = True
         clauses = self._plan.of(When.MATCHED)

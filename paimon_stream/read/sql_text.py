@@ -162,6 +162,8 @@ class _Parser:
 
     def _not_understood(self, position: int | None = None) -> SqlMisfit:
         rest = self._text[self._position if position is None else position :].strip()
+        if not rest:
+            return SqlMisfit(f"ends too early, as {self._text!r}. {SYNTAX}")
         return SqlMisfit(f"is not understood from {rest!r} on. {SYNTAX}")
 
     # -- guards ----------------------------------------------------------------------------------
@@ -415,7 +417,8 @@ class _Parser:
         scope = self._columns.get("", {})
         alias = ""
         if name in self._columns and name not in scope and self._takes("."):
-            alias, scope = name, self._columns[name]
+            alias = name
+            scope = self._columns[name]
             name = self._name()
         column = scope.get(name)
         if column is None:

@@ -193,7 +193,8 @@ def _common_type(values: Sequence[SqlValue], place: str) -> DataType | None:
 
 def _wider(left: SqlValue, right: SqlValue, place: str) -> SqlValue:
     """One of two values, or a value with their common type."""
-    first, second = _typed(left), _typed(right)
+    first = _typed(left)
+    second = _typed(right)
     if _is_number(first) and _is_number(second):
         # Beside a branch, a literal has all digits of its type.
         first, second = common_number(replace(left, text=None), replace(right, text=None))
@@ -273,7 +274,8 @@ def compare(op: str, left: SqlValue, right: SqlValue) -> pc.Expression:
     left, right = comparable(left, right)
     bounds = _bounds_of_char(op, left, right)
     if _is_char(left) or _is_char(right):
-        left, right = _without_blanks(left), _without_blanks(right)
+        left = _without_blanks(left)
+        right = _without_blanks(right)
     is_float = _typed(left).is_float
     if op == "<=>":
         equal = (
@@ -311,7 +313,8 @@ def comparable(left: SqlValue, right: SqlValue) -> tuple[SqlValue, SqlValue]:
     """Two values in a type in which they can be compared. A literal takes the type of the value
     beside it, so that the statistics of files help.
     """
-    first, second = _typed(left), _typed(right)
+    first = _typed(left)
+    second = _typed(right)
     if right.text is not None and left.text is None:
         if right.is_quoted or not (_is_number(first) and _is_number(second)):
             return left, read_literal(right, first, left.shown)
@@ -320,10 +323,10 @@ def comparable(left: SqlValue, right: SqlValue) -> tuple[SqlValue, SqlValue]:
     if first.is_nested or second.is_nested:
         raise SqlMisfit(f"compares {left.shown}, but its type is {first}. Ask only IS NULL.")
     if _is_number(first) and _is_number(second):
-        one, other = common_number(left, right)
-        if one.root is TypeRoot.DECIMAL:
-            return _decimals_of_one_scale(cast(left, one), cast(right, other))
-        return cast(left, one), cast(right, other)
+        left_type, right_type = common_number(left, right)
+        if left_type.root is TypeRoot.DECIMAL:
+            return _decimals_of_one_scale(cast(left, left_type), cast(right, right_type))
+        return cast(left, left_type), cast(right, right_type)
     is_same_unit = not first.is_timestamp or arrow_type(first) == arrow_type(second)
     is_known = (first.root is second.root and is_same_unit) or (
         first.is_string and second.is_string
@@ -337,7 +340,8 @@ def comparable(left: SqlValue, right: SqlValue) -> tuple[SqlValue, SqlValue]:
 
 
 def _decimals_of_one_scale(left: SqlValue, right: SqlValue) -> tuple[SqlValue, SqlValue]:
-    first, second = _typed(left), _typed(right)
+    first = _typed(left)
+    second = _typed(right)
     if (first.precision, first.scale) == (second.precision, second.scale):
         return left, right
     wide = pa.decimal256(_WIDEST, max(first.scale, second.scale))
@@ -351,7 +355,8 @@ def _compared_floats(op: str, left: SqlValue, right: SqlValue) -> pc.Expression:
     """A comparison of two FLOATs or DOUBLEs. As in Spark, NaN equals NaN and is above all numbers.
     Arrow does not order NaN.
     """
-    first, second = left.expression, right.expression
+    first = left.expression
+    second = right.expression
     is_nan = pc.is_nan(first)
     if right.text is not None and right.text.lower().lstrip("+-") == "nan":
         if op in ("<", "!=", "<>"):
@@ -389,22 +394,26 @@ def is_in(value: SqlValue, choices: Sequence[SqlValue]) -> pc.Expression:
 def arithmetic(op: str, left: SqlValue, right: SqlValue) -> SqlValue:
     """The result of `+`, `-`, `*`, `/`, `%` or DIV."""
     shown = f"{left.shown} {op} {right.shown}"
-    left, right = _with_type_of(left, right), _with_type_of(right, left)
+    right_as_left = _with_type_of(right, left)
+    left = _with_type_of(left, right)
+    right = right_as_left
     for value in (left, right):
         if value.type is None or not _is_number(value.type) or value.is_quoted:
             raise SqlMisfit(
                 f"computes {shown}, and the type of {value.shown} is {value.type or 'unknown'}. CAST it to a number."
             )
-    one, other = common_number(left, right)
-    if op == "/" and one.root is not TypeRoot.DECIMAL:
-        one = other = DOUBLE
-    left, right = cast(left, one), cast(right, other)
-    if one.root is TypeRoot.DECIMAL:
+    left_type, right_type = common_number(left, right)
+    if op == "/" and left_type.root is not TypeRoot.DECIMAL:
+        left_type = DOUBLE
+        right_type = DOUBLE
+    left = cast(left, left_type)
+    right = cast(right, right_type)
+    if left_type.root is TypeRoot.DECIMAL:
         result = _DECIMAL_RESULTS[op](left, right)
     elif op in ("%", "DIV"):
         result = _whole_division(op, left, right)
     else:
-        result = left.with_expression(_CHECKED[op](left.expression, right.expression), one)
+        result = left.with_expression(_CHECKED[op](left.expression, right.expression), left_type)
     return replace(result, shown=shown)
 
 
@@ -471,7 +480,8 @@ def _fitted(expression: pc.Expression, type_: DataType) -> pc.Expression:
 def _sum_of_decimals(
     left: SqlValue, right: SqlValue, add: Callable[..., pc.Expression]
 ) -> SqlValue:
-    first, second = _typed(left), _typed(right)
+    first = _typed(left)
+    second = _typed(right)
     scale = max(first.scale, second.scale)
     whole = max(first.precision - first.scale, second.precision - second.scale)
     type_ = _adjusted(whole + scale + 1, scale)
@@ -481,7 +491,8 @@ def _sum_of_decimals(
 
 
 def _product_of_decimals(left: SqlValue, right: SqlValue) -> SqlValue:
-    first, second = _typed(left), _typed(right)
+    first = _typed(left)
+    second = _typed(right)
     type_ = _adjusted(first.precision + second.precision + 1, first.scale + second.scale)
     product = pc.multiply(
         _wide(left, first.scale, _WIDEST - 1 - second.precision), _wide(right, second.scale)
@@ -490,7 +501,8 @@ def _product_of_decimals(left: SqlValue, right: SqlValue) -> SqlValue:
 
 
 def _quotient_of_decimals(left: SqlValue, right: SqlValue) -> SqlValue:
-    first, second = _typed(left), _typed(right)
+    first = _typed(left)
+    second = _typed(right)
     scale = max(_KEPT_SCALE, first.scale + second.precision + 1)
     type_ = _adjusted(first.precision - first.scale + second.scale + scale, scale)
     # Arrow cuts a quotient off. One digit more than the type has is enough for its rounding.
@@ -500,7 +512,8 @@ def _quotient_of_decimals(left: SqlValue, right: SqlValue) -> SqlValue:
 
 def _cut_quotient(left: SqlValue, right: SqlValue, scale: int) -> pc.Expression:
     """The quotient, with at least `scale` digits after the point; the rest is cut off."""
-    first, second = _typed(left), _typed(right)
+    first = _typed(left)
+    second = _typed(right)
     upper = max(first.scale, second.scale + scale)
     if first.precision - first.scale + upper + second.precision + 1 > _WIDEST:
         raise SqlUnsupported(
@@ -510,7 +523,8 @@ def _cut_quotient(left: SqlValue, right: SqlValue, scale: int) -> pc.Expression:
 
 
 def _rest_of_decimals(left: SqlValue, right: SqlValue) -> SqlValue:
-    first, second = _typed(left), _typed(right)
+    first = _typed(left)
+    second = _typed(right)
     scale = max(first.scale, second.scale)
     whole = min(first.precision - first.scale, second.precision - second.scale)
     type_ = _adjusted(whole + scale, scale)

@@ -162,7 +162,8 @@ def _decoded(rows: DataFrame, target: EventTarget, envelope: Envelope) -> DataFr
     """Adds the columns of the table, decoded. A value that cannot be decoded is NULL in `_cdc_c`
     and has its text in `_cdc_t`.
     """
-    texts, values = [], []
+    texts = []
+    values = []
     for n, column in enumerate(target.fields):
         if column.name in target.metadata:
             texts.append(f"{envelope.member(target.metadata[column.name])} as _cdc_t{n}")

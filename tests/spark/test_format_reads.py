@@ -209,7 +209,7 @@ def test_tasks_open_no_manifest_and_read_the_snapshot_that_was_planned(
         ({"split-size": "big"}, InvalidOption, "split-size is not a size"),
         ({"timestamp": "soon"}, InvalidOption, "timestamp is 'soon'"),
         ({"where": "nope = 1"}, InvalidOption, "where names a column 'nope'"),
-        ({"where": "f0 LIKE 1"}, InvalidOption, "where is not understood from"),
+        ({"where": "id IS 1"}, InvalidOption, "where is not understood from"),
         ({"columns": "nope"}, IncompatibleSchema, "no column 'nope'"),
         ({"snapshott-id": "1"}, InvalidOption, "Unknown option 'snapshott-id'"),
         ({"tag": "gone"}, NotFound, "no tag 'gone'"),

@@ -67,7 +67,7 @@ def test_a_column_gets_the_value_in_its_type() -> None:
         ("o", "INT", r"whose type is BOOLEAN"),
         ("'2024-02-30'", "DATE", r"which is not a value of c, whose type is DATE"),
         ("nope", "INT", r"names a column 'nope'\. The columns: i, j, "),
-        ("i +", "INT", r"updates is not understood from '' on"),
+        ("i +", "INT", r"updates ends too early, as 'i \+'"),
         ("i i", "INT", r"not understood from 'i' on"),
         ("i AND o", "BOOLEAN", r"has i before AND, and its type is INT"),
         ("r.nope", "INT", r"a member 'nope' of r"),
