@@ -16,7 +16,7 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.commit.vectors import VectorChanges
-from paimon_stream.errors import CommitUnknown, InvalidOption, UnsupportedFeature
+from paimon_stream.errors import CommitUnknown, InvalidOption
 from paimon_stream.format.entries import IndexManifestEntry
 from paimon_stream.format.index_manifest import encode_index_manifest
 from paimon_stream.maintenance.expire import expire_snapshots
@@ -377,12 +377,14 @@ def test_what_java_refuses_beside_vectors_is_refused(
         PaimonTable.create(str(tmp_path / "t"), COLUMNS, primary_keys=["k"], options=ALONE | option)
 
 
-def test_rows_of_keyed_tables_are_not_deleted_by_a_condition(tmp_path: Path) -> None:
+def test_a_row_that_is_deleted_by_a_condition_is_gone_after_a_compaction(tmp_path: Path) -> None:
     table = made(tmp_path)
-    with pytest.raises(
-        UnsupportedFeature, match="Append rows with these keys and an operation column that says -D"
-    ):
-        table.delete(pc.field("k") == 1)
+    before = rows(table)
+    assert table.delete(pc.field("k") == 1).rows == 1
+    assert rows(table) == before  # readers see rows of level 0 after a compaction
+    table.compact()
+    assert rows(table) == {key: value for key, value in before.items() if key != 1}
+    assert problems(table) == []
 
 
 def test_a_forgotten_vector_is_found_by_verify(
