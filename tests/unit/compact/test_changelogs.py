@@ -28,7 +28,7 @@ from paimon_stream.table.table import load_table
 from tests.kits.compaction import TRIGGER, WAYS, Acting, changelog, changelog_files, problems, run
 from tests.kits.faults import Fault, FaultyStorage, Killed, Moment, Operation
 from tests.kits.keyed import commit_changes
-from tests.kits.params import few
+from tests.kits.params import each_once, few, one_in
 from tests.kits.random_tables import batches, looking_up
 from tests.kits.reading import wire_rows
 from tests.kits.seeds import examples, seeds
@@ -137,7 +137,7 @@ def follow_a_random_table(root: Path, seed: int) -> str:
     return "told" if told else "nothing"
 
 
-@pytest.mark.parametrize("group", range(2))
+@pytest.mark.parametrize("group", one_in(2, range(2)))
 def test_it_gives_the_table(group: int, tmp_path: Path) -> None:
     tried = [one + 500 * group for one in seeds(15, 200)]
     ends = Counter(follow_a_random_table(tmp_path / str(seed), seed) for seed in tried)
@@ -248,9 +248,11 @@ def test_a_large_file_takes_in_what_a_level_above_those_of_the_options_has(
 # ----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("options", [LOOKUP, FULL, FIRST, SUM], ids=repr)
 @pytest.mark.parametrize(
-    "moment", [("open_output", "bucket-"), ("put_if_absent", "snapshot/")], ids=repr
+    ("options", "moment"),
+    each_once(
+        [LOOKUP, FULL, FIRST, SUM], [("open_output", "bucket-"), ("put_if_absent", "snapshot/")]
+    ),
 )
 def test_two_compactions_at_once_say_nothing_twice(
     tmp_path: Path, options: dict[str, str], moment: tuple[str, str]

@@ -25,6 +25,7 @@ from paimon_stream.storage.local import LocalStorage
 from paimon_stream.table.table import load_table
 from tests.kits.compaction import TRIGGER, WAYS, changelog, data_files, live, problems, run
 from tests.kits.keyed import commit_changes
+from tests.kits.params import each_once
 
 
 class Pickling:
@@ -136,16 +137,18 @@ def test_deleted_rows_stay_away_whoever_rewrites_their_files(tmp_path: Path) -> 
         assert not problems(table)
 
 
-@pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize(
-    "way",
-    [
-        *WAYS,
-        {"record-level.expire-time": "4500 s", "record-level.time-field": "at"},
-        {"changelog-producer": "lookup"},
-        {"changelog-producer": "full-compaction", "changelog-producer.row-deduplicate": "true"},
-        {"merge-engine": "first-row", "changelog-producer": "lookup", "ignore-delete": "true"},
-    ],
+    ("full", "way"),
+    each_once(
+        [False, True],
+        [
+            *WAYS,
+            {"record-level.expire-time": "4500 s", "record-level.time-field": "at"},
+            {"changelog-producer": "lookup"},
+            {"changelog-producer": "full-compaction", "changelog-producer.row-deduplicate": "true"},
+            {"merge-engine": "first-row", "changelog-producer": "lookup", "ignore-delete": "true"},
+        ],
+    ),
 )
 def test_keyed_tables_become_what_threads_make_of_them(
     tmp_path: Path, full: bool, way: dict[str, str]
