@@ -16,7 +16,16 @@ from pyspark.sql import DataFrame
 
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.types import MAX_LENGTH, DataField, DataType, TypeRoot
-from paimon_stream.spark.envelopes import ITEMS, Encoding, Envelope, Problems, escaped, literal
+from paimon_stream.spark.envelopes import (
+    ITEMS,
+    Encoding,
+    Envelope,
+    Problems,
+    computed_once,
+    escaped,
+    literal,
+    with_values,
+)
 from paimon_stream.spark.types import spark_type
 from paimon_stream.write.row_kinds import REFUSED
 
@@ -153,8 +162,9 @@ def _judged(frame: DataFrame, target: EventTarget, envelope: Envelope) -> DataFr
     problem, which is NULL for a good event. Tombstones are left out.
     """
     rows = envelope.rows(frame.where("value is not null"), target.primary_keys)
+    problem = _problem(frame.columns, target, envelope)
     return _decoded(rows, target, envelope).selectExpr(
-        "*", f"{_problem(frame.columns, target, envelope)} as _cdc_problem"
+        "*", computed_once({"_cdc_problem": problem})
     )
 
 
@@ -242,7 +252,7 @@ def _value(type_: DataType, value: _Value, encoding: Encoding) -> str:
         return f"if(length({decoded}) > {type_.precision}, null, {decoded})"
     if type_.is_timestamp and type_.precision < _MICROS:
         unit = f"{10**-type_.precision:.6f}"
-        return _with(
+        return with_values(
             {"moment": decoded}, f"if(extract(second from moment) % {unit} = 0, moment, null)"
         )
     return decoded
@@ -283,15 +293,6 @@ def _of_root(type_: DataType, value: _Value, encoding: Encoding) -> str:
     return f"if({value.kind} in ({', '.join(map(literal, _ENCODED_AS_BYTES))}), null, {plain})"
 
 
-def _with(bound: Mapping[str, str], result: str) -> str:
-    """The result, an expression that uses these names for values. Each value is computed once. It
-    may use the names before it. Without this, a plan would have a copy of a value for each use.
-    """
-    for name, value in reversed(list(bound.items())):
-        result = f"transform(array({value}), {name} -> {result})[0]"
-    return result
-
-
 def _decimal(type_: DataType, value: _Value) -> str:
     """A decimal of any kind. The bytes of a precise one are the digits without a point, as a
     number of two's complement of at most 16 bytes. Digits behind the scale of the column must be
@@ -301,7 +302,7 @@ def _decimal(type_: DataType, value: _Value) -> str:
     exact = literal(f"^-?[0-9]+([.][0-9]{{0,{type_.scale}}}0*)?$")
     scale = f"coalesce({value.scale}, '{type_.scale}')"
     is_variable = f"startswith({value.text}, '{{')"
-    precise = _with(
+    precise = with_values(
         {
             "told": f"try_cast(if({is_variable}, get_json_object({value.text}, '$.scale'), {scale}) as int)",
             "s": f"if(told between 0 and {_MOST_SCALE}, told, null)",
@@ -336,7 +337,7 @@ def _array(type_: DataType, value: _Value) -> str:
     element = f"try_cast(part as {spark_type(type_.items).simpleString()})"
     is_text = type_.items.root in (TypeRoot.CHAR, TypeRoot.VARCHAR)
     encoded = (f"{ITEMS}{kind}" for kind in (_ENCODED if is_text else _ENCODED_AS_BYTES))
-    decoded = _with(
+    decoded = with_values(
         {"parts": f"from_json({value.text}, 'array<string>')"},
         f"if(exists(parts, part -> part is not null and {element} is null), null, "
         f"transform(parts, part -> {element}))",
@@ -365,7 +366,7 @@ def _time(value: _Value) -> str:
     """
     number = f"try_cast({value.text} as bigint)"
     of_day = "timestamp_ntz'1970-01-01 00:00:00'"
-    length = _with(
+    length = with_values(
         {
             "iso": f"regexp_replace({value.text}, '(Z|[+]00:00)$', '')",
             "past": f"try_cast(concat('1970-01-01 ', iso) as timestamp_ntz) - {of_day}",
@@ -384,7 +385,7 @@ def _time(value: _Value) -> str:
         f"else if({value.kind} in ({', '.join(map(literal, _ISO_TIMES))}) and {iso}, {length}, null) end"
     )
     is_of_day = f"millis between 0 and {_LAST_MILLI_OF_DAY}"
-    return _with({"millis": millis}, f"if({is_of_day}, cast(millis as int), null)")
+    return with_values({"millis": millis}, f"if({is_of_day}, cast(millis as int), null)")
 
 
 def _timestamp(value: _Value) -> str:
@@ -397,7 +398,7 @@ def _timestamp(value: _Value) -> str:
         f"when '{_DEBEZIUM_TIME}NanoTimestamp' then if(number % 1000 = 0, number div 1000, null) end"
     )
     seconds = "cast(cast(micros as decimal(20,0)) / 1000000 as decimal(18,6))"
-    moment = _with(
+    moment = with_values(
         {"number": f"try_cast({value.text} as bigint)", "micros": micros},
         f"if(micros between {_FIRST_MICRO} and {_LAST_MICRO}, "
         f"timestamp_ntz'1970-01-01 00:00:00' + make_dt_interval(0, 0, 0, {seconds}), null)",

@@ -18,12 +18,13 @@ from paimon_stream.spark.envelopes import (
     Encoding,
     Envelope,
     Problems,
+    computed_once,
     is_ambiguous,
     literal,
-    only_item,
-    parsed_json,
     problem_of_key,
     problems_of_text,
+    strict_json,
+    with_values,
 )
 
 _MEMBERS: Final = {
@@ -74,12 +75,12 @@ class DebeziumEnvelope(Envelope):
         """
         absent = self._is_unavailable("a")
         old = f"map_zip_with(_cdc_after, _cdc_before, (k, a, b) -> if({absent}, coalesce(b, a), a))"
-        rows = _parsed(frame).selectExpr(
-            "*",
+        row = (
             "case when _cdc_op = 'd' then _cdc_before "
             f"when _cdc_op = 'u' and exists(map_values(_cdc_after), a -> {absent}) "
-            f"then coalesce({old}, _cdc_after) else _cdc_after end as _cdc_row",
+            f"then coalesce({old}, _cdc_after) else _cdc_after end"
         )
+        rows = _parsed(frame).selectExpr("*", computed_once({"_cdc_row": row}))
         if self.truncates_are_ignored:
             rows = rows.where(f"_cdc_op is null or _cdc_op <> 't' or {is_ambiguous(_objects())}")
         return rows
@@ -146,31 +147,27 @@ def _parsed(frame: DataFrame) -> DataFrame:
     )
     kind = f"coalesce(f.name, {of_items}, f.type)"
     entry = f"struct(f.field, struct({kind} as kind, f.parameters['scale'] as scale))"
-    entries = f"transform({typed}, f -> {entry})"
-    known_once = f"size(array_distinct({typed}.field)) = size({typed}.field)"
-    return (
-        frame.selectExpr(
-            "*",
-            f"{parsed_json('value', _ENVELOPE)} as _cdc_value_json",
-            f"{parsed_json('key', ROW)} as _cdc_key_json",
-        )
-        .selectExpr(
-            "*",
-            f"{only_item('_cdc_value_json')} as _cdc_e",
-            f"{only_item('_cdc_key_json')} as _cdc_key_text",
-        )
-        .selectExpr(
-            "*",
-            *(
-                f"coalesce(_cdc_e.payload.{name}, _cdc_e.{name}) as _cdc_{name}"
-                for name in _MEMBERS
-            ),
-            "_cdc_e.payload is not null as _cdc_has_payload",
-            f"{typed}.field as _cdc_typed",
-            f"if({known_once}, map_from_entries({entries}), null) as _cdc_types",
-            "if(map_contains_key(_cdc_key_text, 'schema') and map_contains_key(_cdc_key_text, 'payload'), "
-            f"from_json(_cdc_key_text['payload'], '{ROW}'), _cdc_key_text) as _cdc_key",
-        )
+    names = "transform(typed, f -> f.field)"
+    types = with_values(
+        {"typed": typed},
+        f"if(size(array_distinct({names})) = size(typed), map_from_entries(transform(typed, f -> {entry})), null)",
+    )
+    key = with_values(
+        {"of_key": "_cdc_key_text"},
+        "if(map_contains_key(of_key, 'schema') and map_contains_key(of_key, 'payload'), "
+        f"from_json(of_key['payload'], '{ROW}'), of_key)",
+    )
+    parsed = {
+        "_cdc_e": strict_json("value", _ENVELOPE),
+        "_cdc_key_text": strict_json("key", ROW),
+    }
+    return frame.selectExpr("*", computed_once(parsed)).selectExpr(
+        "*",
+        *(f"coalesce(_cdc_e.payload.{name}, _cdc_e.{name}) as _cdc_{name}" for name in _MEMBERS),
+        "_cdc_e.payload is not null as _cdc_has_payload",
+        f"transform({typed}, f -> f.field) as _cdc_typed",
+        f"{types} as _cdc_types",
+        f"{key} as _cdc_key",
     )
 
 

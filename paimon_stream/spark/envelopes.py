@@ -3,7 +3,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -96,21 +96,38 @@ class Envelope(ABC):
         return []
 
 
-def parsed_json(column: str, type_: str) -> str:
-    """An expression that parses a column as JSON. `only_item` has its value. The text is an item
-    of an array, and NULL follows, because `from_json` passes over what follows an object.
+def strict_json(column: str, type_: str) -> str:
+    """An expression of a column that has JSON. It is NULL if the text is no JSON, or if more follows
+    it. The text is parsed as an item of an array, with NULL behind it, because `from_json` passes
+    over what follows an object.
     """
     options = "map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', 'unreadable')"
     text = f"concat('{{\"items\":[', cast({column} as string), ',null]}}')"
-    return f"from_json({text}, 'struct<items: array<{type_}>, unreadable: string>', {options})"
+    return with_values(
+        {
+            "parsed": f"from_json({text}, 'struct<items: array<{type_}>, unreadable: string>', {options})"
+        },
+        "if(size(parsed.items) = 2 and try_element_at(parsed.items, 2) is null and parsed.unreadable is null, "
+        "try_element_at(parsed.items, 1), null)",
+    )
 
 
-def only_item(parsed: str) -> str:
-    """The value of a text that `parsed_json` has parsed. NULL if it is no JSON, or if more follows
-    it.
+def computed_once(values: Mapping[str, str]) -> str:
+    """An expression that adds these columns, of which Spark makes no copies. It copies a column of a
+    plain projection to each place that uses it, and pushes copies into filters. Where columns use
+    each other, Spark 4.0 and 3.5 then need minutes and gigabytes for a plan.
     """
-    is_only = f"size({parsed}.items) = 2 and try_element_at({parsed}.items, 2) is null"
-    return f"if({is_only} and {parsed}.unreadable is null, try_element_at({parsed}.items, 1), null)"
+    named = ", ".join(f"{value} as {name}" for name, value in values.items())
+    return f"inline(array(struct({named}))) as ({', '.join(values)})"
+
+
+def with_values(bound: Mapping[str, str], result: str) -> str:
+    """The result, an expression that uses these names for values. Each value is computed once. It
+    may use the names before it. Without this, a plan would have a copy of a value for each use.
+    """
+    for name, value in reversed(list(bound.items())):
+        result = f"transform(array({value}), {name} -> {result})[0]"
+    return result
 
 
 def problems_of_text(columns: Sequence[str], objects: str) -> Problems:

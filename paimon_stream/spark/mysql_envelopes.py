@@ -20,10 +20,9 @@ from paimon_stream.spark.envelopes import (
     Problems,
     is_ambiguous,
     literal,
-    only_item,
-    parsed_json,
     problem_of_key,
     problems_of_text,
+    strict_json,
 )
 
 _TEXT: Final = "cast(value as string)"
@@ -76,17 +75,11 @@ class _MySqlEnvelope(Envelope):
         letters = " ".join(
             f"when {literal(name)} then '{op}'" for name, op in self.operations.items()
         )
-        parsed = (
-            frame.selectExpr(
-                "*",
-                *(
-                    f"{parsed_json(name, type_)} as _cdc_{name}_json"
-                    for name, type_ in zip(self.columns, self._types_of(members), strict=True)
-                ),
-            )
-            .selectExpr("*", f"{only_item('_cdc_value_json')} as _cdc_e", *self._keys())
-            .where(f"{is_judged} or {is_ambiguous(f'array(json_object_keys({_TEXT}))')}")
-        )
+        parsed = frame.selectExpr(
+            "*",
+            f"{strict_json('value', f'struct<{members}>')} as _cdc_e",
+            *self._keys(),
+        ).where(f"{is_judged} or {is_ambiguous(f'array(json_object_keys({_TEXT}))')}")
         return (
             parsed.selectExpr(
                 "*",
@@ -145,10 +138,6 @@ class _MySqlEnvelope(Envelope):
 
     def _is_left_out(self) -> str:
         return self._is_ddl() if self.ddl_is_ignored else "false"
-
-    def _types_of(self, members: str) -> Sequence[str]:
-        """The types of `columns` as JSON."""
-        return (f"struct<{members}>",)
 
     def _keys(self) -> Sequence[str]:
         """Further expressions beside the envelope."""
@@ -302,11 +291,8 @@ class MaxwellEnvelope(_MySqlEnvelope):
         marks = "_cdc_e.type in ('bootstrap-start', 'bootstrap-complete')"
         return f"({marks} or {super()._is_left_out()})"
 
-    def _types_of(self, members: str) -> Sequence[str]:
-        return (ROW, f"struct<{members}>")
-
     def _keys(self) -> Sequence[str]:
-        return (f"{only_item('_cdc_key_json')} as _cdc_key",)
+        return (f"{strict_json('key', ROW)} as _cdc_key",)
 
     def _is_ddl(self) -> str:
         return "_cdc_e.type rlike '^(table|database)-'"
