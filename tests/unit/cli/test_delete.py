@@ -64,9 +64,9 @@ def test_the_command_counts_first_and_then_deletes(tmp_path: Any) -> None:
         ("id = 'x'", "is not a value of id"),
         ("id = 1 OR id", "has id after OR, and its type is INT"),
         ("id ~ 1", "Write COLUMN OP VALUE"),
-        ("", "is not understood"),
+        ("", "ends too early"),
         ("p = a", "A text is in single quotes"),
-        ("id = 1 AND", "is not understood"),
+        ("id = 1 AND", "ends too early"),
     ],
 )
 def test_a_condition_with_a_slip_is_a_usage_error(where: str, text: str, tmp_path: Any) -> None:
