@@ -14,10 +14,12 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from paimon_stream.change.anew import ComputedChange, RowChange
+from paimon_stream.change.anew import ComputedChange, RowChange, carry_out
 from paimon_stream.change.files import FileChanges
 from paimon_stream.change.matching import FoundRows, MatchingRows
 from paimon_stream.change.rewriting import NewRows, RestFiles, UpdatedRows
+from paimon_stream.commit.request import Published
+from paimon_stream.commit.table_commit import AfterPublishing
 from paimon_stream.compact.planning import check_indexes
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.format.commit_message import CommitMessage
@@ -130,3 +132,22 @@ class AppendTableChange(RowChange):
         self._rest.abandon()
         if self._updated is not None:
             self._updated.abandon()
+
+
+def change_matching_rows(
+    change: AppendTableChange,
+    runtime: Runtime,
+    *,
+    dry_run: bool,
+    after_commit: AfterPublishing | None,
+) -> tuple[FoundRows, Published | None]:
+    """Carries out a change, or only finds its rows in a dry run. Returns the rows, and what was
+    published. Raises the errors of `carry_out`.
+    """
+    published = None
+    if dry_run:
+        change.find()
+    else:
+        published = carry_out(change, runtime, after_commit)
+    assert change.found is not None
+    return change.found, published

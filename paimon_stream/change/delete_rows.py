@@ -1,11 +1,10 @@
 """Deletes the rows of a table that fulfil a condition, in one snapshot."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from paimon_stream.change.anew import carry_out
-from paimon_stream.change.append_tables import AppendTableChange
+from paimon_stream.change.append_tables import AppendTableChange, change_matching_rows
 from paimon_stream.change.keyed import change_keys
 from paimon_stream.change.keyed_delete import KeyedDeletion
 from paimon_stream.commit.table_commit import AfterPublishing
@@ -62,20 +61,14 @@ def delete_rows(
             files_read=read.files_read,
         )
     change = AppendTableChange(load, where, runtime=running, progress=progress)
-    published = None
-    if dry_run:
-        change.find()
-    else:
-        published = carry_out(change, running, after_commit)
-    found = change.found
-    assert found is not None
-    report = DeleteReport(
-        table=found.table.location,
-        dry_run=dry_run,
-        rows=found.rows,
-        files=len(found.matches),
-        files_read=len(found.scan.files),
+    matching, published = change_matching_rows(
+        change, running, dry_run=dry_run, after_commit=after_commit
     )
-    if published is None:
-        return report
-    return replace(report, snapshot_id=published.snapshot.id)
+    return DeleteReport(
+        table=matching.table.location,
+        snapshot_id=None if published is None else published.snapshot.id,
+        dry_run=dry_run,
+        rows=matching.rows,
+        files=len(matching.matches),
+        files_read=len(matching.scan.files),
+    )

@@ -1,11 +1,10 @@
 """Updates the rows of a table that fulfil a condition, in one snapshot."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from paimon_stream.change.anew import carry_out
-from paimon_stream.change.append_tables import AppendTableChange
+from paimon_stream.change.append_tables import AppendTableChange, change_matching_rows
 from paimon_stream.change.keyed import change_keys
 from paimon_stream.change.keyed_update import Assignments, KeyedUpdate
 from paimon_stream.change.new_values import NewValues
@@ -71,23 +70,17 @@ def update_rows(
         progress=progress,
         new_rows_of=lambda table: NewValues.of(table, updates, new_values),
     )
-    published = None
-    if dry_run:
-        change.find()
-    else:
-        published = carry_out(change, running, after_commit)
-    found = change.found
-    assert found is not None
-    report = UpdateReport(
-        table=found.table.location,
-        dry_run=dry_run,
-        rows=found.rows,
-        files=len(found.matches),
-        files_read=len(found.scan.files),
+    matching, published = change_matching_rows(
+        change, running, dry_run=dry_run, after_commit=after_commit
     )
-    if published is None:
-        return report
-    return replace(report, snapshot_id=published.snapshot.id)
+    return UpdateReport(
+        table=matching.table.location,
+        snapshot_id=None if published is None else published.snapshot.id,
+        dry_run=dry_run,
+        rows=matching.rows,
+        files=len(matching.matches),
+        files_read=len(matching.scan.files),
+    )
 
 
 def _assignments(updates: object, new_values: object) -> Callable[[Table], Assignments]:
