@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyspark
@@ -17,10 +18,10 @@ import pytest
 pytestmark = [pytest.mark.spark4, pytest.mark.long]
 
 HERE = Path(__file__).parent
-FRAME_OF_THE_PACKAGE = re.compile(
-    rf'File "{re.escape(str(HERE.parents[1]))}/paimon_stream/.*", line \d+ in '
-)
-"""A line of the stacks that Python prints when it is aborted. A traceback has a comma before `in`."""
+PACKAGE = f"{HERE.parents[1]}/paimon_stream/"
+STACK = re.compile(r"\(most recent call first\):\n((?:  File .*\n)*)")
+"""The frames of one thread, as Python prints them when it is aborted. The innermost is the first."""
+FRAME = re.compile(r'  File "(.*)", line \d+ in ')
 MOST_SECONDS = 240
 """How long the job may take. It takes less than a minute if nothing else runs."""
 
@@ -31,9 +32,9 @@ def test_on_connect_a_replay_is_skipped_and_a_second_sink_is_refused(tmp_path: P
         pytest.skip("pyspark 3.5 from pip has no Connect server")
     output, errors, hangs = _job(tmp_path / "first")
     if hangs:
-        # Now and then Spark's own server or client waits for the other one for ever. If a process
-        # waits in this package, its stack says so.
-        assert not FRAME_OF_THE_PACKAGE.search(errors), errors
+        # Now and then Spark's own server or client waits for the other one for ever, also in a call
+        # of this package to Spark. If a thread waits in this package, its stack says so.
+        assert not _waits_in_the_package(errors), errors
         print(errors[-20_000:], file=sys.stderr)
         output, errors, hangs = _job(tmp_path / "second")
     assert not hangs, errors
@@ -80,6 +81,27 @@ def _job(folder: Path) -> tuple[str, str, bool]:
         _signal(job.pid, {"": signal.SIGKILL})
         output, errors = job.communicate()
     return output, f"{output}\n{errors}", True
+
+
+def _waits_in_the_package(stacks: str) -> bool:
+    """Whether a frame of this package is the innermost of a thread, but for Python's own modules."""
+    libraries = tuple(folder for folder in sys.path if folder.endswith("site-packages"))
+    for stack in STACK.findall(stacks):
+        for file in FRAME.findall(stack):
+            if file.startswith(PACKAGE):
+                return True
+            if file.startswith(libraries):
+                break
+    return False
+
+
+def test_a_stack_tells_who_waits() -> None:
+    own = f'  File "{PACKAGE}spark/sink.py", line 1 in run\n'
+    of_python = f'  File "{threading.__file__}", line 1 in wait\n'
+    of_spark = f'  File "{pyspark.__file__}", line 1 in config\n'
+    head = "Thread 0x1 (most recent call first):\n"
+    assert _waits_in_the_package(head + of_spark + own + head + of_python + own)
+    assert not _waits_in_the_package(head + of_python + of_spark + own)
 
 
 def _signal(session: int, signals: dict[str, signal.Signals]) -> None:
