@@ -56,7 +56,12 @@ needed only if `doctor` has to judge a schema that has changed.
 
 ## Tables and columns
 
-A list is a table if the terminal is wide enough. If it is not, each row is a block of lines:
+A list is a table. If the terminal is too narrow for it, each row is still one line: times have no seconds, long
+names lose their middle, kinds of snapshots are letters, and the columns that matter least are left out. `--wide`
+prints the whole table. At 80 columns:
+
+{narrow}
+On a terminal of fewer than 60 columns, each row is a block of lines:
 
 {block}
 In a file or a pipe, each row is one line, however wide. `--columns` chooses the columns and their order, by
@@ -87,6 +92,7 @@ running shell:
 """
 _SHARED: Final = (
     "--columns",
+    "--wide",
     "--catalog",
     "--warehouse",
     "--branch",
@@ -118,15 +124,20 @@ _ARGUMENTS: Final = {"rollback": ["1"]}
 def render(tables: Path) -> str:
     """The whole page in Markdown, with answers about the tables in the folder."""
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in MEANING.items())
-    start = _START.replace("{block}", _block(tables)) + codes
-    return start + "".join(_command(name, command, tables) for name, command in _commands())
+    start = _START.replace("{narrow}", _snapshots(tables, 80)).replace("{block}", _block(tables))
+    return start + codes + "".join(_command(name, command, tables) for name, command in _commands())
+
+
+def _snapshots(tables: Path, width: int) -> str:
+    """The snapshots of a table on a terminal of this width."""
+    store = PaimonTable.load(str(tables / "overwritten" / "db.db" / "t"))
+    listing = Listing(COLUMNS, store.snapshots()[::-1], "")
+    return "".join(f"    {line.plain}\n" for line in listing_lines(listing, width))
 
 
 def _block(tables: Path) -> str:
-    table = PaimonTable.load(str(tables / "append_partitioned" / "db.db" / "t"))
-    newest = table.latest_snapshot()
-    lines = listing_lines(Listing(COLUMNS, [newest], ""), 60)
-    return "".join(f"    {line.plain}\n" for line in lines)
+    """The first snapshot of the table on a terminal that is narrower than a table may be."""
+    return _snapshots(tables, 59).partition("    \n")[0]
 
 
 def _answer(name: str, tables: Path) -> str:

@@ -298,6 +298,7 @@ class TableCommand(click.Command):
         catalog_name: str | None = None,
         branch: str | None = None,
         shown_columns: str | None = None,
+        wide: bool = False,
         found_in: str | None = None,
         **own_options: Any,
     ) -> None:
@@ -320,7 +321,7 @@ class TableCommand(click.Command):
         code = _answered(
             session,
             partial(self.ask, session, **own_options),
-            partial(show, as_json=as_json, columns=names),
+            partial(show, as_json=as_json, columns=names, wide=wide),
             debug=debug,
         )
         click.get_current_context().exit(code)
@@ -348,6 +349,8 @@ def table_command(
     def make(function: CommandFunction) -> TableCommand:
         place = _WAREHOUSE_ARGUMENT if of_warehouse else _TABLE_ARGUMENT
         shared: list[click.Parameter] = [_columns_option(columns)] if columns else []
+        if any(column.is_narrower_in_a_narrow_table for column in columns):
+            shared.append(_WIDE)
         if not of_warehouse:
             shared += _OF_TABLES
         description = inspect.cleandoc(function.__doc__ or "")
@@ -410,6 +413,11 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
             yield prefix + key, value
         else:
             yield prefix + key, str(value).lower()
+
+
+_WIDE: Final = option(
+    "--wide", "Print whole rows, one on a line, also where they do not fit.", is_flag=True
+)
 
 
 def _columns_option(columns: Sequence[Column[Any]]) -> click.Option:

@@ -29,7 +29,7 @@ _FILES: Final[tuple[Column[TableFile], ...]] = (
         for_people=lambda file: partition_text(file.partition),
     ),
     Column("bucket", lambda file: file.bucket, ident=True),
-    Column("level", lambda file: file.meta.level, ident=True),
+    Column("level", lambda file: file.meta.level, ident=True, wide=True),
     Column("rows", lambda file: file.row_count, number=True),
     Column("delete_rows", lambda file: file.meta.delete_row_count, number=True, extra=True),
     Column(
@@ -46,7 +46,7 @@ _FILES: Final[tuple[Column[TableFile], ...]] = (
     Column(
         "max_sequence_number", lambda file: file.meta.max_sequence_number, ident=True, extra=True
     ),
-    Column("name", lambda file: file.meta.file_name, "file"),
+    Column("name", lambda file: file.meta.file_name, "file", long_name=True),
     Column("path", lambda file: file.path, extra=True),
 )
 
@@ -62,7 +62,7 @@ _MANIFESTS: Final[tuple[Column[tuple[str, ManifestFileMeta]], ...]] = (
         for_people=lambda listed: size(listed[1].file_size),
         number=True,
     ),
-    Column("name", lambda listed: listed[1].file_name, "manifest"),
+    Column("name", lambda listed: listed[1].file_name, "manifest", long_name=True),
 )
 """A row is a pair of `manifests_of`: the list that names the manifest, and the manifest."""
 

@@ -1,9 +1,11 @@
 """The answers of commands, and how they are printed. The answer goes to standard output, everything
 else to standard error. Each column of a listing is declared once, for the JSON and for people.
 
-A listing is printed as a table if it fits into the width. Otherwise, it is printed as a block of
-lines for each row. Widths are terminal columns: a Chinese character takes two, and a combining
-accent takes none.
+A listing is printed as a table if it fits into the width. If it does not, and the terminal has at
+least 60 columns, it is printed as a narrow table: a row is still one line, with short cells, and
+without the columns that matter least. On a terminal that is narrower still, it is printed as a
+block of lines for each row. Widths are terminal columns: a Chinese character takes two, and a
+combining accent takes none.
 """
 
 import json
@@ -14,7 +16,7 @@ from itertools import zip_longest
 from typing import Any, Final, Generic, TextIO, TypeAlias, TypeVar
 
 import click
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
@@ -26,6 +28,11 @@ _GAP: Final = "  "
 """The text between two columns."""
 _NARROWEST_PROSE: Final = 30
 """The width below which prose is not narrowed."""
+_NARROWEST_NAME: Final = 12
+"""The width below which a long name is not cut: its beginning and its end can be recognised."""
+_NARROWEST_TABLE: Final = 60
+"""The width of a terminal below which a listing is never made narrower to be a table."""
+_ELLIPSIS: Final = "…"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,11 @@ class Column(Generic[T]):
             number has no commas.
         prose: whether the text may be broken into lines.
         extra: whether people see the column only if `--columns` names it. The JSON always has it.
+        short: a function that returns what people see in a narrow table; by default, the same as in
+            any other.
+        long_name: whether the text is a name that a narrow table may cut in the middle.
+        wide: whether a narrow table may leave the column out. The last such column is left out
+            first.
     """
 
     key: str
@@ -52,16 +64,29 @@ class Column(Generic[T]):
     ident: bool = False
     prose: bool = False
     extra: bool = False
+    short: Callable[[T], object] | None = None
+    long_name: bool = False
+    wide: bool = False
 
     @property
     def name(self) -> str:
         """The name for people, as a title and for `--columns`."""
         return self.title or self.key.replace("_", " ")
 
+    @property
+    def is_narrower_in_a_narrow_table(self) -> bool:
+        """Whether a narrow table shows less of this column than any other table."""
+        return self.short is not None or self.long_name or self.wide
+
     def cell(self, thing: T) -> object:
         """What people see in this column for one thing."""
-        read = self.for_people or self.value
-        content = read(thing)
+        return self._shown((self.for_people or self.value)(thing))
+
+    def short_cell(self, thing: T) -> object:
+        """What people see in this column of a narrow table for one thing."""
+        return self.cell(thing) if self.short is None else self._shown(self.short(thing))
+
+    def _shown(self, content: object) -> object:
         return str(content) if self.ident and content is not None else content
 
 
@@ -132,16 +157,19 @@ def listing_lines(
     listing: Listing[T], width: int | None, names: Sequence[str] | None = None
 ) -> Iterator[Text]:
     """The rows below the titles of their columns, or each row as a block of `name: value` lines if
-    the table is wider than `width`. `names` are the columns to show, in this order.
+    the table is wider than `width` (None: no limit). `names` are the columns to show, in this
+    order. Columns that are named are shown whole, so a table of them is never made narrower.
     """
-    columns = choose(listing.columns, names)
-    rows = [[plain(column.cell(row)) for column in columns] for row in listing.rows]
-    if not rows:
+    if not listing.rows:
         yield from sentence_lines(listing.empty, width)
         return
-    widths = _widths(columns, rows, width)
-    if widths is not None:
-        yield from _table(columns, rows, widths)
+    columns = choose(listing.columns, names)
+    rows = [[plain(column.cell(row)) for column in columns] for row in listing.rows]
+    table = _fitting(columns, rows, width, may_cut=False)
+    if table is None and names is None and width is not None and width >= _NARROWEST_TABLE:
+        table = _narrow_table(columns, listing.rows, width)
+    if table is not None:
+        yield from table
         return
     for position, row in enumerate(rows):
         if position:
@@ -150,36 +178,62 @@ def listing_lines(
         yield from pair_lines(pairs, width, colon=":")
 
 
-def _widths(
-    columns: Sequence[Column[T]], rows: Sequence[Sequence[str]], width: int | None
-) -> list[int] | None:
-    """The columns' widths. Prose becomes narrower if the table is too wide. The result is None if
-    the table still does not fit.
+def _narrow_table(
+    columns: Sequence[Column[T]], things: Sequence[T], width: int
+) -> Iterator[Text] | None:
+    """A table of short cells, without as many of the last wide columns as do not fit. None if the
+    other columns alone do not fit.
+    """
+    kept = list(columns)
+    while True:
+        rows = [[plain(column.short_cell(thing)) for column in kept] for thing in things]
+        table = _fitting(kept, rows, width, may_cut=True)
+        wide = [column for column in kept if column.wide]
+        if table is not None or not wide:
+            return table
+        kept.remove(wide[-1])
+
+
+def _fitting(
+    columns: Sequence[Column[T]],
+    rows: Sequence[Sequence[str]],
+    width: int | None,
+    *,
+    may_cut: bool,
+) -> Iterator[Text] | None:
+    """The table, or None if it is wider than `width`. Prose becomes narrower in a table that is too
+    wide, and so do long names if they may be cut.
     """
     widths = [
         max(cell_len(column.name), *(cell_len(row[i]) for row in rows))
         for i, column in enumerate(columns)
     ]
     if width is None:
-        return widths
+        return _table(columns, rows, widths)
+    narrowest = [
+        _NARROWEST_PROSE
+        if column.prose
+        else max(_NARROWEST_NAME, cell_len(column.name))
+        if column.long_name and may_cut
+        else widths[i]
+        for i, column in enumerate(columns)
+    ]
     too_wide = sum(widths) + len(_GAP) * (len(widths) - 1) - width
     while too_wide > 0:
-        prose = [
-            i for i, column in enumerate(columns) if column.prose and widths[i] > _NARROWEST_PROSE
-        ]
-        if not prose:
+        flexible = [i for i in range(len(columns)) if widths[i] > narrowest[i]]
+        if not flexible:
             return None
-        widest = max(prose, key=lambda i: widths[i])
-        narrower = max(_NARROWEST_PROSE, widths[widest] - too_wide)
-        if len(prose) > 1:
+        widest = max(flexible, key=lambda i: widths[i])
+        narrower = max(narrowest[widest], widths[widest] - too_wide)
+        if len(flexible) > 1:
             # The widest column is not made narrower than the second widest one in one step. So
-            # several columns of prose become narrower together.
-            second = max(widths[i] for i in prose if i != widest)
+            # several columns become narrower together.
+            second = max(widths[i] for i in flexible if i != widest)
             next_width = second if second < widths[widest] else widths[widest] - 1
             narrower = max(narrower, next_width)
         too_wide -= widths[widest] - narrower
         widths[widest] = narrower
-    return widths
+    return _table(columns, rows, widths)
 
 
 def _table(
@@ -196,10 +250,7 @@ def _table(
     for row in rows:
         broken = []
         for column, cell, width in zip(columns, row, widths, strict=True):
-            lines = [cell]
-            if column.prose:
-                lines = _broken(cell, width)
-            broken.append(lines)
+            broken.append(_broken(cell, width) if column.prose else [_cut(cell, width)])
         for cells in zip_longest(*broken, fillvalue=""):
             yield Text(line(cells))
 
@@ -218,6 +269,19 @@ def _broken(text: str, width: int | None) -> list[str]:
         else:
             lines.append(word)
     return lines
+
+
+def _cut(text: str, width: int) -> str:
+    """The text, with an ellipsis in the place of its middle if it is wider than `width`."""
+    if cell_len(text) <= width:
+        return text
+    end = ""
+    for letter in reversed(text):
+        if cell_len(letter + end) > (width - cell_len(_ELLIPSIS)) // 2:
+            break
+        end = letter + end
+    beginning = set_cell_size(text, width - cell_len(_ELLIPSIS) - cell_len(end)).rstrip()
+    return f"{beginning}{_ELLIPSIS}{end}"
 
 
 def _left(text: str, width: int) -> str:
@@ -253,9 +317,20 @@ class CommandAnswer:
     pieces: Iterable[str] | None = None
 
 
-def show(answer: CommandAnswer, *, as_json: bool, columns: Sequence[str] | None = None) -> None:
-    """Writes the answer to standard output, as a JSON document or as text with the columns of these
-    names.
+def show(
+    answer: CommandAnswer,
+    *,
+    as_json: bool,
+    columns: Sequence[str] | None = None,
+    wide: bool = False,
+) -> None:
+    """Writes the answer to standard output, as a JSON document or as text.
+
+    Args:
+        answer: the answer of the command.
+        as_json: whether it is written as JSON.
+        columns: the names of the columns of a listing; None for the usual ones.
+        wide: whether a listing is a whole table, however wide the terminal is.
     """
     if answer.pieces is not None:
         for piece in answer.pieces:
@@ -265,7 +340,7 @@ def show(answer: CommandAnswer, *, as_json: bool, columns: Sequence[str] | None 
     elif as_json:
         sys.stdout.write(json.dumps(jsonable(answer.document), indent=2) + "\n")
     else:
-        width = _width(sys.stdout)
+        width = None if wide else _width(sys.stdout)
         lines = (line for part in answer.parts for line in part_lines(part, width, columns))
         _print(sys.stdout, lines)
     sys.stdout.flush()

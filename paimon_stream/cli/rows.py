@@ -34,7 +34,7 @@ database alone.
 _PLACES: Final[tuple[Column[_Place], ...]] = (
     Column("database", itemgetter(0)),
     Column("table", itemgetter(1)),
-    Column("location", itemgetter(2)),
+    Column("location", itemgetter(2), long_name=True),
 )
 
 

@@ -21,7 +21,7 @@ from paimon_stream.cli.command import (
 from paimon_stream.cli.exits import BROKEN, OK
 from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of, say
 from paimon_stream.cli.progress import progress
-from paimon_stream.cli.text import count, iso, listed, moment, ranges, size
+from paimon_stream.cli.text import count, iso, listed, minute, moment, ranges, size
 from paimon_stream.errors import FormatError
 from paimon_stream.format.snapshot_json import (
     BATCH_IDENTIFIER,
@@ -51,6 +51,15 @@ def _rows(snapshot: Snapshot) -> int | None:
     return written
 
 
+_LETTERS: Final = {
+    CommitKind.APPEND: "A",
+    CommitKind.COMPACT: "C",
+    CommitKind.OVERWRITE: "O",
+    CommitKind.ANALYZE: "S",
+}
+"""The kinds of snapshots in a narrow table. ANALYZE adds statistics."""
+
+
 def _change(snapshot: Snapshot) -> str:
     return f"{snapshot.delta_record_count:+,}"
 
@@ -65,10 +74,15 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
         "time",
         lambda snapshot: iso(snapshot.time_millis),
         for_people=lambda snapshot: moment(snapshot.time_millis),
+        short=lambda snapshot: minute(snapshot.time_millis),
     ),
     Column("time_millis", lambda snapshot: snapshot.time_millis, ident=True, extra=True),
-    Column("kind", lambda snapshot: snapshot.commit_kind.value),
-    Column("user", lambda snapshot: snapshot.commit_user),
+    Column(
+        "kind",
+        lambda snapshot: snapshot.commit_kind.value,
+        short=lambda snapshot: _LETTERS[snapshot.commit_kind],
+    ),
+    Column("user", lambda snapshot: snapshot.commit_user, long_name=True),
     Column("identifier", lambda snapshot: snapshot.commit_identifier, ident=True, extra=True),
     Column("batch", _batch, ident=True),
     Column("rows", _rows, number=True),
@@ -78,6 +92,7 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
         "change",
         _change,
         number=True,
+        wide=True,
     ),
     Column("total_records", lambda snapshot: snapshot.total_record_count, "total", number=True),
     Column(
@@ -87,12 +102,13 @@ COLUMNS: Final[tuple[Column[Snapshot], ...]] = (
         number=True,
         extra=True,
     ),
-    Column("schema_id", lambda snapshot: snapshot.schema_id, "schema", ident=True),
+    Column("schema_id", lambda snapshot: snapshot.schema_id, "schema", ident=True, wide=True),
     Column(
         "write_millis",
         lambda snapshot: BatchSummary.of(own_properties(snapshot)).write_millis,
         "write ms",
         number=True,
+        wide=True,
     ),
     Column(
         "watermark",
@@ -127,7 +143,7 @@ def _of_snapshot(read: Callable[[Snapshot], Any]) -> Callable[[NamedSnapshot], A
 def named_columns(title: str) -> tuple[Column[NamedSnapshot], ...]:
     """The columns of tags or branches. `title` is the title of the column with their names."""
     return (
-        Column("name", lambda named: named[0], title),
+        Column("name", lambda named: named[0], title, long_name=True),
         Column(
             "snapshot",
             _of_snapshot(lambda snapshot: json_of(COLUMNS, snapshot)),
@@ -138,6 +154,7 @@ def named_columns(title: str) -> tuple[Column[NamedSnapshot], ...]:
             "time",
             _of_snapshot(lambda snapshot: iso(snapshot.time_millis)),
             for_people=_of_snapshot(lambda snapshot: moment(snapshot.time_millis)),
+            short=_of_snapshot(lambda snapshot: minute(snapshot.time_millis)),
         ),
         Column("rows", _of_snapshot(lambda snapshot: snapshot.total_record_count), number=True),
     )
@@ -155,8 +172,9 @@ _USER: Final = option(
 )
 def snapshots(session: Session, limit: int | None, user: str | None) -> CommandAnswer:
     """Lists the snapshots, newest first: who made each and when, how many rows it wrote, by how
-    much the number of rows in the table's files changed, and how long the write took. If a
-    snapshot's file is damaged, its id is reported and the others are listed.
+    much the number of rows in the table's files changed, and how long the write took. A narrow
+    terminal shows the kind as a letter: A for APPEND, C for COMPACT, O for OVERWRITE, and S for
+    ANALYZE, which adds statistics. If a snapshot's file is damaged, its id is reported and the others are listed.
     """
     store = SnapshotStore(session.raw.storage)
     users: set[str] = set()
@@ -284,7 +302,7 @@ def _seconds(writer: Writer) -> str | None:
 
 
 _WRITERS: Final[tuple[Column[Writer], ...]] = (
-    Column("user", lambda writer: writer.user),
+    Column("user", lambda writer: writer.user, long_name=True),
     Column("stream", lambda writer: writer.registered),
     Column("last_batch", lambda writer: writer.last_batch, ident=True),
     Column(
@@ -292,12 +310,18 @@ _WRITERS: Final[tuple[Column[Writer], ...]] = (
         lambda writer: iso(writer.last_millis),
         "time",
         for_people=lambda writer: moment(writer.last_millis),
+        short=lambda writer: minute(writer.last_millis),
     ),
     Column("last_time_millis", lambda writer: writer.last_millis, ident=True, extra=True),
-    Column("last_snapshot", lambda writer: writer.last_snapshot, "snapshot", ident=True),
-    Column("last_rows", lambda writer: writer.last_story.rows, "rows", number=True),
+    Column("last_snapshot", lambda writer: writer.last_snapshot, "snapshot", ident=True, wide=True),
+    Column("last_rows", lambda writer: writer.last_story.rows, "rows", number=True, wide=True),
     Column(
-        "last_bytes", lambda writer: writer.last_story.bytes, "size", for_people=_bytes, number=True
+        "last_bytes",
+        lambda writer: writer.last_story.bytes,
+        "size",
+        for_people=_bytes,
+        number=True,
+        wide=True,
     ),
     Column("last_files", lambda writer: writer.last_story.files, "files", number=True, extra=True),
     Column(
@@ -316,8 +340,9 @@ _WRITERS: Final[tuple[Column[Writer], ...]] = (
         "write",
         for_people=_seconds,
         number=True,
+        wide=True,
     ),
-    Column("batches", lambda writer: writer.batches, number=True),
+    Column("batches", lambda writer: writer.batches, number=True, wide=True),
     Column(
         "gaps", lambda writer: writer.gaps, for_people=lambda writer: ranges(writer.gaps) or None
     ),
@@ -326,9 +351,10 @@ _WRITERS: Final[tuple[Column[Writer], ...]] = (
         lambda writer: writer.query_name,
         "query",
         for_people=lambda writer: writer.query_name or writer.query_id,
+        long_name=True,
     ),
     Column("query_id", lambda writer: writer.query_id, extra=True),
-    Column("checkpoint", lambda writer: writer.checkpoint),
+    Column("checkpoint", lambda writer: writer.checkpoint, long_name=True, wide=True),
     Column("runs", lambda writer: writer.runs, number=True, extra=True),
     Column("snapshots", lambda writer: writer.snapshots, number=True, extra=True),
     Column("first_batch", lambda writer: writer.first_batch, ident=True, extra=True),

@@ -30,6 +30,12 @@ def moment(millis: int | None) -> str | None:
     return None if time is None else f"{time.partition('.')[0]}Z"
 
 
+def minute(millis: int | None) -> str | None:
+    """Epoch milliseconds as short text for people, without seconds: `2026-11-21 19:18Z`."""
+    time = iso(millis)
+    return None if time is None else f"{time[:16].replace('T', ' ')}Z"
+
+
 def ranges(pairs: Sequence[tuple[int, int]], most_shown: int = 5) -> str:
     """The first `most_shown` ranges, such as `3, 5-8`, and the number of the remaining ranges."""
     texts = [str(low) if low == high else f"{low}-{high}" for low, high in pairs]

@@ -110,6 +110,65 @@ def test_a_row_that_does_not_fit_becomes_a_block_of_names_and_values() -> None:
     assert lines[-1] == "what:  e\u0301"
 
 
+NARROWER: tuple[Column[dict[str, Any]], ...] = (
+    Column("at", lambda one: one["at"], short=lambda one: one["at"][:10]),
+    Column("user", lambda one: one["user"], long_name=True),
+    Column("row_count", lambda one: one["rows"], "rows", number=True),
+    Column("change", lambda one: one["rows"], number=True, wide=True),
+    Column("schema", lambda one: one["rows"], number=True, wide=True),
+)
+LONG = [
+    {
+        "at": "2026-11-21T08:04:55Z",
+        "user": f"3f2a81c0-{number}-0b54-4a91",
+        "rows": number * 1_000_000,
+    }
+    for number in (1, 2)
+]
+
+
+def narrowed(width: int, names: list[str] | None = None, wide: int = 0) -> list[list[str]]:
+    """The cells of each line at this width, with texts that make the rows longer."""
+    rows = [{**row, "user": row["user"] + "x" * wide} for row in LONG]
+    lines = [line.plain for line in listing_lines(Listing(NARROWER, rows, ""), width, names)]
+    assert max(map(len, lines)) <= width or names
+    return [line.split() for line in lines]
+
+
+def test_a_narrow_table_has_short_cells_and_cuts_long_names_in_the_middle() -> None:
+    titles, first, second = narrowed(70)
+    assert titles == ["at", "user", "rows", "change", "schema"]
+    assert first == ["2026-11-21", "3f2a81c0-1-0b54-4a91", *["1,000,000"] * 3]
+    titles, first, second = narrowed(70, wide=30)
+    assert first[0] == "2026-11-21" and titles[-1] == "schema"
+    beginning, _, end = first[1].partition("…")
+    assert LONG[0]["user"].startswith(beginning) and (LONG[0]["user"] + "x" * 30).endswith(end)
+    assert second[1] != first[1], "what differs at the beginning can be told apart"
+
+
+def test_a_narrow_table_leaves_out_the_last_columns_that_may_be_left_out() -> None:
+    many = [{**row, "rows": 10**15} for row in LONG]
+    lines = [line.plain for line in listing_lines(Listing(NARROWER, many, ""), 70)]
+    assert lines[0].split() == ["at", "user", "rows", "change"]
+    lines = [line.plain for line in listing_lines(Listing(NARROWER, many, ""), 60)]
+    assert lines[0].split() == ["at", "user", "rows"]
+    assert len(lines) == 1 + len(many)
+
+
+def test_below_60_columns_and_for_named_columns_nothing_is_cut() -> None:
+    assert narrowed(59)[0] == ["at:", LONG[0]["at"]]
+    assert narrowed(60, ["at", "user", "rows", "change"])[0] == ["at:", LONG[0]["at"]]
+
+
+def test_wide_prints_whole_rows_on_a_narrow_terminal(golden: Golden) -> None:
+    path, _ = golden("append_partitioned")
+    narrow = on_a_terminal(80, "files", str(path))
+    assert len(narrow) == 1 + 12 and "…" in narrow[1]
+    wide = on_a_terminal(80, "files", "--wide", str(path))
+    assert len(wide) == 1 + 12 and "…" not in "".join(wide)
+    assert max(map(len, wide)) > 80
+
+
 def test_wide_letters_are_counted_as_the_terminal_shows_them() -> None:
     table = laid_out(None, ["name", "id"])
     assert table == ["name        id", "short  1234567", "名前         -"]
@@ -154,7 +213,7 @@ def test_a_line_end_in_a_name_makes_no_second_line() -> None:
     assert lines == ["name", "a\\x0ab\\x1b"]
 
 
-@pytest.mark.parametrize(("width", "first"), [(80, "user:"), (200, "user ")])
+@pytest.mark.parametrize(("width", "first"), [(59, "user:"), (80, "user "), (200, "user ")])
 def test_a_terminal_gets_what_fits_its_width(golden: Golden, width: int, first: str) -> None:
     path, _ = golden("append_plain")
     lines = on_a_terminal(width, "query", str(path))
