@@ -20,7 +20,7 @@ from paimon_stream.options.store_names import (
     store_option,
 )
 from paimon_stream.options.store_options import PREFIXES
-from paimon_stream.storage.base import Storage, delete_below, files_of
+from paimon_stream.storage.base import Storage, delete_below
 from paimon_stream.storage.external import shown_root
 from paimon_stream.storage.hdfs import HdfsStorage
 from paimon_stream.storage.local import LocalStorage
@@ -363,7 +363,7 @@ class FilesystemCatalog:
     def _finds(self, database: str) -> bool:
         folder = f"{database}{_ENDING}"
         storage = self._storage
-        if files_of(storage, folder) or storage.list_folders(folder):
+        if any(storage.list_pages(folder)) or storage.list_folders(folder):
             return True
         return database in self.list_databases()
 

@@ -54,7 +54,7 @@ from paimon_stream.maintenance.pins import refuse_while_pinned
 from paimon_stream.options import Age, age_of
 from paimon_stream.reports import Progress, Report, silent
 from paimon_stream.runtime import Runtime, system
-from paimon_stream.storage.base import FileStat, Storage, files_of
+from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.branch import whole_of
 from paimon_stream.storage.external import shown
 from paimon_stream.storage.read_ahead import in_groups, pages_of_all
@@ -309,7 +309,7 @@ class _Deletion:
         path = bucket
         for _ in range(1 + len(self.searched.layout.partition_keys)):
             try:
-                if self._storage.list_folders(path) or files_of(self._storage, path):
+                if any(self._storage.list_pages(path)) or self._storage.list_folders(path):
                     return
                 self._storage.delete(path)
                 above, _, name = path.rpartition("/")
@@ -452,7 +452,8 @@ class _OrphanRemoval:
         storage = self.table.storage
         for branch in branches(storage):
             for kind, prefix in ((SNAPSHOT_FOLDER, "snapshot-"), (CHANGELOG_FOLDER, "changelog-")):
-                for stat in self._old(files_of(storage, f"{branch}{kind}")):
+                files = chain.from_iterable(storage.list_pages(f"{branch}{kind}"))
+                for stat in self._old(files):
                     if not stat.name.startswith(prefix) and stat.name not in _HINTS:
                         yield kind, stat
         for root in ("", *self.table.layout.roots):

@@ -148,12 +148,18 @@ class Storage(Protocol):
         returns folders with at least one file.
         """
 
+    def list_pages(self, folder: str) -> Iterator[list[FileStat]]:
+        """The files directly in the folder, in any order, a page at a time; nothing for a missing
+        folder. These include files whose names begin with a dot.
+        """
+        yield [*self.list_files(folder), *self.list_files(folder, ".")]
+
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
         """All files below the folder at any depth, in any order, a page at a time. These include
         files whose names begin with a dot. They do not include files in folders whose names begin
         with a dot, or behind a symbolic link.
         """
-        yield files_of(self, folder)
+        yield from self.list_pages(folder)
         for name in self.list_folders(folder):
             inner = f"{folder}/{name}" if folder else name
             if not self.is_link(inner):
@@ -223,11 +229,6 @@ def delete_each(
         except (StorageError, InvalidOption) as error:
             failed[path] = error
     return failed
-
-
-def files_of(storage: Storage, folder: str) -> list[FileStat]:
-    """The files directly in the folder, including hidden ones."""
-    return [*storage.list_files(folder), *storage.list_files(folder, ".")]
 
 
 def delete_below(storage: Storage, folder: str, last: Sequence[str] = ()) -> None:

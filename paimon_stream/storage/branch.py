@@ -32,6 +32,7 @@ BY_PATH: Final = (
     "list_files",
     "list_names",
     "list_folders",
+    "list_pages",
     "list_below",
     "stat",
     "exists",
@@ -89,7 +90,7 @@ class StorageView:
             )
             if place.there == place.here:
                 return result
-            if name == "list_below":
+            if name in ("list_pages", "list_below"):
                 return map(partial(_with_path_here, place), result)
             return _with_path_here(place, result)
 

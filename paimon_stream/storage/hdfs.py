@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, BinaryIO, Final, NamedTuple, TypeVar, cast
 
 from paimon_stream import errors
@@ -37,10 +38,11 @@ from paimon_stream.storage.base import (
 )
 from paimon_stream.storage.hdfs_client import UNHURRIED, HdfsClient, finish
 from paimon_stream.storage.hdfs_sources import HdfsSettings
+from paimon_stream.storage.read_ahead import pages_of_all
 from paimon_stream.storage.store_client import Handle, client_of, is_right, trust
 from paimon_stream.storage.store_errors import Request as Asked
 from paimon_stream.storage.store_files import LEAST_READ, Block, HeldOutput, source_of
-from paimon_stream.storage.together import AT_ONCE, Request, RequestTally, at_once
+from paimon_stream.storage.together import Request, RequestTally, at_once
 
 T = TypeVar("T")
 
@@ -48,6 +50,8 @@ _LARGE: Final = 1 << 20
 """A file of more bytes gets more time."""
 _PIECE: Final = 4 << 20
 """How many bytes hdfs-native gets at once."""
+_PAGE: Final = 1000
+"""How many entries of a folder a name node lists in a call, unless it was set up otherwise."""
 _HELD: Final = 8 << 20
 """A file of at most this size is written in one call when its stream ends."""
 _MOST_NAME_BYTES: Final = 255
@@ -152,7 +156,8 @@ class HdfsStorage(Storage):
         shows_hidden = prefix.startswith(".")
         return [
             entry.stat_in(folder)
-            for entry in self._entries(folder)
+            for page in self._pages(folder)
+            for entry in page
             if not entry.is_folder
             and entry.name.startswith(prefix)
             and (shows_hidden or not entry.is_hidden)
@@ -161,24 +166,31 @@ class HdfsStorage(Storage):
     def list_folders(self, folder: str) -> list[str]:
         """See `Storage.list_folders`."""
         return [
-            entry.name for entry in self._entries(folder) if entry.is_folder and not entry.is_hidden
+            entry.name
+            for page in self._pages(folder)
+            for entry in page
+            if entry.is_folder and not entry.is_hidden
         ]
 
+    def list_pages(self, folder: str) -> Iterator[list[FileStat]]:
+        """See `Storage.list_pages`. Each page is a call."""
+        for page in self._pages(folder):
+            yield [entry.stat_in(folder) for entry in page if not entry.is_folder]
+
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
-        """See `Storage.list_below`. Several folders are listed at once; the files of a folder are a
-        page.
-        """
-        waiting = [folder]
-        while waiting:
-            folders, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
-            listings = at_once([partial(self._entries, inner) for inner in folders])
-            for above, entries in zip(folders, listings, strict=True):
-                yield [entry.stat_in(above) for entry in entries if not entry.is_folder]
-                waiting += [
+        """See `Storage.list_below`. Several folders are listed at once, each a page at a time."""
+        level = [folder]
+        while level:
+            inner: list[str] = []
+            for number, page in pages_of_all(self, map(self._pages, level)):
+                above = level[number]
+                yield [entry.stat_in(above) for entry in page if not entry.is_folder]
+                inner += [
                     entry.stat_in(above).path
-                    for entry in entries
+                    for entry in page
                     if entry.is_folder and not entry.is_hidden
                 ]
+            level = inner
 
     def stat(self, path: str) -> FileStat:
         """The size and modification time. Raises `NotFound`, also for a folder."""
@@ -223,7 +235,7 @@ class HdfsStorage(Storage):
             self.ask("write", target, lambda hdfs: hdfs.rename(old, new, False))
         except errors.StorageError:
             names = self.list_folders(source.rpartition("/")[0])
-            if source.rpartition("/")[2] in names or not self._entries(target):
+            if source.rpartition("/")[2] in names or not any(self._pages(target)):
                 raise
             # The folder was renamed by an earlier try, whose answer was lost.
 
@@ -449,13 +461,23 @@ class HdfsStorage(Storage):
         handle = _after(failure, Handle.CALM)
         self.ask("head", path, lambda hdfs: hdfs.get_file_info(full), handle)
 
-    def _entries(self, folder: str) -> list[_Entry]:
-        """What is directly in a folder, sorted by name; [] for a missing one."""
+    def _pages(self, folder: str) -> Iterator[list[_Entry]]:
+        """What is directly in a folder, a page at a time; nothing for a missing folder. Each page
+        has the time of a call. Name nodes list a folder in the order of the names, so a listing
+        that has to begin again goes on after the last name.
+        """
         full = self._full(folder) if folder else self.settings.prefix
-
-        def listed(hdfs: Any) -> list[_Entry]:
-            statuses = list(hdfs.list_status(full))
-            return [
+        last = ""
+        listing: Any = None
+        is_complete = False
+        while not is_complete:
+            next_page = partial(_next_page, full, iter([listing]))
+            try:
+                listing, statuses = self.ask("list", folder, next_page, Handle.LARGE)
+            except errors.NotFound:
+                return
+            is_complete = len(statuses) < _PAGE
+            entries = [
                 _Entry(
                     status.path.rpartition("/")[2],
                     status.isdir,
@@ -465,11 +487,10 @@ class HdfsStorage(Storage):
                 for status in statuses
                 if status.path.rstrip("/") != full  # a file is listed as itself
             ]
-
-        try:
-            return sorted(self.ask("list", folder, listed, Handle.LARGE))
-        except errors.NotFound:
-            return []
+            page = [entry for entry in entries if entry.name > last]
+            if page:
+                last = page[-1].name
+                yield page
 
     def _full(self, path: str) -> str:
         """The absolute path in HDFS. Raises `InvalidOption` for a path outside the root, or one
@@ -555,6 +576,15 @@ def _range(source: Any, start: int, end: int) -> bytes:
     """
     end = min(end, len(source))
     return bytes(source.read_range(start, end - start)) if start < end else b""
+
+
+def _next_page(full: str, unfinished: Iterator[Any], hdfs: Any) -> tuple[Any, list[Any]]:
+    """A listing of hdfs-native, and its next page. A listing that has failed seems to be complete,
+    and one that is late may be used by its thread. So only the first try goes on with the listing
+    in `unfinished`, which may be None, and each other try begins anew.
+    """
+    listing = next(unfinished, None) or iter(hdfs.list_status(full))
+    return listing, list(islice(listing, _PAGE))
 
 
 def _after(failure: errors.PaimonStreamError, handle: Handle) -> Handle:

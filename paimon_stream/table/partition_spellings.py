@@ -160,6 +160,12 @@ class SpelledStorage(StorageView):
             }
         )
 
+    def list_pages(self, folder: str) -> Iterator[list[FileStat]]:
+        """The files of all folders of the partition value, as if they were in `folder`."""
+        for place in self._places(folder):
+            for page in self.wrapped.list_pages(place):
+                yield [replace(file, path=folder + file.path.removeprefix(place)) for file in page]
+
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
         """The files below all folders of the partition value, under the paths that `Layout` gives
         them.

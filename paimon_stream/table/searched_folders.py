@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from paimon_stream.format.names import is_bucket_folder, is_partition_folder
-from paimon_stream.storage.base import FileStat, Storage, files_of
+from paimon_stream.storage.base import FileStat, Storage
 from paimon_stream.storage.external import shown, split_root
 from paimon_stream.table.layout import INDEX_FOLDER, MANIFEST_FOLDER, STATISTICS_FOLDER, Layout
 
@@ -64,7 +64,7 @@ class SearchedFolders:
         `StorageError`.
         """
         if self.storage.has_folders and not split_root(folder)[0]:
-            yield files_of(self.storage, folder)
+            yield from self.storage.list_pages(folder)
             return
         for page in self.storage.list_below(folder):
             yield [

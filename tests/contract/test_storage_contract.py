@@ -448,5 +448,8 @@ def test_all_files_below_a_folder_are_listed_in_pages(storage: Storage) -> None:
     assert sorted(stat.path for stat in found) == sorted(inside)
     assert storage.stat("t/a") in found
     assert [one for page in storage.list_below("none") for one in page] == []
+    direct = [stat.path for page in storage.list_pages("t/x=1/bucket-0") for stat in page]
+    assert sorted(direct) == ["t/x=1/bucket-0/.hidden", "t/x=1/bucket-0/b"]
+    assert [one for page in storage.list_pages("none") for one in page] == []
     everything = {stat.path for page in storage.list_below("") for stat in page}
     assert everything == {*inside, "t2/d", "u"}

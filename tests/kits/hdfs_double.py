@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ from paimon_stream.storage.location import hdfs_location
 Fault = Callable[[Callable[[], Any]], Any]
 """What happens instead of a call. It gets the call."""
 _ROOTS: Final = itertools.count(1)
+PAGE: Final = 1000
+"""How many entries of a folder the name node lists in a call."""
 
 
 def lost_answer(call: Callable[[], Any]) -> Any:
@@ -166,13 +168,22 @@ class _Client:
         status: _Status = self.name_node.call("get_file_info", effect)
         return status
 
-    def list_status(self, path: str) -> list[_Status]:
-        def effect() -> list[_Status]:
-            inside = [file for file in self.name_node.files if file.startswith(f"{path}/")]
-            return [_Status(file, False, len(self.name_node.files[file])) for file in inside]
+    def list_status(self, path: str) -> Iterator[_Status]:
+        """One call for each page, when it is reached. As with hdfs-native, an iterator that has
+        raised an error is at its end.
+        """
+        last = ""
 
-        statuses: list[_Status] = self.name_node.call("list_status", effect)
-        return statuses
+        def effect() -> list[str]:
+            files = sorted(file for file in self.name_node.files if file.startswith(f"{path}/"))
+            return [file for file in files if file > last][:PAGE]
+
+        while page := self.name_node.call("list_status", effect):
+            for file in page:
+                yield _Status(file, False, len(self.name_node.files[file]))
+            if len(page) < PAGE:
+                return
+            last = page[-1]
 
     def read(self, path: str) -> _Reader:
         def effect() -> _Reader:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from paimon_stream.errors import NoSpace, PaimonStreamError, PermissionDenied, Unavailable
-from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, delete_each
+from paimon_stream.storage.base import MOST_BYTES, FileStat, PutResult, Storage, delete_each
 from paimon_stream.storage.together import Request, RequestTally, in_turn
 from tests.kits.faults import Killed
 from tests.simulation.in_flight import in_any_order, wait_until_chosen
@@ -177,6 +177,9 @@ class ProcessStorage:
 
     def list_folders(self, folder: str) -> list[str]:
         return self._run("list", folder, self._disk.list_folders)
+
+    def list_pages(self, folder: str) -> Iterator[list[FileStat]]:
+        return Storage.list_pages(cast("Storage", self), folder)
 
     def list_below(self, folder: str) -> Iterator[list[FileStat]]:
         def look() -> list[FileStat]:

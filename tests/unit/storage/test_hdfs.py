@@ -17,6 +17,7 @@ from paimon_stream.storage.location import hdfs_location
 from paimon_stream.storage.store_client import Handle
 from paimon_stream.storage.uri import open_folder
 from tests.kits.hdfs_double import (
+    PAGE,
     HdfsDouble,
     lost_answer,
     lost_for_good,
@@ -231,6 +232,60 @@ def test_before_the_first_answer_nothing_is_waited_for() -> None:
         storage.list_files("")
     assert hdfs.calls == ["list_status"]
     answers.set()
+
+
+def with_files(hdfs: HdfsDouble, storage: Any, count: int) -> list[str]:
+    """Puts files into a folder. Returns their paths."""
+    paths = [f"bucket-0/{n:06}" for n in range(count)]
+    hdfs.files.update({f"{storage.settings.prefix}/{path}": b"" for path in paths})
+    return paths
+
+
+def test_a_folder_is_listed_a_page_at_a_time() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage()
+    paths = with_files(hdfs, storage, 2 * PAGE + 1)
+    pages = storage.list_pages("bucket-0")
+    assert [file.path for file in next(pages)] == paths[:PAGE]
+    assert hdfs.calls == ["list_status"]
+    assert [file.path for page in pages for file in page] == paths[PAGE:]
+    assert hdfs.calls == ["list_status"] * 3
+    assert storage.tally.requests()["LIST"] == 3
+    assert [file.path for page in storage.list_below("bucket-0") for file in page] == paths
+    assert [file.path for file in storage.list_files("bucket-0", f"{PAGE:06}")] == [paths[PAGE]]
+
+
+@pytest.mark.parametrize("fault", [lost_request, lost_for_good])
+def test_a_listing_that_fails_goes_on_after_its_last_name(fault: Any) -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage(runtime=simulated(1))
+    paths = with_files(hdfs, storage, 3 * PAGE)
+    pages = storage.list_pages("bucket-0")
+    listed = [*next(pages), *next(pages)]
+    hdfs.fail("list_status", fault)
+    before = f"{storage.settings.prefix}/bucket-0/!"
+    hdfs.files[before] = b""  # moves all pages, and is passed over, because others come after it
+    listed += [file for page in pages for file in page]
+    assert [file.path for file in listed] == paths
+
+
+def test_a_page_that_comes_late_is_listed_again_and_what_it_brings_is_not_used() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage({**QUICK, "paimon-stream.store.timeout": "20 ms"}, runtime=simulated(1))
+    paths = with_files(hdfs, storage, 3 * PAGE + 1)
+    pages = storage.list_pages("bucket-0")
+    listed = [*next(pages)]
+    answers = threading.Event()
+
+    def late(call: Callable[[], Any]) -> Any:
+        answers.wait(30)
+        return call()
+
+    hdfs.fail("list_status", late)
+    listed += next(pages)
+    answers.set()
+    listed += [file for page in pages for file in page]
+    assert [file.path for file in listed] == paths
 
 
 def test_a_file_is_closed_before_hdfs_native_asks_again() -> None:

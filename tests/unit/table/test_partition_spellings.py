@@ -181,5 +181,8 @@ def test_writing_and_deleting_many_files_at_once_uses_the_folders_that_are_there
     assert [one.path for page in storage.list_below("q=x") for one in page] == [
         f"q=x/{OURS}/bucket-0/{name}" for name in "abc"
     ]
+    assert [one.path for page in storage.list_pages(f"q=x/{OURS}/bucket-0") for one in page] == [
+        f"q=x/{OURS}/bucket-0/{name}" for name in "abc"
+    ]
     assert storage.delete_all([f"q=x/{OURS}/bucket-0/{name}" for name in "abz"]) == {}
     assert under.list_names(f"q=x/{OLDER}/bucket-0") == ["c"]
