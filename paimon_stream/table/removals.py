@@ -83,6 +83,9 @@ class Removed:
         stood: whether the snapshot's file was there when the run noted it. If False, the snapshot
             may have expired before, so an attempt of the same run may lie above it. False in notes
             of older releases, which did not say it.
+        published: whether it was seen that the attempt's batch was part of the table. If False, the
+            attempt may never have been published. False for snapshots, and in notes of older
+            releases.
         note: the name of the note's file; empty for the file of older releases.
     """
 
@@ -98,6 +101,7 @@ class Removed:
     by: str = "rollback or fast forward"
     removed_expired: bool = False
     stood: bool = False
+    published: bool = False
     note: str = ""
 
     @classmethod
@@ -115,9 +119,12 @@ class Removed:
         )
 
     @classmethod
-    def of_attempt(cls, user: str, entry: JournalEntry, *, certain: bool = True) -> "Removed":
+    def of_attempt(
+        cls, user: str, entry: JournalEntry, *, published: bool, certain: bool = True
+    ) -> "Removed":
         """The note of a journalled batch that is about to be removed. Its snapshot may have
-        expired. `certain` says whether the table that remains is surely not built on the batch.
+        expired. `published` says whether the batch was seen in the table, and `certain` whether the
+        table that remains is surely not built on the batch.
         """
         return cls(
             snapshot=None,
@@ -126,6 +133,7 @@ class Removed:
             identifier=entry.batch_id,
             query=entry.query_id,
             certain=certain,
+            published=published,
         )
 
     @classmethod
@@ -155,6 +163,13 @@ class Removed:
     def is_proven(self) -> bool:
         """Whether the snapshot or attempt is certainly not part of the table."""
         return self.ended and self.certain
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the note shows a loss: of a snapshot, or of an attempt that was surely published
+        and is surely not part of what remains. Any other attempt was perhaps never published.
+        """
+        return self.snapshot is not None or (self.published and self.certain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -371,6 +386,7 @@ class RemovalNotes:
                         "query": entry.query,
                         "certain": entry.certain,
                         "stood": entry.stood,
+                        "published": entry.published,
                     }
                     for entry in removed
                 ],
@@ -543,6 +559,7 @@ def _decoded(node: Mapping[str, Any]) -> Removed:
         query=optional_text(node["query"]),
         certain=bool(node["certain"]),
         stood=bool(node.get("stood", False)),
+        published=bool(node.get("published", False)),
     )
 
 

@@ -519,6 +519,55 @@ def test_the_batches_of_a_branch_do_not_pass_for_those_of_main(
     main.batch()
 
 
+@pytest.mark.parametrize("since", [0, 1])
+@pytest.mark.parametrize("later", [True, False])
+def test_the_batch_of_a_branch_does_not_pass_for_that_of_main_which_had_expired(
+    since: int, later: bool
+) -> None:
+    """Main has lost one batch of the query, and only its journal and its manifests show that."""
+    bench = Bench()
+    outage(bench, 1)
+    main = Stream(bench)
+    main.batches(since)
+    with_branch(bench)
+    branch = Stream(of_branch(bench), next_batch=since, written=100)
+    main.batch()
+    outage(bench)
+    branch.batch()
+    assert "me" in fast_forward(bench.table, "x", runtime=bench.runtime).streams
+    if later:
+        outage(bench)
+    main.start()
+    with pytest.raises((TableRolledBack, HistoryUnknown)):
+        main.batch()
+    main.options = {**CONTINUE, "paimon-stream.on-unknown-history": "continue"}
+    main.start()
+    main.batch()
+    main.options = {}
+    main.start()
+    main.batch()
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_a_batch_that_main_and_the_branch_share_is_not_lost_though_it_has_expired(
+    later: bool,
+) -> None:
+    bench = Bench()
+    main = Stream(bench)
+    main.batches(2)
+    with_branch(bench)
+    outage(bench)
+    branch = Stream(of_branch(bench), next_batch=2, written=100)
+    branch.batch()
+    outage(branch.bench)
+    forward(bench)
+    if later:
+        outage(bench)
+    main.next_batch = 3
+    main.start()
+    main.batch()
+
+
 @pytest.mark.parametrize("options", [{}, NO_JOURNAL], ids=["journal", "no journal"])
 def test_what_a_rollback_took_is_not_hidden_by_the_batches_of_a_branch(
     options: dict[str, str],
