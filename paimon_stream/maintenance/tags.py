@@ -19,7 +19,7 @@ Invariants:
 
 import datetime as dt
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -210,28 +210,37 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
     storage = table.storage
     runtime = runtime or system()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
-    expired = []
-    for name in tag_names(storage):
-        try:
-            data = storage.read(tag_path(name), MOST_JSON)
-            decode_snapshot(data, tag_path(name))  # raises if the tag is broken
-            until = tagged_until(data)
-        except (NotFound, FormatError):
-            continue  # in doubt it stays
-        if until is not None and until < now:
-            expired.append(name)
+    expired: list[str] = []
+    for names in in_groups(tag_names(storage), AT_ONCE):
+        reads = [partial(_read_until, storage, name) for name in names]
+        for name, until in zip(names, storage.together(reads), strict=True):
+            if until is not None and until < now:
+                expired.append(name)
     return tuple(delete_tag(table, name, runtime=runtime) for name in expired)
+
+
+def _read_until(storage: Storage, name: str) -> dt.datetime | None:
+    """The time until which a tag is kept (`tagged_until`). In doubt it stays: None if the tag is
+    broken or gone. Raises `StorageError`.
+    """
+    try:
+        data = storage.read(tag_path(name), MOST_JSON)
+        decode_snapshot(data, tag_path(name))  # raises if the tag is broken
+    except (NotFound, FormatError):
+        return None
+    return tagged_until(data)
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
     """The tags without pins: the snapshot of each tag, by the tag's name. Raises `CorruptMetadata`,
     `UnknownVersion`, `StorageError`.
     """
-    tags = {}
-    for name in tag_names(storage):
-        snapshot = read_tag(storage, tag_path(name))
-        if snapshot is not None:  # else it was deleted meanwhile
-            tags[name] = snapshot
+    tags: dict[str, Snapshot] = {}
+    for names in in_groups(tag_names(storage), AT_ONCE):
+        reads = [partial(read_tag, storage, tag_path(name)) for name in names]
+        for name, snapshot in zip(names, storage.together(reads), strict=True):
+            if snapshot is not None:  # else it was deleted meanwhile
+                tags[name] = snapshot
     return tags
 
 
@@ -400,25 +409,21 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> _Roots | None:
     written.
     """
     before = None
-    history: dict[str, Snapshot] = {}
+    history: dict[int, Snapshot] = {}
     for _ in range(_LOOKS):
         pins = read_pins(snapshots.storage)
         tags = read_tags(snapshots.storage)
-        history |= {snapshot.nonce: snapshot for snapshot in _all_snapshots(snapshots)}
+        unread = [snapshot_id for snapshot_id in snapshots.ids() if snapshot_id not in history]
+        for group in in_groups(unread, AT_ONCE):
+            reads = [partial(snapshots.find, snapshot_id) for snapshot_id in group]
+            present = filter(None, snapshots.storage.together(reads))
+            history |= {snapshot.id: snapshot for snapshot in present}
         if (pins, tags) == before:
             if not pins and history:
-                ascending = sorted(history.values(), key=lambda snapshot: snapshot.id)
-                return _Roots([*tags.values()], ascending)
+                return _Roots([*tags.values()], [history[each] for each in sorted(history)])
             break
         before = (pins, tags)
     _LOG.warning(
         "%s: files of the deleted tag of snapshot %d stay as orphans.", snapshots.location, tag.id
     )
     return None
-
-
-def _all_snapshots(snapshots: SnapshotStore) -> Iterator[Snapshot]:
-    """The snapshots, without those that vanish after the listing."""
-    for group in in_groups(snapshots.ids(), AT_ONCE):
-        reads = [partial(snapshots.find, snapshot_id) for snapshot_id in group]
-        yield from filter(None, snapshots.storage.together(reads))
