@@ -38,6 +38,7 @@ from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.maintenance.files_of_tags import FilesOfTags
 from paimon_stream.maintenance.needed import refuse_beside, refuse_missing, tag_names
 from paimon_stream.maintenance.pins import is_pin, read_pins, refuse_while_pinned
 from paimon_stream.options import TAG_TIME_RETAINED, Age, age_of
@@ -130,9 +131,15 @@ def create_tag(
     return TagReport(location=storage.location, tag=name, snapshot=snapshot.id)
 
 
-def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> TagReport:
+def delete_tag(
+    table: Table,
+    name: str,
+    *,
+    of_tags: FilesOfTags | None = None,
+    runtime: Runtime | None = None,
+) -> TagReport:
     """Deletes a tag, and the files that only this tag needed. If the tag is missing, the report
-    says so, and no error is raised.
+    says so, and no error is raised. `of_tags` is what earlier calls have read of the tags.
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. If the
     tag's snapshot was replaced, its files stay as orphans, because `recommit` may need them. Raises
@@ -161,7 +168,7 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
     read_tags(storage)  # a tag that cannot be read is named before anything is deleted
     with telling_of_tags(table, [name], runtime):
         storage.delete(tag_path(name))
-    cleaner = Cleaner(table=table, snapshots=SnapshotStore(storage, runtime))
+    cleaner = Cleaner(table=table, snapshots=SnapshotStore(storage, runtime), of_tags=of_tags)
     _remove_files_of(tag, cleaner)
     removed = cleaner.remover.removed
     left = cleaner.remover.left
@@ -205,9 +212,17 @@ def _warn_of_orphans(location: str, error: CorruptMetadata) -> None:
     _LOG.warning("%s: files of a deleted tag stay as orphans: %s", location, error)
 
 
-def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagReport, ...]:
-    """Deletes the tags whose retention time is over. Raises what `delete_tag` raises."""
+def expire_tags(
+    table: Table,
+    *,
+    of_tags: FilesOfTags | None = None,
+    runtime: Runtime | None = None,
+) -> tuple[TagReport, ...]:
+    """Deletes the tags whose retention time is over. `of_tags` is what earlier calls have read of
+    the tags. Raises what `delete_tag` raises.
+    """
     storage = table.storage
+    of_tags = of_tags or FilesOfTags()
     runtime = runtime or system()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
     expired: list[str] = []
@@ -216,7 +231,7 @@ def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagRep
         for name, until in zip(names, storage.together(reads), strict=True):
             if until is not None and until < now:
                 expired.append(name)
-    return tuple(delete_tag(table, name, runtime=runtime) for name in expired)
+    return tuple([delete_tag(table, name, of_tags=of_tags, runtime=runtime) for name in expired])
 
 
 def _read_until(storage: Storage, name: str) -> dt.datetime | None:

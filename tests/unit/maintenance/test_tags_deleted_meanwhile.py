@@ -5,6 +5,7 @@ what a deletion costs in a table with many snapshots.
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -109,6 +110,24 @@ def test_the_deletion_of_a_tag_takes_less_than_five_requests_for_each_snapshot()
             untag(bench, "below", storage)
         requests.append(counted.requests)
     assert requests[1] - requests[0] < 5 * (60 - 20), requests
+
+
+def test_of_several_deletions_only_the_first_reads_what_the_lists_of_other_tags_name() -> None:
+    """Each of them reads these lists once more, for the data files that are live in the tags."""
+    bench = with_a_tag_below(2)
+    for number in range(20):
+        retained = "1 h" if number < 5 else None
+        create_tag(bench.table, f"tag-{number}", None, retained, runtime=bench.runtime)
+        appended(bench, 1)
+    expire(bench)
+    bench.clock.advance(7_200_000)
+    storage = TripStorage(bench.storage)
+    with storage.counted() as counted:
+        assert len(expire_tags(bench.on(storage), runtime=bench.runtime)) == 5
+    lists = {f"manifest/{tag.delta_manifest_list}" for tag in read_tags(bench.storage).values()}
+    times = Counter(one.path for one in counted.sent if one.path in lists)
+    assert len(times) == 16
+    assert set(times.values()) == {5 + 1}
 
 
 def test_tags_are_read_together() -> None:
