@@ -445,17 +445,10 @@ class _Forward:
                 earlier.of_uuid(entry.stage_uuids[0])
             ):
                 newest = entry.newest or entry.base
-                built_on = (
-                    0 if newest is None else newest.id
-                )  # the attempt's snapshot lies above it
-                lost.append(
-                    Removed.of_attempt(
-                        user,
-                        entry,
-                        published=self._is_seen(entry),
-                        certain=built_on >= proven,
-                    )
-                )
+                built_on = 0 if newest is None else newest.id
+                certain = built_on >= proven  # the attempt's snapshot lies above `built_on`
+                published = certain and self._is_seen(entry)
+                lost.append(Removed.of_attempt(user, entry, published=published, certain=certain))
         return lost
 
     def _is_seen(self, entry: JournalEntry) -> bool:
