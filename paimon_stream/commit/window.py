@@ -169,4 +169,5 @@ def _known(
         "what is missing. Start the query again, or call new_commit(): it judges the current table.",
         user=user,
         snapshot=ref.id,
+        why=answer.why,
     ).of_table(snapshots.location)

@@ -401,6 +401,18 @@ def _counted(
     ]
 
 
+def _base_unknown(error: errors.HistoryUnknown, location: str) -> errors.HistoryUnknown:
+    """The error of a commit that does not know what became of the snapshot on which it was built,
+    in words about a compaction, which has no rows of its own.
+    """
+    return errors.HistoryUnknown(
+        f"{location}: whether snapshot {error.context['snapshot']}, on which the compaction was planned, has expired "
+        f"or was rolled back is not known: {error.context['why']}. No row has changed, and the new files that were "
+        "not published were removed. Compact again.",
+        **error.context,
+    )
+
+
 def _unknown(
     error: errors.CommitUnknown, location: str, groups: int, earlier: Snapshot | None
 ) -> errors.CommitUnknown:
@@ -559,6 +571,11 @@ class _UnitsOfPlan:
                 "The new files that were not published were removed. Compact again.",
                 **error.context,
             ) from error
+        except errors.HistoryUnknown as error:
+            rewriter.remove(rewritten)
+            if "why" not in error.context:  # it is not about the base
+                raise
+            raise _base_unknown(error, table.location) from error
         except errors.PaimonStreamError:
             rewriter.remove(rewritten)
             raise

@@ -132,7 +132,9 @@ class AfterCommit:
     _tags: _AutomaticTags = field(default_factory=_AutomaticTags)
     _oldest: _OldestSnapshot = field(default_factory=_OldestSnapshot)
     _of_tags: FilesOfTags = field(default_factory=FilesOfTags)
-    """What the tags need. It is kept, so that each expiry reads only tags that are new."""
+    """What the tags need. It is kept, so that each expiry reads only tags that are new, and each
+    deletion of a tag only lists of tags that are new.
+    """
     _due: int = 0
     """How many commits to an object store or HDFS may have made an expiry due so far."""
     _reported: str | None = None
@@ -230,14 +232,17 @@ class AfterCommit:
             if self._waits_for_rollback(table):
                 return
             if due.tags:
-                self._tags.due_at = create_automatic_tags(table, runtime=self.runtime).next_time
+                report = create_automatic_tags(table, of_tags=self._of_tags, runtime=self.runtime)
+                self._tags.due_at = report.next_time
             if snapshots and not due.is_looked_at:
                 snapshots = self._oldest.expires(table, due.latest, self.runtime)
         except Exception as error:  # noqa: BLE001  snapshots that were to be tagged must not expire
             self._failed(table, error)
             return
         if snapshots and table.options.value(opt.TAG_TIME_EXPIRE):
-            self._tried(table, lambda: expire_tags(table, runtime=self.runtime))
+            self._tried(
+                table, lambda: expire_tags(table, of_tags=self._of_tags, runtime=self.runtime)
+            )
         if due.partitions:
             self._dropped = self.runtime.clock.now_millis()
             self._tried(table, lambda: expire_partitions(table, runtime=self.runtime))

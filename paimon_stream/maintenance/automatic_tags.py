@@ -12,6 +12,7 @@ from typing import Final
 from paimon_stream import options as opt
 from paimon_stream.errors import AlreadyExists, NotFound, naming
 from paimon_stream.format.snapshot_json import Snapshot
+from paimon_stream.maintenance.files_of_tags import FilesOfTags
 from paimon_stream.maintenance.tags import create_tag, delete_tag, read_tags
 from paimon_stream.reports import Report
 from paimon_stream.runtime import Runtime
@@ -45,13 +46,19 @@ class AutomaticTagsReport(Report):
 
 
 def create_automatic_tags(
-    table: Table, *, dry_run: bool = False, runtime: Runtime | None = None
+    table: Table,
+    *,
+    dry_run: bool = False,
+    of_tags: FilesOfTags | None = None,
+    runtime: Runtime | None = None,
 ) -> AutomaticTagsReport:
     """Creates the tags that are due. If a tag was created, deletes automatic tags beyond
     `tag.num-retained-max`, the oldest first. In mode `batch`, the newest snapshot gets a tag. The
-    new tag replaces a tag of the same name, and all tags are counted. Raises what `create_tag` and
-    `delete_tag` raise, and `InvalidOption`.
+    new tag replaces a tag of the same name, and all tags are counted. `of_tags` is what earlier
+    calls have read of the tags. Raises what `create_tag` and `delete_tag` raise, and
+    `InvalidOption`.
     """
+    of_tags = of_tags or FilesOfTags()
     snapshots = SnapshotStore(table.storage, runtime)
     with naming(table.location):
         names = TagNames.of(table.options)
@@ -80,7 +87,7 @@ def create_automatic_tags(
     deleted = tuple(name for name in by_age if name in too_many and name in tags)
     if not dry_run:
         for name in deleted:
-            delete_tag(table, name, runtime=runtime)
+            delete_tag(table, name, of_tags=of_tags, runtime=runtime)
     due_at = names.due_at({**tags, **dict(wanted)})
     next_time = None
     if due_at is not None:

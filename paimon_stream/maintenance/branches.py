@@ -60,8 +60,8 @@ from paimon_stream.storage import branch as of_branch
 from paimon_stream.storage.base import PutResult, Storage, delete_below
 from paimon_stream.table.branch_identity import read_identity, write_identity
 from paimon_stream.table.fate import cut_below, fate_of
-from paimon_stream.table.journal import Journal
-from paimon_stream.table.journalled import journalled_batches
+from paimon_stream.table.journal import Journal, JournalEntry
+from paimon_stream.table.journalled import journalled_batches, live_files_of
 from paimon_stream.table.layout import (
     LATEST_HINT,
     SCHEMA_FOLDER,
@@ -273,7 +273,7 @@ def fast_forward(
     main = table.storage
     of_branch.check_is_main(main, WHERE)
     of_branch.check_branch(name, main.location)
-    forward = _Forward(main, of_branch.BranchStorage(main, name), runtime)
+    forward = _Forward(table, of_branch.BranchStorage(main, name), runtime)
     target = forward.target()
     forward.refuse(target, take_over=take_over)
     forwarding = Forwarding(
@@ -315,6 +315,7 @@ class _Forward:
     """One fast forward of main to a branch.
 
     Attributes:
+        table: the table, as main.
         main: the storage of main.
         branch: the storage of the branch.
         main_snapshots: the snapshots of main.
@@ -323,8 +324,10 @@ class _Forward:
     """
 
     def __init__(
-        self, main: Storage, branch: of_branch.BranchStorage, runtime: Runtime | None
+        self, table: Table, branch: of_branch.BranchStorage, runtime: Runtime | None
     ) -> None:
+        main = table.storage
+        self.table = table
         self.main = main
         self.branch = cast(Storage, branch)
         self.main_snapshots = SnapshotStore(main, runtime)
@@ -414,6 +417,19 @@ class _Forward:
             if snapshot.id > shared
         ]
         present = {(snapshot.commit_user, snapshot.commit_identifier) for snapshot in others}
+        return [*lost, *self._lost_of_journals(present, shared, proven)]
+
+    def _lost_of_journals(
+        self, present: Collection[tuple[str, int]], shared: int, proven: float
+    ) -> list[Removed]:
+        """The batches that main loses and of which only its journals are left.
+
+        Args:
+            present: the commit users and identifiers of main's snapshots, which are noted already.
+            shared: as the first id of `_shared`.
+            proven: as the second id of `_shared`.
+        """
+        lost: list[Removed] = []
         earlier = read_removals(self.main)  # a noted snapshot may be part of the branch
         for user, entry in journalled_batches(self.main):
             before = entry.previous
@@ -429,11 +445,29 @@ class _Forward:
                 earlier.of_uuid(entry.stage_uuids[0])
             ):
                 newest = entry.newest or entry.base
-                built_on = (
-                    0 if newest is None else newest.id
-                )  # the attempt's snapshot lies above it
-                lost.append(Removed.of_attempt(user, entry, certain=built_on >= proven))
+                built_on = 0 if newest is None else newest.id
+                certain = built_on >= proven  # the attempt's snapshot lies above `built_on`
+                published = certain and self._is_seen(entry)
+                lost.append(Removed.of_attempt(user, entry, published=published, certain=certain))
         return lost
+
+    def _is_seen(self, entry: JournalEntry) -> bool:
+        """Whether the newest manifests of main mention a file of a journalled batch. Compactions and
+        merged manifests may hide it. If manifests cannot be read, the failure is only logged, so
+        that main can be forwarded.
+        """
+        try:
+            latest = self.main_snapshots.latest()
+            return bool(live_files_of(self.table, latest, entry, removed=True))
+        except FormatError as error:
+            _LOG.warning(
+                "%s: whether batch %d, which has expired, was published is not known, so its stream may go on "
+                "with the branch's batch in its place: %s",
+                self.main.location,
+                entry.batch_id,
+                error,
+            )
+            return False
 
     def removes_expired(self, target: RollbackTarget) -> bool:
         """Whether main also loses snapshots that have expired in main, as far as is known."""
@@ -533,9 +567,7 @@ class _Forward:
                 is_lost = not self._went_on_after(removed, removals)
             else:
                 is_lost = (
-                    removed.by == FAST_FORWARD
-                    and removed.target in present
-                    and removed.snapshot is not None  # otherwise, perhaps it was not committed
+                    removed.by == FAST_FORWARD and removed.target in present and removed.is_loss
                 )
             if is_lost:
                 losses.setdefault(user_folder(str(removed.user)), set()).add(

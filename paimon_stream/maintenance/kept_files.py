@@ -4,12 +4,12 @@ deleted.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
 from paimon_stream.errors import CorruptMetadata
-from paimon_stream.format.entries import FileKind
+from paimon_stream.format.entries import FileKind, ManifestEntry, ManifestFileMeta
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.maintenance.files_of_tags import FilesOfTags
@@ -54,16 +54,20 @@ class ChangelogRetention(NamedTuple):
         return cls(outlive, outlive and options.value(CHANGELOG_PRODUCER) == "none")
 
 
-class _FilesOfSnapshot(NamedTuple):
-    """The names of files that a snapshot needs.
+class _Listed(NamedTuple):
+    """What the manifest lists of a snapshot name.
 
     Attributes:
-        metadata: the files in `manifest/`, `index/` and `statistics/`.
-        live: data files and extra files.
+        snapshot: the snapshot.
+        metadata: the names of the files in `manifest/`, `index/` and `statistics/` that it needs.
+        base: the names of the manifests in its base list.
+        delta: the manifests of its own changes.
     """
 
+    snapshot: Snapshot
     metadata: frozenset[str]
-    live: NameSet
+    base: frozenset[str]
+    delta: tuple[ManifestFileMeta, ...]
 
 
 class KeptFiles:
@@ -197,36 +201,73 @@ class KeptFiles:
         metadata = frozenset[str]()
         live = NameSet()
         expired: set[str] = set()
-        for group in in_groups(zip([None, *history], history, strict=False), AT_ONCE):
-            reads = [partial(self._needs_above, snapshots, *pair) for pair in group]
-            for (below, snapshot), read in zip(group, self._storage.together(reads), strict=True):
-                needs: _FilesOfSnapshot | None = read
-                if below is not None and below.nonce in expired:
-                    needs = self._needs_above(snapshots, None, snapshot)
-                if needs is None:
-                    expired.add(snapshot.nonce)
+        below: _Listed | None = None
+        for group in in_groups(history, AT_ONCE):
+            reads = [partial(self._listed, snapshots, snapshot) for snapshot in group]
+            listed: list[_Listed | None] = self._storage.together(reads)
+            pairs = [*zip([below, *listed], listed, strict=False)]
+            additions = [partial(self._added_above, snapshots, *pair) for pair in pairs]
+            for (lower, upper), added in zip(pairs, self._storage.together(additions), strict=True):
+                names: NameSet | None = added
+                if lower is not None and lower.snapshot.nonce in expired:
+                    names = self._added_above(snapshots, None, upper)
+                if upper is None:
                     continue
-                metadata |= needs.metadata
-                live.update(needs.live)
+                if names is None:
+                    expired.add(upper.snapshot.nonce)
+                    continue
+                metadata |= upper.metadata
+                live.update(names)
+            below = listed[-1]
         return metadata, live
 
-    def _needs_above(
-        self, snapshots: SnapshotStore, below: Snapshot | None, snapshot: Snapshot
-    ) -> "_FilesOfSnapshot | None":
-        """What a snapshot needs, apart from data files that the snapshot `below` needs as well.
-        None if it has expired.
-        """
-        live = NameSet()
+    def _listed(self, snapshots: SnapshotStore, snapshot: Snapshot) -> "_Listed | None":
+        """What the manifest lists of a snapshot name. None if it has expired."""
         try:
-            metadata = metadata_names(self._storage, self._manifests, snapshot)
-            for entry in entries_above(snapshots, self._manifests, below, snapshot):
-                if entry.kind is FileKind.ADD:
-                    live.add((entry.file.file_name, *entry.file.extra_files))
+            delta = self._manifests.delta(snapshot)
+            lists = {snapshot.delta_manifest_list: tuple(meta.file_name for meta in delta)}
+            metadata = metadata_names(self._storage, self._manifests, snapshot, lists)
         except CorruptMetadata:
             if snapshots.stands(snapshot):
                 raise
             return None
-        return _FilesOfSnapshot(metadata, live)
+        return _Listed(
+            snapshot=snapshot,
+            metadata=metadata,
+            base=frozenset(lists[snapshot.base_manifest_list]),
+            delta=delta,
+        )
+
+    def _added_above(
+        self, snapshots: SnapshotStore, below: "_Listed | None", above: "_Listed | None"
+    ) -> NameSet | None:
+        """The names of the data files and extra files that a snapshot needs, apart from those that
+        the snapshot below needs as well; all that it needs if there is none below. None if it has
+        expired.
+        """
+        if above is None:
+            return None
+        live = NameSet()
+        try:
+            for entry in self._entries_above(snapshots, below, above):
+                if entry.kind is FileKind.ADD:
+                    live.add((entry.file.file_name, *entry.file.extra_files))
+        except CorruptMetadata:
+            if snapshots.stands(above.snapshot):
+                raise
+            return None
+        return live
+
+    def _entries_above(
+        self, snapshots: SnapshotStore, below: "_Listed | None", above: "_Listed"
+    ) -> Iterator[ManifestEntry]:
+        if below is None or above.base != below.base | {meta.file_name for meta in below.delta}:
+            snapshot_below = None if below is None else below.snapshot
+            yield from entries_above(snapshots, self._manifests, snapshot_below, above.snapshot)
+            return
+        for meta in above.delta:
+            if meta.num_added_files:
+                yield from self._manifests.read(meta)
 
     def journal_names(self) -> NameSet:
         """The names of the files in journals. The journals are read once in a run."""

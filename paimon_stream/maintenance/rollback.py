@@ -507,7 +507,7 @@ def _expired_above(table: Table, snapshots: SnapshotStore, target: Snapshot) -> 
                 expired.append(Removed.of_previous(user, entry, previous))
             published = live_files_of(table, latest, entry, removed=True)
             if published and not live_files_of(table, target, entry, removed=True):
-                expired.append(Removed.of_attempt(user, entry))
+                expired.append(Removed.of_attempt(user, entry, published=True))
     except errors.FormatError as error:
         _LOG.warning(
             "%s: which batches of streams have expired above snapshot %d is not known, so a stream "

@@ -19,7 +19,7 @@ Invariants:
 
 import datetime as dt
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -38,6 +38,7 @@ from paimon_stream.format.names import shown_name, wrong_with
 from paimon_stream.format.snapshot_json import Snapshot, decode_snapshot, encode_snapshot
 from paimon_stream.maintenance.expire_run import Cleaner
 from paimon_stream.maintenance.expiring import ExpiringNotes
+from paimon_stream.maintenance.files_of_tags import FilesOfTags
 from paimon_stream.maintenance.needed import refuse_beside, refuse_missing, tag_names
 from paimon_stream.maintenance.pins import is_pin, read_pins, refuse_while_pinned
 from paimon_stream.options import TAG_TIME_RETAINED, Age, age_of
@@ -130,9 +131,15 @@ def create_tag(
     return TagReport(location=storage.location, tag=name, snapshot=snapshot.id)
 
 
-def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> TagReport:
+def delete_tag(
+    table: Table,
+    name: str,
+    *,
+    of_tags: FilesOfTags | None = None,
+    runtime: Runtime | None = None,
+) -> TagReport:
     """Deletes a tag, and the files that only this tag needed. If the tag is missing, the report
-    says so, and no error is raised.
+    says so, and no error is raised. `of_tags` is what earlier calls have read of the tags.
 
     The tag's file is deleted first, so a kill leaves orphans and never a tag without files. If the
     tag's snapshot was replaced, its files stay as orphans, because `recommit` may need them. Raises
@@ -161,7 +168,7 @@ def delete_tag(table: Table, name: str, *, runtime: Runtime | None = None) -> Ta
     read_tags(storage)  # a tag that cannot be read is named before anything is deleted
     with telling_of_tags(table, [name], runtime):
         storage.delete(tag_path(name))
-    cleaner = Cleaner(table=table, snapshots=SnapshotStore(storage, runtime))
+    cleaner = Cleaner(table=table, snapshots=SnapshotStore(storage, runtime), of_tags=of_tags)
     _remove_files_of(tag, cleaner)
     removed = cleaner.remover.removed
     left = cleaner.remover.left
@@ -205,33 +212,50 @@ def _warn_of_orphans(location: str, error: CorruptMetadata) -> None:
     _LOG.warning("%s: files of a deleted tag stay as orphans: %s", location, error)
 
 
-def expire_tags(table: Table, *, runtime: Runtime | None = None) -> tuple[TagReport, ...]:
-    """Deletes the tags whose retention time is over. Raises what `delete_tag` raises."""
+def expire_tags(
+    table: Table,
+    *,
+    of_tags: FilesOfTags | None = None,
+    runtime: Runtime | None = None,
+) -> tuple[TagReport, ...]:
+    """Deletes the tags whose retention time is over. `of_tags` is what earlier calls have read of
+    the tags. Raises what `delete_tag` raises.
+    """
     storage = table.storage
+    of_tags = of_tags or FilesOfTags()
     runtime = runtime or system()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock.local_millis())
-    expired = []
-    for name in tag_names(storage):
-        try:
-            data = storage.read(tag_path(name), MOST_JSON)
-            decode_snapshot(data, tag_path(name))  # raises if the tag is broken
-            until = tagged_until(data)
-        except (NotFound, FormatError):
-            continue  # in doubt it stays
-        if until is not None and until < now:
-            expired.append(name)
-    return tuple(delete_tag(table, name, runtime=runtime) for name in expired)
+    expired: list[str] = []
+    for names in in_groups(tag_names(storage), AT_ONCE):
+        reads = [partial(_read_until, storage, name) for name in names]
+        for name, until in zip(names, storage.together(reads), strict=True):
+            if until is not None and until < now:
+                expired.append(name)
+    return tuple([delete_tag(table, name, of_tags=of_tags, runtime=runtime) for name in expired])
+
+
+def _read_until(storage: Storage, name: str) -> dt.datetime | None:
+    """The time until which a tag is kept (`tagged_until`). In doubt it stays: None if the tag is
+    broken or gone. Raises `StorageError`.
+    """
+    try:
+        data = storage.read(tag_path(name), MOST_JSON)
+        decode_snapshot(data, tag_path(name))  # raises if the tag is broken
+    except (NotFound, FormatError):
+        return None
+    return tagged_until(data)
 
 
 def read_tags(storage: Storage) -> dict[str, Snapshot]:
     """The tags without pins: the snapshot of each tag, by the tag's name. Raises `CorruptMetadata`,
     `UnknownVersion`, `StorageError`.
     """
-    tags = {}
-    for name in tag_names(storage):
-        snapshot = read_tag(storage, tag_path(name))
-        if snapshot is not None:  # else it was deleted meanwhile
-            tags[name] = snapshot
+    tags: dict[str, Snapshot] = {}
+    for names in in_groups(tag_names(storage), AT_ONCE):
+        reads = [partial(read_tag, storage, tag_path(name)) for name in names]
+        for name, snapshot in zip(names, storage.together(reads), strict=True):
+            if snapshot is not None:  # else it was deleted meanwhile
+                tags[name] = snapshot
     return tags
 
 
@@ -400,25 +424,21 @@ def _roots_beside(snapshots: SnapshotStore, tag: Snapshot) -> _Roots | None:
     written.
     """
     before = None
-    history: dict[str, Snapshot] = {}
+    history: dict[int, Snapshot] = {}
     for _ in range(_LOOKS):
         pins = read_pins(snapshots.storage)
         tags = read_tags(snapshots.storage)
-        history |= {snapshot.nonce: snapshot for snapshot in _all_snapshots(snapshots)}
+        unread = [snapshot_id for snapshot_id in snapshots.ids() if snapshot_id not in history]
+        for group in in_groups(unread, AT_ONCE):
+            reads = [partial(snapshots.find, snapshot_id) for snapshot_id in group]
+            present = filter(None, snapshots.storage.together(reads))
+            history |= {snapshot.id: snapshot for snapshot in present}
         if (pins, tags) == before:
             if not pins and history:
-                ascending = sorted(history.values(), key=lambda snapshot: snapshot.id)
-                return _Roots([*tags.values()], ascending)
+                return _Roots([*tags.values()], [history[each] for each in sorted(history)])
             break
         before = (pins, tags)
     _LOG.warning(
         "%s: files of the deleted tag of snapshot %d stay as orphans.", snapshots.location, tag.id
     )
     return None
-
-
-def _all_snapshots(snapshots: SnapshotStore) -> Iterator[Snapshot]:
-    """The snapshots, without those that vanish after the listing."""
-    for group in in_groups(snapshots.ids(), AT_ONCE):
-        reads = [partial(snapshots.find, snapshot_id) for snapshot_id in group]
-        yield from filter(None, snapshots.storage.together(reads))

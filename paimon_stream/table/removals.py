@@ -80,6 +80,12 @@ class Removed:
         by: the operation that removed it, for messages.
         removed_expired: whether the run also removed what was left of snapshots that had expired.
             Of the batches of these snapshots, the run could note only what journals have.
+        stood: whether the snapshot's file was there when the run noted it. If False, the snapshot
+            may have expired before, so an attempt of the same run may lie above it. False in notes
+            of older releases, which did not say it.
+        published: whether it was seen that the attempt's batch was part of the table. If False, the
+            attempt may never have been published. False for snapshots, and in notes of older
+            releases.
         note: the name of the note's file; empty for the file of older releases.
     """
 
@@ -94,6 +100,8 @@ class Removed:
     target: SnapshotRef | None = None
     by: str = "rollback or fast forward"
     removed_expired: bool = False
+    stood: bool = False
+    published: bool = False
     note: str = ""
 
     @classmethod
@@ -107,12 +115,16 @@ class Removed:
             identifier=snapshot.commit_identifier,
             query=Marks.of(own_properties(snapshot)).query_id,
             certain=certain,
+            stood=True,
         )
 
     @classmethod
-    def of_attempt(cls, user: str, entry: JournalEntry, *, certain: bool = True) -> "Removed":
+    def of_attempt(
+        cls, user: str, entry: JournalEntry, *, published: bool, certain: bool = True
+    ) -> "Removed":
         """The note of a journalled batch that is about to be removed. Its snapshot may have
-        expired. `certain` says whether the table that remains is surely not built on the batch.
+        expired. `published` says whether the batch was seen in the table, and `certain` whether the
+        table that remains is surely not built on the batch.
         """
         return cls(
             snapshot=None,
@@ -121,6 +133,7 @@ class Removed:
             identifier=entry.batch_id,
             query=entry.query_id,
             certain=certain,
+            published=published,
         )
 
     @classmethod
@@ -150,6 +163,13 @@ class Removed:
     def is_proven(self) -> bool:
         """Whether the snapshot or attempt is certainly not part of the table."""
         return self.ended and self.certain
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the note shows a loss: of a snapshot, or of an attempt that was surely published
+        and is surely not part of what remains. Any other attempt was perhaps never published.
+        """
+        return self.snapshot is not None or (self.published and self.certain)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,9 +280,11 @@ class RemovalNotes:
         failure is logged, with the streams that will not be stopped. The removal goes on, because
         it has to work on a full disk.
         """
-        # If several entries are for the same snapshot or attempt, the first counts.
-        by_key = {entry.snapshot or entry.uuids: entry for entry in reversed(removed)}
-        unnoted = [entry for key, entry in reversed(by_key.items()) if key not in self._announced]
+        by_key: dict[SnapshotRef | tuple[str, ...], Removed] = {}
+        for entry in removed:  # of several for the same snapshot or attempt, the first counts
+            first = by_key.setdefault(entry.snapshot or entry.uuids, entry)
+            by_key[entry.snapshot or entry.uuids] = replace(first, stood=first.stood or entry.stood)
+        unnoted = [entry for key, entry in by_key.items() if key not in self._announced]
         for start in range(0, len(unnoted), _MOST_IN_ONE):
             noted = tuple(unnoted[start : start + _MOST_IN_ONE])
             millis = self._runtime.clock.now_millis()
@@ -363,6 +385,8 @@ class RemovalNotes:
                         "identifier": entry.identifier,
                         "query": entry.query,
                         "certain": entry.certain,
+                        "stood": entry.stood,
+                        "published": entry.published,
                     }
                     for entry in removed
                 ],
@@ -424,20 +448,23 @@ def _is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:
     with the nonces `nonces` are known to be.
 
     A run removes one history from the newest snapshot down. So a snapshot that is back was built on
-    what the run removed below it. A batch without a snapshot had expired, so it is below all other
-    entries. If a writer has used an id again while the run worked, only the snapshots themselves
+    what the run removed below it. An attempt is back with its own snapshot. The snapshot of any
+    other attempt had expired, so it lies below each snapshot that stood, and is back with any of
+    these. It may lie above a snapshot that had expired, too, such as the one from which a branch
+    was made. If a writer has used an id again while the run worked, only the snapshots themselves
     are back.
     """
-    named = [entry.snapshot for entry in removed if entry.snapshot is not None]
-    newest = max((snapshot.id for snapshot in named if snapshot.nonce in nonces), default=None)
-    if newest is None:
-        return [False] * len(removed)
-    ids = Counter(snapshot.id for snapshot in set(named))
-    is_one_history = max(ids.values()) == 1
+    stood = {entry.snapshot: entry.stood for entry in removed if entry.snapshot is not None}
+    themselves = [snapshot for snapshot in stood if snapshot.nonce in nonces]
+    newest = max((snapshot.id for snapshot in themselves), default=-1)
+    ids = Counter(snapshot.id for snapshot in stood)
+    is_one_history = max(ids.values(), default=1) == 1
+    has_all_expired = is_one_history and any(stood[snapshot] for snapshot in themselves)
 
     def is_back(entry: Removed) -> bool:
         if entry.snapshot is None:
-            return is_one_history
+            is_there = any(uuid in nonce for uuid in entry.uuids for nonce in nonces)
+            return has_all_expired or is_there
         below = entry.snapshot.id <= newest and ids[entry.snapshot.id] == 1
         return below or entry.snapshot.nonce in nonces
 
@@ -531,6 +558,8 @@ def _decoded(node: Mapping[str, Any]) -> Removed:
         identifier=integer(node["identifier"]),
         query=optional_text(node["query"]),
         certain=bool(node["certain"]),
+        stood=bool(node.get("stood", False)),
+        published=bool(node.get("published", False)),
     )
 
 

@@ -4,6 +4,7 @@ the other.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection
 from datetime import timedelta
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.errors import UnsupportedFeature
 from paimon_stream.maintenance.expire import expire_snapshots
+from tests.kits.java_forward import forward_as_java
 from tests.kits.seeds import MANY, seeds
 
 Golden = Callable[[str], tuple[Path, dict[str, Any]]]
@@ -158,3 +160,34 @@ def test_both_engines_go_on_with_each_other_s_branches(place: Place, start: int)
 
 def snapshots(place: Place) -> set[int]:
     return {one.id for one in place.ours().snapshots()}
+
+
+@pytest.mark.parametrize("expired", [False, True])
+def test_java_s_forward_is_that_of_the_kit_and_touches_nothing_of_ours(
+    place: Place, tmp_path: Path, expired: bool
+) -> None:
+    place.append(1)
+    place.ours().create_tag("t")
+    place.ours().create_branch("b", "t")
+    for key in (2, 3):
+        place.append(key)
+        place.append(10 * key, "b")
+    place.ours().create_tag("later")
+    if expired:
+        place.expire("b")
+    own = place.path / "_paimon_stream"
+    own.mkdir(exist_ok=True)
+    (own / "mine").write_text("kept")
+    shutil.copytree(place.path, tmp_path / "copy.db" / "t")
+    place.java._table(place.path).fastForward("b")
+    forward_as_java(PaimonTable.load(str(tmp_path / "copy.db" / "t"))._table.storage, "b")
+
+    def metadata(path: Path) -> dict[str, bytes]:
+        return {
+            str(one.relative_to(path)): one.read_bytes()
+            for folder in ("snapshot", "schema", "tag", "_paimon_stream")
+            for one in (path / folder).rglob("*")
+            if one.is_file() and one.name not in ("EARLIEST", "LATEST") and one.suffix != ".crc"
+        }
+
+    assert metadata(tmp_path / "copy.db" / "t") == metadata(place.path)

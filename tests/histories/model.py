@@ -458,15 +458,16 @@ def _removed(
 ) -> State:
     """Takes all above the target, and notes it."""
     later = [one for one in state.main if one.id > target.id]
-    going = {
-        (one.snapshot or one.uuids): one for one in reversed([*expired, *map(Removed.of, later)])
-    }
+    going: dict[tuple[int, ...], Removed] = {}
+    for one in (*expired, *map(Removed.of, later)):
+        first = going.setdefault(one.snapshot or one.uuids, one)
+        going[one.snapshot or one.uuids] = replace(first, stood=first.stood or one.stood)
     note = Note(
         by=by,
         target=target.ref,
         millis=state.now,
         took_expired=took_expired,
-        removed=tuple(reversed(going.values())),
+        removed=tuple(going.values()),
     )
     below = () if alone else tuple(one for one in state.main if one.id < target.id)
     tag = state.tag if state.tag is not None and state.tag.id <= target.id else None

@@ -60,11 +60,12 @@ class Removed:
     uuids: tuple[int, ...] = ()
     batch: int | None = None
     certain: bool = True
+    stood: bool = False
 
     @classmethod
     def of(cls, snapshot: Snap, *, certain: bool = True) -> Removed:
         """A snapshot that goes."""
-        return cls(snapshot=snapshot.ref, batch=snapshot.batch, certain=certain)
+        return cls(snapshot=snapshot.ref, batch=snapshot.batch, certain=certain, stood=True)
 
 
 @dataclass(frozen=True)
@@ -92,15 +93,15 @@ class Note:
         return replace(self, removed=left, restored=self.restored | named), base | named
 
     def _is_back(self, nonces: set[int]) -> Callable[[Removed], bool]:
-        named = {one.snapshot for one in self.removed if one.snapshot is not None}
-        newest = max((one[0] for one in named if one[1] in nonces), default=None)
-        ids = Counter(one[0] for one in named)
+        stood = {one.snapshot: one.stood for one in self.removed if one.snapshot is not None}
+        themselves = [one for one in stood if one[1] in nonces]
+        newest = max((one[0] for one in themselves), default=-1)
+        ids = Counter(one[0] for one in stood)
+        has_all_expired = max(ids.values(), default=1) == 1 and any(map(stood.get, themselves))
 
         def is_back(one: Removed) -> bool:
-            if newest is None:
-                return False
             if one.snapshot is None:
-                return max(ids.values()) == 1
+                return has_all_expired or not nonces.isdisjoint(one.uuids)
             is_below = one.snapshot[0] <= newest and ids[one.snapshot[0]] == 1
             return is_below or one.snapshot[1] in nonces
 

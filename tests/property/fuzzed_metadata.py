@@ -202,6 +202,8 @@ _REMOVAL: Final = {
             "identifier": 3,
             "query": "q",
             "certain": True,
+            "stood": True,
+            "published": False,
         },
         {
             "snapshot": None,
@@ -210,6 +212,8 @@ _REMOVAL: Final = {
             "identifier": 4,
             "query": None,
             "certain": False,
+            "stood": False,
+            "published": True,
         },
     ],
     "restored": [

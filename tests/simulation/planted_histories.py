@@ -4,7 +4,7 @@ forwards before an outage, branches that are made again, renamed sinks.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +27,8 @@ from paimon_stream.stream import (
     recommit,
 )
 from paimon_stream.stream.replay_errors import StreamRefusals
-from paimon_stream.table import fate, table
-from paimon_stream.table.removals import RemovalNotes, Removals, read_removals
+from paimon_stream.table import fate, removals, table
+from paimon_stream.table.removals import RemovalNotes, Removals, Removed, read_removals
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
@@ -88,6 +88,29 @@ def expired_batches_are_not_noted(patch: Patch) -> None:
 )
 def a_fast_forward_notes_nothing(patch: Patch) -> None:
     patch.setattr(_Forward, "lost", lambda *given: [])
+
+
+@bug(
+    "A batch that had expired is put back with any snapshot, also with one below it.",
+    HISTORY,
+    "fast forward",
+    "maker of branches",
+    "long outage",
+    "tagger",
+    rule=rules.LOSSES_REPORTED,
+    why="The second fast forward to a branch takes such a batch, and puts back the one before it.",
+    within=1,
+    script=[[0, 0, 0], [], [0], [7], [8, 0, 0, 1], [6], [9], [0, 15], [6], [10], [9], [0]],
+)
+def what_had_expired_is_put_back_with_what_lies_below(patch: Patch) -> None:
+    real = removals._is_back
+
+    def is_back(removed: Sequence[Removed], nonces: set[str]) -> list[bool]:
+        are_back = list(zip(removed, real(removed, nonces), strict=True))
+        is_any_back = any(back for entry, back in are_back if entry.snapshot is not None)
+        return [is_any_back if entry.snapshot is None else back for entry, back in are_back]
+
+    patch.setattr(removals, "_is_back", is_back)
 
 
 @bug(

@@ -264,6 +264,14 @@ NEWER: dict[str, tuple[int, tuple[str, ...], Script | None]] = {
         (),
         None,
     ),
+    "a second fast forward takes a batch that had expired in main, and puts back the one before": (
+        80456,
+        (),
+        [
+            [0, 0, 0, 1, 1, 0, 1, 0, 0, 1, 0, 1],
+            *([], [0], [7], [8, 0, 0, 1], [6], [9], [0, 15], [6], [14], [9], [0]),
+        ],
+    ),
 }
 """Seeds, and shrunk schedules of theirs, that found something since all take part who do now, and
 what it was.

@@ -21,6 +21,7 @@ from paimon_stream.compact.rewrite import Rewriter
 from paimon_stream.errors import (
     CommitUnknown,
     FormatError,
+    HistoryUnknown,
     IncompatibleSchema,
     InvalidOption,
     NoSpace,
@@ -410,6 +411,34 @@ def test_a_rollback_meanwhile_ends_it_and_its_files_go(tmp_path: Path) -> None:
     assert ids(table) == [0, 1, 2]
     assert data_files(table) >= live(table)
     assert not problems(table)
+
+
+def test_where_nothing_shows_what_became_of_its_base_the_error_speaks_of_a_compaction(
+    tmp_path: Path,
+) -> None:
+    """The base is gone, and a note of removed snapshots that may name it cannot be read."""
+    table = made(tmp_path)
+
+    def meanwhile() -> None:
+        append(table, 6)
+        storage = LocalStorage(table.location)
+        storage.write("_paimon_stream/removed.1-a.json", b"damaged")
+        expire_snapshots(load_table(storage), 1, 1, protect_streams=False)
+
+    before = data_files(table)
+    with pytest.raises(HistoryUnknown) as unknown:
+        run(table, Acting(table, meanwhile, "open_output", "dt="))
+    message = unknown.value.message
+    assert message.startswith(
+        f"{table.location}: whether snapshot 6, on which the compaction was planned, "
+    )
+    assert "a note of removed snapshots cannot be read" in message
+    assert "No row has changed" in message
+    assert message.endswith("Compact again.")
+    assert "query" not in message
+    assert unknown.value.context["snapshot"] == 6
+    assert ids(table) == list(range(7))
+    assert before < data_files(table) == live(table)
 
 
 def test_a_bucket_that_others_change_each_time_is_reported(tmp_path: Path) -> None:

@@ -380,6 +380,96 @@ def test_of_two_histories_in_one_run_only_the_named_snapshots_are_back() -> None
     assert removed.of_nonce("six") is None
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_forward_to_what_had_expired_puts_back_no_later_batch_that_had_expired(
+    later: bool,
+) -> None:
+    """A rollback to a tag notes them all. The branch has batch 1, and with `later` batch 2, too."""
+    bench = Bench()
+    outage(bench, 1)
+    create_tag(bench.table, "old", runtime=bench.runtime)
+    stream = Stream(bench)
+    stream.batches(2)
+    if later:
+        stream.batch()
+    with_branch(bench)
+    if not later:
+        stream.batch()
+    outage(bench)
+    rollback_to(bench.table, "old", runtime=bench.runtime)
+    forward(bench)
+    outage(bench)
+    stream.start()
+    if later:
+        stream.batch()
+        return
+    with pytest.raises(TableRolledBack, match="batch 2 was committed"):
+        stream.batch()
+
+
+def test_a_second_forward_to_a_branch_does_not_hide_what_had_expired_in_main() -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batch()
+    with_branch(bench)
+    outage(bench)
+    forward(bench)
+    stream.start()
+    stream.batch()
+    outage(bench)
+    outage(of_branch(bench), 2)
+    forward(bench)
+    stream.start()
+    with pytest.raises(TableRolledBack, match="batch 1 was committed"):
+        stream.batch()
+
+
+def test_the_last_batch_of_a_stream_that_a_forward_put_back_may_expire() -> None:
+    bench = Bench()
+    stream = Stream(bench)
+    stream.batch()
+    with_branch(bench)
+    outage(bench)
+    forward(bench)
+    outage(bench)
+    stream.start()
+    stream.batch()
+
+
+@pytest.mark.parametrize("stood", [True, False])
+def test_an_attempt_is_back_with_its_own_snapshot_or_with_one_that_stood(stood: bool) -> None:
+    """In notes of older releases no snapshot stood."""
+    storage, runtime = MemoryStorage(), simulated(1)
+    notes = RemovalNotes(storage, runtime, "fast forward", SnapshotRef(id=9, nonce="nine"))
+    one, two = SnapshotRef(id=1, nonce="list-u1-1"), SnapshotRef(id=2, nonce="list-u2-1")
+    attempts = [
+        Removed(snapshot=None, uuids=(uuid,), user="s", identifier=number)
+        for number, uuid in enumerate(["u1", "u3"])
+    ]
+    named = Removed(snapshot=two, user="other", identifier=7, stood=stood)
+    notes.announce([*attempts, named])
+    notes.complete()
+    note_restored(storage, [one])
+    assert [entry.uuids for entry in read_removals(storage).removed if entry.user] == [("u3",), ()]
+    note_restored(storage, [two])
+    left = [entry.uuids for entry in read_removals(storage).removed]
+    assert left == ([] if stood else [("u3",)])
+
+
+def test_of_several_entries_for_one_snapshot_the_first_counts_and_any_says_that_it_stood() -> None:
+    storage, runtime = MemoryStorage(), simulated(1)
+    notes = RemovalNotes(storage, runtime, "rollback", SnapshotRef(id=1, nonce="one"))
+    two = SnapshotRef(id=2, nonce="two")
+    notes.announce(
+        [
+            Removed(snapshot=two, user="s", identifier=1, certain=False),
+            Removed(snapshot=two, user="s", identifier=1, stood=True),
+        ]
+    )
+    [entry] = read_removals(storage).removed
+    assert (entry.certain, entry.stood) == (False, True)
+
+
 def test_a_note_that_cannot_be_read_stays_as_it_is() -> None:
     storage = MemoryStorage()
     storage.write("_paimon_stream/removed.1-a.json", b"damaged")
@@ -425,6 +515,55 @@ def test_the_batches_of_a_branch_do_not_pass_for_those_of_main(
     main.start()
     main.batch()
     main.options = options
+    main.start()
+    main.batch()
+
+
+@pytest.mark.parametrize("since", [0, 1])
+@pytest.mark.parametrize("later", [True, False])
+def test_the_batch_of_a_branch_does_not_pass_for_that_of_main_which_had_expired(
+    since: int, later: bool
+) -> None:
+    """Main has lost one batch of the query, and only its journal and its manifests show that."""
+    bench = Bench()
+    outage(bench, 1)
+    main = Stream(bench)
+    main.batches(since)
+    with_branch(bench)
+    branch = Stream(of_branch(bench), next_batch=since, written=100)
+    main.batch()
+    outage(bench)
+    branch.batch()
+    assert "me" in fast_forward(bench.table, "x", runtime=bench.runtime).streams
+    if later:
+        outage(bench)
+    main.start()
+    with pytest.raises((TableRolledBack, HistoryUnknown)):
+        main.batch()
+    main.options = {**CONTINUE, "paimon-stream.on-unknown-history": "continue"}
+    main.start()
+    main.batch()
+    main.options = {}
+    main.start()
+    main.batch()
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_a_batch_that_main_and_the_branch_share_is_not_lost_though_it_has_expired(
+    later: bool,
+) -> None:
+    bench = Bench()
+    main = Stream(bench)
+    main.batches(2)
+    with_branch(bench)
+    outage(bench)
+    branch = Stream(of_branch(bench), next_batch=2, written=100)
+    branch.batch()
+    outage(branch.bench)
+    forward(bench)
+    if later:
+        outage(bench)
+    main.next_batch = 3
     main.start()
     main.batch()
 

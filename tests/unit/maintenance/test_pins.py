@@ -232,7 +232,7 @@ def test_a_rollback_stops_when_another_has_taken_over() -> None:
     bench = case.bench
     storage = Meanwhile(
         bench.storage,
-        20,
+        24,  # it has looked whether its target stands
         lambda: rollback_to(bench.table, 3, take_over=True, runtime=bench.runtime),
     )
     with pytest.raises(

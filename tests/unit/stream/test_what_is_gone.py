@@ -9,6 +9,7 @@ import pytest
 from paimon_stream.commit.report import Phase
 from paimon_stream.commit.table_commit import TableCommit
 from paimon_stream.errors import (
+    CommitLost,
     HistoryUnknown,
     TableReplaced,
     TableRolledBack,
@@ -23,6 +24,7 @@ from paimon_stream.table.fate import Fate, fate_of_batch
 from paimon_stream.table.removals import Removals, Removed, read_removals
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
+from tests.kits.java_forward import forward_as_java
 from tests.kits.places import following
 from tests.kits.streams import At, PowerCut, Stream
 from tests.unit.stream.test_branch_streams import of_branch
@@ -810,4 +812,63 @@ def test_a_live_stream_notices_a_forward_that_took_its_expired_batch(
     outage(bench)
     fast_forward(bench.table, "x", runtime=bench.runtime)
     with pytest.raises((TableRolledBack, HistoryUnknown), match="batch 1 was committed"):
+        stream.batch()
+
+
+# -- Java's fast forward
+# ----------------------------------------------------------------------------
+
+
+def forwarded_by_java(options: dict[str, str], *, commits: int, expired: bool) -> Stream:
+    """A stream whose batch 1 main has lost to a branch with so many commits of its own."""
+    stream = stream_of(1, options=options)
+    bench = stream.bench
+    create_tag(bench.table, "t", runtime=bench.runtime)
+    create_branch(bench.table, "x", "t", runtime=bench.runtime)
+    stream.batch()
+    branch = of_branch(bench)
+    for number in range(commits):
+        branch.committer().commit(branch.request(number, [branch.message(f"b-{number}")], user="b"))
+    if expired:
+        expire(branch)
+    forward_as_java(bench.storage, "x")
+    return stream
+
+
+@pytest.mark.parametrize("commits", [0, 1, 3])
+def test_javas_forward_is_seen_while_a_snapshot_of_the_stream_is_there(commits: int) -> None:
+    """Another engine wrote to the branch. If this package did, the loss is that of a rollback."""
+    stream = forwarded_by_java({}, commits=commits, expired=False)
+    for _ in range(2):
+        with pytest.raises(CommitLost if commits else TableRolledBack, match="batch 1"):
+            stream.batch()
+        stream.start()
+
+
+@pytest.mark.parametrize("commits", [3, 5])
+@pytest.mark.parametrize("left", [True, False])
+def test_after_javas_forward_a_warning_names_the_batch_once_nothing_of_the_stream_is_left(
+    caplog: pytest.LogCaptureFixture, commits: int, left: bool
+) -> None:
+    """With `left`, Java leaves main's snapshots below the branch's oldest one."""
+    stream = forwarded_by_java({}, commits=commits, expired=left)
+    if not left:
+        outage(stream.bench)
+    stream.start()
+    with caplog.at_level(logging.WARNING):
+        stream.batch()
+    assert "mention none of the files of batch 1, the last one that was journalled: me-1-2" in (
+        caplog.text
+    )
+
+
+def test_without_a_journal_javas_forward_is_not_seen_below_an_earlier_snapshot() -> None:
+    """Its batches may have had no rows. Once none of the stream is left, that is asked."""
+    stream = forwarded_by_java(NO_JOURNAL, commits=3, expired=False)
+    stream.start()
+    stream.batch()
+    stream = forwarded_by_java(NO_JOURNAL, commits=3, expired=False)
+    outage(stream.bench)
+    stream.start()
+    with pytest.raises(HistoryUnknown):
         stream.batch()
