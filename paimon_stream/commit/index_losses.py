@@ -9,8 +9,8 @@ Invariants: a key of a live index file stays in the index of its bucket, unless 
 removes it, or unless this package does. What other engines publish is compared once in a run. The
 first look of a run begins at the newest batch of this package (`begins_search`), because each batch
 looks before its rows are written, and again at the base of its snapshot. A run that finds no batch
-among the newest hundred snapshots misses a loss. `verify` finds it then. A lost key need not have a
-row any more. `rebuild-index` reads the rows, and publishes a snapshot from which the next run looks.
+among the newest thousand snapshots misses a loss, and so does one whose newest batch has expired.
+`verify` finds it then, if it samples the files of the key. A lost key need not have a row any more. `rebuild-index` reads the rows, and publishes a snapshot from which the next run looks.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,8 +28,11 @@ from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.hash_index import NO_HASHES, Hashes, hashes_of, read_index_file
 from paimon_stream.table.table import Table
 
-_MOST_LOOKED_BACK: Final = 100
-"""How many snapshots the first look of a run reads to find a batch of this package."""
+_MOST_LOOKED_BACK: Final = 1000
+"""How many snapshots the first look of a run reads to find a batch of this package. Each of them is
+read once, because the next run begins at the batch that this one publishes. The bound keeps the
+look of a run short in a table that others have filled, and that expires nothing.
+"""
 
 _BUCKETS_AT_ONCE: Final = AT_ONCE // 2
 """How many buckets are compared together. Two files are read for each of them."""

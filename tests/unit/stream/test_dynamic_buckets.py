@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from paimon_stream.api import table_writing
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.commit.report import Phase
-from paimon_stream.errors import IndexConflict, UnsupportedFeature
+from paimon_stream.errors import CorruptMetadata, IndexConflict, UnsupportedFeature
 from paimon_stream.maintenance import rebuild_index
 from paimon_stream.options import BUCKET, Options
 from paimon_stream.storage.local import LocalStorage
@@ -95,6 +96,30 @@ def stream(path: str, run: str, observer: KilledAt) -> StreamWriter:
     return StreamWriter(
         storage=LocalStorage(path), identity=identity, options={}, observer=observer
     )
+
+
+def takes_out_the_last_key(path: str, snapshots: int) -> None:
+    """Another engine puts the index of the snapshot before the newest one over the newest index. Then
+    it publishes more snapshots.
+    """
+    folder = Path(path, "snapshot")
+    newest = PaimonTable.load(path).latest_snapshot().id
+    before, last = (
+        json.loads((folder / f"snapshot-{number}").read_text()) for number in (newest - 1, newest)
+    )
+    del last["properties"]
+    theirs = last | {"commitUser": "java", "indexManifest": before["indexManifest"]}
+    for number in range(newest + 1, newest + 1 + snapshots):
+        (folder / f"snapshot-{number}").write_text(json.dumps(theirs | {"id": number}))
+    (folder / "LATEST").write_text(str(newest + snapshots))
+
+
+def test_keys_that_left_the_index_hundreds_of_snapshots_ago_stop_our_next_batch(path: str) -> None:
+    append(path, 1)
+    append(path, 2)
+    takes_out_the_last_key(path, snapshots=300)
+    with pytest.raises(CorruptMetadata, match="lacks 1 keys that it had before snapshot 302"):
+        append(path, 2)
 
 
 def test_two_writes_at_once_end_in_a_conflict(path: str) -> None:
