@@ -158,7 +158,11 @@ class CommitReport:
         snapshot_id: the snapshot with the written files. None if there is none, or if it has
             expired.
         attempts: how often publishing was tried.
-        rows: the rows that were published.
+        rows: the rows that were published: all that the files have. If a merge writes files again
+            because of a few rows, that includes the other rows.
+        rows_updated: the rows of the table that a merge has updated; 0 without a merge.
+        rows_deleted: the rows of the table that a merge has deleted.
+        rows_inserted: the rows that a merge has inserted.
         files: the files that were published.
         bytes: the bytes of these files.
         phases: milliseconds by step.
@@ -180,6 +184,9 @@ class CommitReport:
     snapshot_id: int | None = None
     attempts: int = 0
     rows: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_inserted: int = 0
     files: int = 0
     bytes: int = 0
     phases: Mapping[str, float] = field(default_factory=dict, hash=False)

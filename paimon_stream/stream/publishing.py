@@ -5,10 +5,12 @@ more.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
 from paimon_stream import errors
+from paimon_stream.change.anew import ANEW, ComputedChange
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.report import Phase
 from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
@@ -50,7 +52,7 @@ def publish_batch(
     batch = judged.batch
     table = judged.table
     run.observer.reached(Phase.WRITTEN, batch.batch_id)
-    if before_commit is not None and (written.messages or run.overwrites):
+    if before_commit is not None and written.has_changes:
         _ask(written, before_commit)
     entry = journal_entry(written)
     prepared = PreparedEntry(
@@ -89,8 +91,7 @@ def discard(written: WrittenBatch) -> None:
 
 def _is_journalled(written: WrittenBatch) -> bool:
     """Whether the attempt is recorded in the journal before it can be published."""
-    has_snapshot = bool(written.messages or written.judged.run.overwrites)
-    return has_snapshot and written.judged.table.options.value(JOURNAL)
+    return written.has_changes and written.judged.table.options.value(JOURNAL)
 
 
 def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
@@ -131,10 +132,18 @@ def _commit(
 ) -> Published | Nothing:
     """Commits the request. After a definite failure, removes the files that no restart can use."""
     run = written.judged.run
+    owned = nullcontext() if written.change is None else written.change.owned()
     try:
-        outcome = written.judged.target.committer.commit(request)
+        with owned:
+            outcome = written.judged.target.committer.commit(request)
     except errors.CommitUnknown:
         raise  # it may be published, so no file may be removed
+    except ANEW:
+        if written.change is None:
+            _discard_for_good(written, prepared)
+        else:
+            _forget(written, prepared)  # the merge is computed anew, and knows its files
+        raise
     except errors.PaimonStreamError as error:
         is_conflict = isinstance(error, errors.CommitConflict)
         # After `CommitLost` the files still fit the table, and the journal entry shows what was
@@ -198,9 +207,25 @@ def _request(
         fence=fence,
         is_newest=run.claims.holds,
     )
+    if written.change is not None:
+        return _as_change(request, written.change)
     if run.replaced is None:
         return request
     return _as_overwrite(written, request, run.replaced)
+
+
+def _as_change(request: CommitRequest, change: ComputedChange) -> CommitRequest:
+    """The request, changed so that it publishes what a merge of the batch's rows does."""
+    return replace(
+        request,
+        messages=change.messages if change.source is None else (),
+        source=change.source,
+        kind=change.kind,
+        renumber=False,
+        numbering=change.numbering,
+        sight=None,  # the merge was computed on a later snapshot
+        premises=change.premises,
+    )
 
 
 def _as_overwrite(
@@ -251,6 +276,11 @@ def _discard_for_good(written: WrittenBatch, prepared: PreparedEntry) -> None:
     """
     if isinstance(written.verdict, Reuse):
         return
+    _forget(written, prepared)
+    discard(written)
+
+
+def _forget(written: WrittenBatch, prepared: PreparedEntry) -> None:
+    """Removes the batch's entry in the journal, if it may be there."""
     if prepared.may_be_there:
         written.judged.run.journal.remove(written.judged.batch.batch_id)
-    discard(written)
