@@ -267,6 +267,16 @@ class CommitReport:
         return replace(self, requests=meter.requests(), trips=meter.trips())
 
     @property
+    def merged_rows(self) -> str:
+        """How many rows a merge has updated, deleted and inserted, as text; empty if it was none,
+        and without a merge.
+        """
+        counts = (self.rows_updated, self.rows_deleted, self.rows_inserted)
+        if not any(counts):
+            return ""
+        return "{:,} updated, {:,} deleted, {:,} inserted".format(*counts)
+
+    @property
     def millis(self) -> float:
         """The milliseconds of all phases together."""
         return sum(self.phases.values())
@@ -302,6 +312,8 @@ class CommitReport:
         rows = ""
         if self.files:
             rows = f", {self.rows} rows in {self.files} files, {self.bytes} bytes"
+        if self.merged_rows:
+            rows += f", {self.merged_rows}"
         return f"<CommitReport {commit} {self.outcome}{snapshot}{rows}, {self.millis:.0f} ms>"
 
     def _repr_html_(self) -> str:
@@ -331,6 +343,7 @@ class CommitReport:
             ("compaction", self.compact_snapshot_id),
             ("compaction", left_out),
             ("rows", f"{self.rows:,}"),
+            ("rows by the merge", self.merged_rows or None),
             ("files", f"{self.files:,}"),
             ("bytes", f"{self.bytes:,}"),
             ("prepared files reused", reused),

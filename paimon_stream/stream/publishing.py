@@ -183,6 +183,14 @@ def _request(
     summary = BatchSummary.of_messages(
         written.messages, millis=written.phases.get("write"), reused=reused
     )
+    if written.change is not None:
+        counts = written.change.counts
+        summary = replace(
+            summary,
+            rows_updated=counts.updated,
+            rows_deleted=counts.deleted,
+            rows_inserted=counts.inserted,
+        )
     send_files: Request | None = None
     if written.buffered is not None:
         send_files = written.buffered.flush

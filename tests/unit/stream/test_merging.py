@@ -4,22 +4,32 @@ is published.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from paimon_stream import Merge, PaimonTable
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import (
+    AmbiguousMerge,
+    CommitUnknown,
     SharedCheckpoint,
+    UnsupportedFeature,
 )
-from paimon_stream.table.journal import Journal
+from paimon_stream.runtime import system
+from paimon_stream.stream.reuse import obstacle_to_reuse
+from paimon_stream.table.journal import Journal, JournalEntry
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.snapshots import SnapshotStore
 from tests.kits.merging_streams import MergingStream
+from tests.kits.params import each_once, few
 from tests.kits.streams import At, PowerCut, Stream
 from tests.unit.change.test_update_rows import (
     COLUMNS,
@@ -45,7 +55,10 @@ TABLES: dict[str, Callable[[], PaimonTable]] = {
     "with a primary key": lambda: keyed(KEYED),
     "with input changelog": lambda: keyed({**KEYED, "changelog-producer": "input"}),
 }
-each_table = pytest.mark.parametrize("table_of", TABLES.values(), ids=TABLES)
+_SELDOM = {TABLES["vectors in buckets"], TABLES["rewritten in buckets"]}
+each_table = pytest.mark.parametrize(
+    "table_of", few(TABLES.values(), lambda table_of: table_of not in _SELDOM), ids=TABLES
+)
 
 
 def keyed(options: dict[str, str]) -> PaimonTable:
@@ -101,9 +114,10 @@ OTHERS: dict[str, tuple[Callable[[PaimonTable], object], dict[int, int | None]]]
 }
 
 
-@each_table
-@pytest.mark.parametrize("what", OTHERS)
-@pytest.mark.parametrize("phase", [Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED])
+@pytest.mark.parametrize(
+    ("table_of", "what", "phase"),
+    each_once(TABLES.values(), OTHERS, [Phase.WRITTEN, Phase.JOURNALED, Phase.STAGED]),
+)
 def test_files_of_a_killed_merge_are_never_published(
     table_of: Callable[[], PaimonTable], what: str, phase: Phase
 ) -> None:
@@ -144,8 +158,7 @@ def assert_no_stray_index_files(table: PaimonTable) -> None:
     assert {stat.name for stat in storage.list_files("index")} == named
 
 
-@each_table
-@pytest.mark.parametrize("what", OTHERS)
+@pytest.mark.parametrize(("table_of", "what"), each_once(TABLES.values(), OTHERS))
 def test_what_others_do_meanwhile_is_taken_into_account(
     table_of: Callable[[], PaimonTable], what: str
 ) -> None:
@@ -192,3 +205,163 @@ def test_a_batch_that_changes_nothing_leaves_no_snapshot(
     assert table.latest_snapshot() == before
     assert not Journal(table._table.storage, "me").batches()
     assert_no_orphans(table)
+
+
+def test_rows_that_only_deletion_vectors_delete_are_deleted_once_after_a_kill() -> None:
+    """Such a batch has no data file that its journal could name."""
+    table = made(KINDS["vectors"])
+    stream = MergingStream(table, Merge(on=["id"]).when_matched_delete())
+    stream.start(At(Phase.STAGED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch(added(_3=1))
+    table.append(rows([3]).slice(0, 0))
+    stream.start()
+    report = stream.batch(added(_3=1))
+    assert report.rows_deleted == 1 and report.removed_files
+    assert 3 not in values(table)
+    assert_no_stray_index_files(table)
+
+
+@each_table
+def test_a_sink_that_gets_a_merge_does_not_use_the_files_of_the_one_before(
+    table_of: Callable[[], PaimonTable],
+) -> None:
+    """Nor does a sink that merges no more."""
+    table = table_of()
+    stream = MergingStream(table, ADD)
+    stream.start(At(Phase.STAGED, Stream.cut))
+    with pytest.raises(PowerCut):
+        stream.batch(added(_3=1))
+    entry = Journal(table._table.storage, "me").read(0)
+    assert entry is not None and entry.merges
+    assert entry.offsets_hash is None, "earlier releases do not use them, either"
+    unlike = {"overwrites": False, "merges": False}
+    for asked in (unlike, {**unlike, "merges": True}, {**unlike, "overwrites": True}):
+        assert _obstacle(table, entry, **asked) == "a merge is always computed on the newest rows"
+    plain = replace(entry, merges=False)
+    assert _obstacle(table, plain, overwrites=False, merges=True) is not None
+
+
+def _obstacle(table: PaimonTable, entry: JournalEntry, **asked: bool) -> str | None:
+    no_evidence: Any = None
+    return obstacle_to_reuse(table._table, no_evidence, entry, system().clock, **asked)
+
+
+def test_a_merge_that_was_lost_is_not_committed_again() -> None:
+    table = made(KINDS["rewritten"])
+    stream = MergingStream(table, ADD)
+    stream.batch(added(_3=1))
+    for dry_run in (True, False):
+        with pytest.raises(UnsupportedFeature, match=r"batch 0 .* merged into rows"):
+            table.recommit("me", 0, dry_run=dry_run)
+
+
+@pytest.mark.parametrize(
+    "options", [KINDS["vectors"], KINDS["rewritten"]], ids=["vectors", "rewritten"]
+)
+@pytest.mark.parametrize("what", ["updates a matched row", "updates another row"])
+def test_a_merge_whose_snapshot_is_replaced_is_computed_on_what_replaced_it(
+    options: dict[str, str], what: str, tmp_path: Path
+) -> None:
+    """Another engine copies its snapshot over ours just after ours was put."""
+    location = tmp_path / "db.db" / "t"
+    table = PaimonTable.create(str(location), COLUMNS, options=options)
+    table.append(rows(range(10)))
+    shutil.copytree(tmp_path / "db.db", tmp_path / "copy.db")
+    elsewhere = PaimonTable.load(str(tmp_path / "copy.db" / "t"))
+    act, changed = OTHERS[what]
+    act(elsewhere)
+    newest = elsewhere.latest_snapshot().id
+
+    def replace_ours() -> None:
+        copied = tmp_path / "copy.db" / "t"
+        for path in copied.rglob("*"):
+            target = location / path.relative_to(copied)
+            if (
+                path.is_file()
+                and "LATEST" not in path.name
+                and (not target.exists() or path.name == f"snapshot-{newest}")
+            ):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, target)
+
+    stream = MergingStream(table, ADD)
+    stream.start(At(Phase.PUBLISHED, replace_ours))
+    source = added(_3=1, _40=1)
+    with pytest.raises(CommitUnknown):
+        stream.batch(source)
+    assert values(PaimonTable.load(str(location)))[3] != 31
+    stream.start()
+    assert stream.batch(source).outcome == "committed"
+    expected = {one: 10 * one for one in range(10)} | {3: 31, 40: 1} | changed
+    assert values(PaimonTable.load(str(location))) == expected
+
+
+@each_table
+def test_two_rows_of_a_batch_for_one_row_are_an_error(table_of: Callable[[], PaimonTable]) -> None:
+    table = table_of()
+    before = table.latest_snapshot()
+    stream = MergingStream(table, ADD)
+    twice = pa.concat_tables([added(_3=1, _40=1), added(_3=2)])
+    with pytest.raises(AmbiguousMerge, match="keys of such rows: 3"):
+        stream.batch(twice)
+    assert table.latest_snapshot() == before
+    assert_no_orphans(table)
+
+
+REST = Merge(on=["id"]).when_matched_update({"n": "source.n"})
+
+
+@pytest.mark.parametrize(
+    ("predicate", "is_limited"),
+    [
+        ("p = 'a'", True),
+        ("target.p = 'a' AND n > 5", True),
+        ("p IN ('a', 'b')", True),
+        ("n > 5 AND (p = 'a' OR p = 'b' AND n < 100)", True),
+        (pc.field("target.p") == "a", True),
+        (pc.field("target.p").isin(["a", "b"]), True),
+        ("n > 5", False),
+        ("p <> 'a'", False),
+        ("p = 'a' OR n > 5", False),
+        ("NOT (p = 'a')", False),
+        ("p IS NULL", False),
+        ("p = note", False),
+        ("p > 'a'", False),
+    ],
+)
+def test_rows_without_a_match_are_changed_only_in_partitions_that_are_named(
+    predicate: Any, is_limited: bool
+) -> None:
+    table = made({}, files=1, partition_keys=["p"])
+    merge = REST.when_not_matched_by_source_delete(predicate)
+    stream = MergingStream(table, merge)
+    if is_limited:
+        assert stream.batch(added(_1=1)).rows_updated == 1
+        assert values(table)[1] == 1
+        return
+    with pytest.raises(
+        UnsupportedFeature,
+        match=r"when_not_matched_by_source_delete is not limited to partitions\. .* \"target\.p = 'value' AND",
+    ):
+        stream.batch(added(_1=1))
+    assert values(table)[1] == 10
+
+
+def test_the_named_partition_has_only_the_rows_of_the_batch() -> None:
+    table = made({}, files=1, partition_keys=["p"])
+    merge = REST.when_not_matched_by_source_delete("target.p = 'a'")
+    report = MergingStream(table, merge).batch(added(_2=7, _3=7))
+    assert (report.rows_updated, report.rows_deleted) == (2, 4)
+    assert values(table) == {1: 10, 2: 7, 3: 7, 5: 50, 7: 70, 9: 90}
+
+
+def test_tables_that_cannot_be_merged_into_are_refused_before_a_row_is_read() -> None:
+    options = {"row-tracking.enabled": "true", "data-evolution.enabled": "true"}
+    table = PaimonTable.create(
+        f"memory://merging-{next(_NUMBER)}/db.db/t", COLUMNS, options=options
+    )
+    stream = MergingStream(table, ADD)
+    with pytest.raises(UnsupportedFeature, match="data-evolution"):
+        stream.batch(added(_1=1))
+    assert stream.reads == 0
