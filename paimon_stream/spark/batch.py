@@ -41,7 +41,7 @@ from paimon_stream.stream.batch_write import WHOLE_TABLE
 from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.last_snapshot import protect_last_snapshot
-from paimon_stream.stream.merging import Source
+from paimon_stream.stream.merged_batch import MergeSource
 from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.operations import operations_of
 from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch, for_driver
@@ -181,10 +181,10 @@ class Runs:
             self._queries[settings.checkpoint] = query
             user = commit_user(query, settings.commit_user, settings.name, settings.prefix)
 
-            def rows_of(run: QueryRun) -> Rows | Source:
+            def rows_of(run: QueryRun) -> Rows | MergeSource:
                 rows = FrameRows(frame=frame, query=query, run=run, clock=self._runtime.clock)
                 if settings.merge is not None:
-                    return Source(
+                    return MergeSource(
                         read=partial(collected_rows, frame, settings.location, batch_id),
                         drain=rows.drain,
                         before_commit=settings.before_commit,
@@ -201,7 +201,7 @@ class Runs:
         query: ObservedQuery,
         settings: SinkSettings,
         user: str,
-        rows_of: Callable[[QueryRun], Rows | Source],
+        rows_of: Callable[[QueryRun], Rows | MergeSource],
         after: int | None = None,
     ) -> None:
         """Runs one batch in the run of this query, reports it, and maintains the table. If the

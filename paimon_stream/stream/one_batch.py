@@ -5,7 +5,7 @@ the data source both use them, and they need no Spark.
      judging.py                  publishing.py  settling.py   (steps.py)
 
 A batch that is merged into the rows of the table has its own way from the second step to the third
-(merging.py).
+(merged_batch.py).
 """
 
 import logging
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from paimon_stream.commit.sequence import MOST_REWRITES
 from paimon_stream.errors import SequenceConflict
 from paimon_stream.stream.judging import judge_batch
-from paimon_stream.stream.merging import Source, merge_batch
+from paimon_stream.stream.merged_batch import MergeSource, merge_batch
 from paimon_stream.stream.publishing import BeforeCommit, publish_batch
 from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.sequence_conflicts import rewrites
@@ -51,7 +51,7 @@ class Rows:
 
 
 def one_batch(
-    run: StreamRun, standing: Standing, batch: Batch, rows: Rows | Source
+    run: StreamRun, standing: Standing, batch: Batch, rows: Rows | MergeSource
 ) -> SettledBatch:
     """Takes one batch through all of its steps, so that it is committed exactly once. Returns the
     batch, with how the run stands after it. If the batch fails, the run stands as before. Raises
@@ -61,7 +61,7 @@ def one_batch(
     if isinstance(judged.verdict, AlreadyCommitted):
         rows.drain()
         return settle_found(judged, judged.verdict)  # §6 after
-    if isinstance(rows, Source):
+    if isinstance(rows, MergeSource):
         published = merge_batch(judged, rows)
     else:
         published = _write_and_publish(judged, rows)

@@ -138,13 +138,9 @@ def _commit(
             outcome = written.judged.target.committer.commit(request)
     except errors.CommitUnknown:
         raise  # it may be published, so no file may be removed
-    except ANEW:
-        if written.change is None:
-            _discard_for_good(written, prepared)
-        else:
-            _forget(written, prepared)  # the merge is computed anew, and knows its files
-        raise
     except errors.PaimonStreamError as error:
+        if written.change is not None and isinstance(error, ANEW):
+            raise  # the merge knows its files, and its next attempt replaces the journal's entry
         is_conflict = isinstance(error, errors.CommitConflict)
         # After `CommitLost` the files still fit the table, and the journal entry shows what was
         # lost.
@@ -284,11 +280,6 @@ def _discard_for_good(written: WrittenBatch, prepared: PreparedEntry) -> None:
     """
     if isinstance(written.verdict, Reuse):
         return
-    _forget(written, prepared)
-    discard(written)
-
-
-def _forget(written: WrittenBatch, prepared: PreparedEntry) -> None:
-    """Removes the batch's entry in the journal, if it may be there."""
     if prepared.may_be_there:
         written.judged.run.journal.remove(written.judged.batch.batch_id)
+    discard(written)

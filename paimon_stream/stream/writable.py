@@ -119,7 +119,7 @@ def tell_of_followers(table: Table) -> None:
         repeated += ", and again the rows that stay in the files that were rewritten"
     _LOG.warning(
         "%s: streams that read this table, those of Java, too, pass over batches that update or delete rows. With "
-        "streaming-read-overwrite = true they get %s, and no deletions. If a reader needs each change, give the table "
+        "streaming-read-append-overwrite = true they get %s, and no deletions. If a reader needs each change, give the table "
         "a primary key and a changelog-producer.",
         table.location,
         repeated,

@@ -21,7 +21,7 @@ from paimon_stream.stream.batch_write import Replaced
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.compacting import Settled, StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.merging import Source
+from paimon_stream.stream.merged_batch import MergeSource
 from paimon_stream.stream.one_batch import Rows, one_batch
 from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.standing import Standing
@@ -74,7 +74,7 @@ class StreamWriter:
         """
         return self.standing.known_target.table
 
-    def write(self, batch: Batch, rows: Rows | Source) -> SettledBatch:
+    def write(self, batch: Batch, rows: Rows | MergeSource) -> SettledBatch:
         """Runs one batch. Raises what `one_batch` raises."""
         settled = one_batch(self.run, self.standing, batch, rows)
         self.standing = settled.standing

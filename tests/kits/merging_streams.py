@@ -11,7 +11,7 @@ from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.identity import WriterIdentity
-from paimon_stream.stream.merging import Source
+from paimon_stream.stream.merged_batch import MergeSource
 from paimon_stream.stream.verdicts import Batch
 from paimon_stream.stream.writer import StreamWriter
 
@@ -65,6 +65,6 @@ class MergingStream:
         def drain() -> None:
             self.drained += 1
 
-        report = self.writer.write(batch, Source(read=read, drain=drain)).report
+        report = self.writer.write(batch, MergeSource(read=read, drain=drain)).report
         self.next_batch += 1
         return report

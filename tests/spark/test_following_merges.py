@@ -16,7 +16,7 @@ from tests.spark.test_format_stream_reads import Stream
 
 SET = Merge(on=["id"]).when_matched_update({"n": "source.n"}).when_not_matched_insert_all()
 VECTORS = {"deletion-vectors.enabled": "true"}
-OVERWRITES = {"streaming-read-overwrite": "true"}
+OVERWRITES = {"streaming-read-append-overwrite": "true"}
 NEW = [(2, 22), (4, 44)]
 AGAIN = [(1, 1), (3, 3)]
 """The rows that stay in the file that is written again."""

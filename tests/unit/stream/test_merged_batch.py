@@ -207,6 +207,19 @@ def test_a_batch_that_changes_nothing_leaves_no_snapshot(
     assert_no_orphans(table)
 
 
+@each_table
+def test_a_batch_for_which_others_leave_nothing_to_do_leaves_no_trace(
+    table_of: Callable[[], PaimonTable],
+) -> None:
+    table = table_of()
+    stream = MergingStream(table, Merge(on=["id"]).when_matched_delete())
+    stream.start(At(Phase.STAGED, lambda: table.delete("id = 3")))
+    assert stream.batch(added(_3=1)).outcome == "empty"
+    assert not Journal(table._table.storage, "me").batches()
+    assert 3 not in values(table)
+    assert_no_orphans(table)
+
+
 def test_rows_that_only_deletion_vectors_delete_are_deleted_once_after_a_kill() -> None:
     """Such a batch has no data file that its journal could name."""
     table = made(KINDS["vectors"])

@@ -28,7 +28,7 @@ from paimon_stream.table.table import load_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class MergeSource:
     """The rows of a batch, as the source of a merge.
 
     Attributes:
@@ -43,7 +43,7 @@ class Source:
     before_commit: BeforeCommit | None = None
 
 
-def merge_batch(judged: JudgedBatch, source: Source) -> PublishedBatch:
+def merge_batch(judged: JudgedBatch, source: MergeSource) -> PublishedBatch:
     """Merges the rows of a batch into the table, in one snapshot. If the merge changes nothing, the
     batch is published as one without rows. Raises the errors of `publish_computed` and
     `publish_batch`.
@@ -52,14 +52,22 @@ def merge_batch(judged: JudgedBatch, source: Source) -> PublishedBatch:
     assert run.merge is not None
     clock = run.runtime.clock
     began = clock.monotonic()
+    attempts: list[ComputedChange] = []
 
     def publish(computed: ComputedChange | None) -> PublishedBatch:
+        if computed is not None:
+            attempts.append(computed)
         millis = (clock.monotonic() - began) * 1000
         return publish_batch(_written(judged, computed, millis), source.before_commit)
 
     load = partial(load_table, run.storage, run.options)
     change = merge_of(load, source.read(), run.merge, run.runtime)
-    return publish_computed(change, publish) or publish(None)
+    published = publish_computed(change, publish)
+    if published is None:
+        published = publish(None)
+        if attempts:  # others have changed the rows so that nothing is left to do
+            run.journal.remove(judged.batch.batch_id)
+    return published
 
 
 def _written(judged: JudgedBatch, computed: ComputedChange | None, millis: float) -> WrittenBatch:
