@@ -9,6 +9,7 @@ from paimon_stream._version import __version__
 if _typing.TYPE_CHECKING:
     from paimon_stream.api.catalog import PaimonCatalog, catalog
     from paimon_stream.api.table import PaimonTable
+    from paimon_stream.change.merge import Merge
     from paimon_stream.commit.report import CommitReport
     from paimon_stream.format.commit_message import CommitMessage
     from paimon_stream.spark.datasource import PaimonDataSource, register
@@ -19,6 +20,7 @@ if _typing.TYPE_CHECKING:
 __all__ = [
     "CommitMessage",
     "CommitReport",
+    "Merge",
     "PaimonCatalog",
     "PaimonDataSource",
     "PaimonSink",
@@ -36,6 +38,7 @@ __all__ = [
 _HOMES = {
     "CommitMessage": "paimon_stream.format.commit_message",
     "CommitReport": "paimon_stream.commit.report",
+    "Merge": "paimon_stream.change.merge",
     "PaimonCatalog": "paimon_stream.api.catalog",
     "PaimonDataSource": "paimon_stream.spark.datasource",
     "PaimonSink": "paimon_stream.spark.sink",

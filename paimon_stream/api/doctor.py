@@ -496,7 +496,12 @@ class _Doctor:
         evidence = gather(self._table, restart.identity, restart.batch, snapshots=self._snapshots)
         evidence = replace(evidence, claimed=others.__contains__)
         return judge_from_storage(
-            self._table, evidence, refusals, self._runtime, overwrites=self._settings.overwrites
+            self._table,
+            evidence,
+            refusals,
+            self._runtime,
+            overwrites=self._settings.overwrites,
+            merges=self._settings.merge is not None,
         )
 
     # -- checkpoints that do not belong here ------------------------------------------------------

@@ -1,12 +1,12 @@
 """`PaimonTable.merge`: a merge, described clause by clause with the names of deltalake."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
-from paimon_stream.change.merge_clauses import Action, Clause, MergeWords, When
+from paimon_stream.change.merge import MergeMethods
+from paimon_stream.change.merge_clauses import Clause, MergeWords
 from paimon_stream.change.merge_into import MergeReport, merge_into
 from paimon_stream.commit.table_commit import AfterPublishing
 from paimon_stream.errors import InvalidOption
@@ -14,7 +14,7 @@ from paimon_stream.reports import Progress, silent
 from paimon_stream.table.table import Table
 
 
-class TableMerge:
+class TableMerge(MergeMethods):
     """A merge of the rows of a source into a table. Each method whose name begins with `when_` adds
     a clause and returns this object. `execute` carries the merge out.
 
@@ -36,97 +36,6 @@ class TableMerge:
         self._words = words
         self._after_commit = after_commit
         self._source: pa.Table | None = None
-
-    def when_matched_update(
-        self,
-        updates: Mapping[str, Any],
-        predicate: Any = None,
-    ) -> "TableMerge":
-        """Updates rows that match a row of the source.
-
-        Args:
-            updates: the new value of each column that changes.
-            predicate: the condition; None for all matches.
-        """
-        return self._with(When.MATCHED, Action.UPDATE, _checked(updates), predicate)
-
-    def when_matched_update_all(
-        self,
-        predicate: Any = None,
-        except_cols: Iterable[str] | None = None,
-    ) -> "TableMerge":
-        """Gives rows that match a row of the source all values of that row. Source and table must
-        have the same columns, apart from `except_cols`.
-
-        Args:
-            predicate: the condition; None for all matches.
-            except_cols: columns that keep their values.
-        """
-        return self._with(When.MATCHED, Action.UPDATE, None, predicate, except_cols)
-
-    def when_matched_delete(
-        self,
-        predicate: Any = None,
-    ) -> "TableMerge":
-        """Deletes rows that match a row of the source.
-
-        Args:
-            predicate: the condition; None for all matches.
-        """
-        return self._with(When.MATCHED, Action.DELETE, None, predicate)
-
-    def when_not_matched_insert(
-        self,
-        updates: Mapping[str, Any],
-        predicate: Any = None,
-    ) -> "TableMerge":
-        """Inserts a row for each row of the source that matches no row of the table.
-
-        Args:
-            updates: the values of the new row. Columns that are not named get their default or
-                NULL.
-            predicate: the condition on the row of the source; None for all.
-        """
-        return self._with(When.NOT_MATCHED, Action.INSERT, _checked(updates), predicate)
-
-    def when_not_matched_insert_all(
-        self,
-        predicate: Any = None,
-        except_cols: Iterable[str] | None = None,
-    ) -> "TableMerge":
-        """Inserts the rows of the source that match no row of the table. Source and table must have
-        the same columns, apart from `except_cols`.
-
-        Args:
-            predicate: the condition on the row of the source; None for all.
-            except_cols: columns that get their default or NULL.
-        """
-        return self._with(When.NOT_MATCHED, Action.INSERT, None, predicate, except_cols)
-
-    def when_not_matched_by_source_update(
-        self,
-        updates: Mapping[str, Any],
-        predicate: Any = None,
-    ) -> "TableMerge":
-        """Updates rows of the table that match no row of the source. The whole table is read.
-
-        Args:
-            updates: the new value of each column that changes.
-            predicate: the condition on the row of the table; None for all.
-        """
-        when = When.NOT_MATCHED_BY_SOURCE
-        return self._with(when, Action.UPDATE, _checked(updates), predicate)
-
-    def when_not_matched_by_source_delete(
-        self,
-        predicate: Any = None,
-    ) -> "TableMerge":
-        """Deletes rows of the table that match no row of the source. The whole table is read.
-
-        Args:
-            predicate: the condition on the row of the table; None for all.
-        """
-        return self._with(When.NOT_MATCHED_BY_SOURCE, Action.DELETE, None, predicate)
 
     def execute(
         self,
@@ -163,34 +72,6 @@ class TableMerge:
             after_commit=self._after_commit,
         )
 
-    def _with(
-        self,
-        when: When,
-        action: Action,
-        updates: Mapping[str, Any] | None,
-        predicate: Any,
-        except_cols: Iterable[str] | None = None,
-    ) -> "TableMerge":
-        if isinstance(except_cols, str):
-            raise InvalidOption(
-                f"except_cols is {except_cols!r}. Give a list of names.", option="except_cols"
-            )
-        clause = Clause(
-            when=when,
-            action=action,
-            updates=updates,
-            predicate=predicate,
-            except_cols=tuple(except_cols or ()),
-        )
+    def _with(self, clause: Clause) -> "TableMerge":
         self._words = replace(self._words, clauses=(*self._words.clauses, clause))
         return self
-
-
-def _checked(updates: Any) -> Mapping[str, Any]:
-    """The values by column. Raises `InvalidOption` for anything else."""
-    if not isinstance(updates, Mapping) or not updates:
-        raise InvalidOption(
-            f"updates is {updates!r}. Give a value for each column, such as {{'amount': 'source.amount'}}.",
-            option="updates",
-        )
-    return updates

@@ -269,7 +269,7 @@ def _batches(history: History) -> PageSection:
     return PageSection(
         title="Batches",
         about=f"Rows, bytes and files of {count(len(batches), 'batch')} of streams.",
-        header=("batch", "time", *measures, "write ms"),
+        header=("batch", "time", *measures, "updated", "deleted", "inserted", "write ms"),
         rows=[
             (
                 snapshot.identifier,
@@ -277,6 +277,9 @@ def _batches(history: History) -> PageSection:
                 snapshot.batch.rows,
                 snapshot.batch.bytes,
                 snapshot.batch.files,
+                snapshot.batch.rows_updated,
+                snapshot.batch.rows_deleted,
+                snapshot.batch.rows_inserted,
                 snapshot.batch.write_millis,
             )
             for snapshot in reversed(batches)

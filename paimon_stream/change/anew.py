@@ -19,7 +19,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Final
+from typing import Final, TypeVar
 
 from paimon_stream._version import __version__
 from paimon_stream.commit.committer import Committer
@@ -44,13 +44,30 @@ from paimon_stream.table.table import Table
 
 _LOG = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 MOST_CONFLICTS: Final = 50
 """After so many conflicts in a row, the last one is raised. Others then change the same rows all the
 time.
 """
 
-_ANEW: Final = (ChangedMeanwhile, DeletedFiles, SequenceConflict)
+ANEW: Final = (ChangedMeanwhile, DeletedFiles, SequenceConflict)
 """The conflicts after which a change is computed anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCounts:
+    """How many rows a change of rows updates, deletes and inserts.
+
+    Attributes:
+        updated: the rows that get other values.
+        deleted: the rows that go.
+        inserted: the rows that come.
+    """
+
+    updated: int = 0
+    deleted: int = 0
+    inserted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,11 +78,13 @@ class ComputedChange:
         table: the table at the time of the computation.
         premises: what it was computed from.
         uuid: is part of the names of the metadata and index files that are written for it.
-        messages: the files that were written, if there is no `source`. In a table with a primary
-            key: the rows that delete and replace others, with their changelog.
-        source: returns the changes of files on each base. If it is given, messages are not used.
+        messages: the files that were written. In a table with a primary key: the rows that delete
+            and replace others, with their changelog. With a `source`, only who has to know all
+            files of the change uses them: the journal of a stream.
+        source: returns the changes of files on each base; None if the messages are the changes.
         kind: what the commit does: APPEND if it only adds rows, else OVERWRITE.
         numbering: how the rows of a table with a primary key got their numbers.
+        counts: how many rows it changes.
         owned: a context in which the change is published. It removes index files that the source
             has written if nothing is published.
     """
@@ -77,6 +96,7 @@ class ComputedChange:
     source: ChangeSource | None = None
     kind: CommitKind = CommitKind.OVERWRITE
     numbering: Numbering | None = None
+    counts: RowCounts = RowCounts()
     owned: Callable[[], AbstractContextManager[None]] = field(default=nullcontext)
 
 
@@ -123,6 +143,32 @@ def carry_out(
         CommitUnknown: the change may be published. After all other errors, nothing is.
         PaimonStreamError: what `RowChange.compute` and `Committer.commit` raise.
     """
+
+    def publish(computed: ComputedChange) -> Published | None:
+        try:
+            return _publish(computed, runtime, after_commit)
+        except (CommitUnknown, *ANEW):
+            raise
+        except PaimonStreamError:
+            change.abandon()
+            raise
+
+    return publish_computed(change, publish)
+
+
+def publish_computed(change: RowChange, publish: Callable[[ComputedChange], _T]) -> _T | None:
+    """Computes a change, and anew after each conflict, until it is published. Returns what
+    `publish` returns; None if there is nothing to change.
+
+    Args:
+        change: the change.
+        publish: publishes it in one snapshot. If it raises an error of `ANEW`, nothing is
+            published, and the files stay for the next computation, or are removed here. After other
+            errors, what becomes of the files is up to the caller.
+
+    Raises:
+        PaimonStreamError: the errors of `carry_out`, and what `publish` raises.
+    """
     missing: set[object] = set()
     for conflicts in count(1):
         try:
@@ -141,19 +187,14 @@ def carry_out(
         if computed is None:
             return None
         try:
-            return _publish(computed, runtime, after_commit)
-        except CommitUnknown:
-            raise
-        except _ANEW as conflict:
+            return publish(computed)
+        except ANEW as conflict:
             if conflicts == MOST_CONFLICTS:
                 change.abandon()
                 raise
             if isinstance(conflict, DeletedFiles):
                 change.abandon()  # an orphan cleaner may have taken what was written long ago
             _LOG.info("%s The change is computed anew.", conflict)
-        except PaimonStreamError:
-            change.abandon()
-            raise
     raise AssertionError("unreachable")
 
 

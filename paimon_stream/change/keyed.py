@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.change.anew import ComputedChange, RowChange, carry_out
+from paimon_stream.change.anew import ComputedChange, RowChange, RowCounts, carry_out
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.premises import Premises
 from paimon_stream.commit.request import Published
@@ -435,8 +435,14 @@ class KeyedChange(RowChange):
             messages=result.messages,
             kind=CommitKind.APPEND,
             numbering=numbering,
+            counts=self.counts,
         )
         return self._written
+
+    @property
+    def counts(self) -> RowCounts:
+        """How many rows the last computation changes; a subclass that counts them says it."""
+        return RowCounts()
 
     def abandon(self) -> None:
         """Removes the files that were written."""

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from paimon_stream.change.anew import RowCounts
 from paimon_stream.change.keyed import (
     Decision,
     KeyedChange,
@@ -65,6 +66,11 @@ class KeyedMerge(KeyedChange):
         self.updated = 0
         self.deleted = 0
         self.inserted = 0
+
+    @property
+    def counts(self) -> RowCounts:
+        """How many rows the last computation changes."""
+        return RowCounts(updated=self.updated, deleted=self.deleted, inserted=self.inserted)
 
     def wanted(self, rows: KeyedRows) -> Wanted:
         """The rows that the merge deletes and updates go; those that it updates and inserts come.

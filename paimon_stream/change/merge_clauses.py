@@ -202,6 +202,40 @@ def plan_merge(words: MergeWords, schema: TableSchema, source: Mapping[str, Data
     )
 
 
+def check_words(words: MergeWords) -> None:
+    """Checks what needs no columns. Raises `InvalidOption` for aliases that are no names, if there
+    is no clause, and for a clause that can never hold.
+    """
+    _check_aliases(words)
+    _check_clauses(words.clauses)
+
+
+def check_partitions_are_named(words: MergeWords, schema: TableSchema) -> None:
+    """Raises `UnsupportedFeature` if a clause about rows of the table without a match may hold in
+    every partition. A batch of a stream is a part of the rows, so nearly all rows of the table have
+    no match in it. Raises `InvalidOption` for a predicate that does not fit the columns.
+    """
+    planner = _Planner(words, schema, {})
+    for clause in words.clauses:
+        if clause.when is not When.NOT_MATCHED_BY_SOURCE:
+            continue
+        predicate = planner.planned(clause).predicate
+        parts = None if predicate is None else Condition.of(predicate)
+        if parts is not None and parts.limits({TARGET + key for key in schema.partition_keys}):
+            continue
+        if schema.partition_keys:
+            key = schema.partition_keys[0]
+            cure = f"Give a predicate that names them, such as \"{words.target_alias}.{key} = 'value' AND …\""
+        else:
+            cure = "This table has no partitions"
+        raise UnsupportedFeature(
+            f"{clause.name} is not limited to partitions. A batch has a part of the stream's rows, so nearly all rows of "
+            "the table have no match in it, and each batch would change them, and read the whole table. "
+            f"{cure}; or merge the whole source with PaimonTable.merge.",
+            option=clause.name,
+        )
+
+
 def _check_clauses(clauses: Sequence[Clause]) -> None:
     """Raises `InvalidOption` if there is no clause, or one that can never hold."""
     if not clauses:

@@ -13,7 +13,7 @@ With a not-matched clause, the deletion vectors of all files that were read must
 deleted row is no match.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from paimon_stream.change.anew import ComputedChange, RowChange, carry_out
+from paimon_stream.change.anew import ComputedChange, RowChange, RowCounts, carry_out
 from paimon_stream.change.append_tables import check_append_table
 from paimon_stream.change.files import FileChanges
 from paimon_stream.change.keyed import change_keys
@@ -34,12 +34,13 @@ from paimon_stream.change.merge_rows import MergeRows, source_rows
 from paimon_stream.change.rewriting import RestFiles
 from paimon_stream.commit.premises import Premises
 from paimon_stream.commit.table_commit import AfterPublishing
+from paimon_stream.commit.vectors import DataFile
 from paimon_stream.compact.planning import check_indexes
 from paimon_stream.errors import NotFound, naming
 from paimon_stream.format.commit_message import CommitMessage
-from paimon_stream.format.entries import ManifestEntry
+from paimon_stream.format.entries import DataFileMeta, ManifestEntry
 from paimon_stream.format.snapshot_json import CommitKind
-from paimon_stream.options import DELETION_VECTORS
+from paimon_stream.options import BUCKET, DELETION_VECTORS
 from paimon_stream.read.predicate import Predicate
 from paimon_stream.read.rows import BATCH_ROWS, rows_with_positions
 from paimon_stream.read.scan import Scan, known_of, plan_scan
@@ -203,6 +204,7 @@ class AppendTableMerge(RowChange):
             return None
         found = _found(computation)
         uuid = self._runtime.ids.uuid()
+        replaced: Mapping[DataFile, tuple[DataFileMeta, ...]] = {}
         if table.options.value(DELETION_VECTORS):
             marked = {match.data_file: match.positions for match in computation.matches}
             changes = FileChanges(table, uuid, marked=marked, messages=self._messages)
@@ -214,8 +216,14 @@ class AppendTableMerge(RowChange):
             table=table,
             premises=self._premises(computation, found),
             uuid=uuid,
+            messages=(*self._messages, *_messages_of(replaced, table)),
             source=changes,
             kind=CommitKind.OVERWRITE if computation.matches else CommitKind.APPEND,
+            counts=RowCounts(
+                updated=computation.rows.updated,
+                deleted=computation.rows.deleted,
+                inserted=self._inserted,
+            ),
             owned=changes.vectors.owned,
         )
 
@@ -297,6 +305,33 @@ class AppendTableMerge(RowChange):
             table = self._computed.table
             remove_files(table.storage, data_files(table.layout, self._messages))
         self._messages = ()
+
+
+def merge_of(
+    load: Callable[[], Table],
+    source: pa.Table,
+    words: MergeWords,
+    runtime: Runtime,
+    progress: Progress = silent,
+) -> RowChange:
+    """A merge into the table that `load` returns, as a change that can be carried out."""
+    if load().schema.primary_keys:
+        return KeyedMerge(load, source, words, runtime, progress)
+    return AppendTableMerge(load, source, words, runtime=runtime, progress=progress)
+
+
+def _messages_of(
+    replaced: Mapping[DataFile, tuple[DataFileMeta, ...]], table: Table
+) -> Iterator[CommitMessage]:
+    """The messages that name the files which take the places of others."""
+    for (partition, bucket, _), files in replaced.items():
+        if files:
+            yield CommitMessage(
+                partition=partition,
+                bucket=bucket,
+                total_buckets=table.options.value(BUCKET),
+                new_files=files,
+            )
 
 
 def _found(computation: _Computation) -> FoundRows:

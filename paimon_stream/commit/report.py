@@ -158,7 +158,11 @@ class CommitReport:
         snapshot_id: the snapshot with the written files. None if there is none, or if it has
             expired.
         attempts: how often publishing was tried.
-        rows: the rows that were published.
+        rows: the rows that were published: all that the files have. If a merge writes files again
+            because of a few rows, that includes the other rows.
+        rows_updated: the rows of the table that a merge has updated; 0 without a merge.
+        rows_deleted: the rows of the table that a merge has deleted.
+        rows_inserted: the rows that a merge has inserted.
         files: the files that were published.
         bytes: the bytes of these files.
         phases: milliseconds by step.
@@ -180,6 +184,9 @@ class CommitReport:
     snapshot_id: int | None = None
     attempts: int = 0
     rows: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    rows_inserted: int = 0
     files: int = 0
     bytes: int = 0
     phases: Mapping[str, float] = field(default_factory=dict, hash=False)
@@ -260,6 +267,16 @@ class CommitReport:
         return replace(self, requests=meter.requests(), trips=meter.trips())
 
     @property
+    def merged_rows(self) -> str:
+        """How many rows a merge has updated, deleted and inserted, as text; empty if it was none,
+        and without a merge.
+        """
+        counts = (self.rows_updated, self.rows_deleted, self.rows_inserted)
+        if not any(counts):
+            return ""
+        return "{:,} updated, {:,} deleted, {:,} inserted".format(*counts)
+
+    @property
     def millis(self) -> float:
         """The milliseconds of all phases together."""
         return sum(self.phases.values())
@@ -295,6 +312,8 @@ class CommitReport:
         rows = ""
         if self.files:
             rows = f", {self.rows} rows in {self.files} files, {self.bytes} bytes"
+        if self.merged_rows:
+            rows += f", {self.merged_rows}"
         return f"<CommitReport {commit} {self.outcome}{snapshot}{rows}, {self.millis:.0f} ms>"
 
     def _repr_html_(self) -> str:
@@ -324,6 +343,7 @@ class CommitReport:
             ("compaction", self.compact_snapshot_id),
             ("compaction", left_out),
             ("rows", f"{self.rows:,}"),
+            ("rows by the merge", self.merged_rows or None),
             ("files", f"{self.files:,}"),
             ("bytes", f"{self.bytes:,}"),
             ("prepared files reused", reused),

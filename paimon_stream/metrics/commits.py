@@ -106,6 +106,9 @@ COUNTERS: Final = (
     "committedRows",
     "committedFiles",
     "committedBytes",
+    "updatedRows",
+    "deletedRows",
+    "insertedRows",
 )
 """The names of the metrics that only grow."""
 _FAILURES: Final = {
@@ -171,6 +174,9 @@ class CommitMetrics:
             self._counters["committedRows"] += report.rows
             self._counters["committedFiles"] += report.files
             self._counters["committedBytes"] += report.bytes
+            self._counters["updatedRows"] += report.rows_updated
+            self._counters["deletedRows"] += report.rows_deleted
+            self._counters["insertedRows"] += report.rows_inserted
             self._counters["lostRaces"] += report.attempts - 1
             self._counters["manifestsMerged"] += report.manifests_merged
             self._last = {
@@ -241,6 +247,9 @@ _EXTRA: Final = {
     "snapshot": "snapshot_id",
     "attempts": "attempts",
     "rows": "rows",
+    "rows_updated": "rows_updated",
+    "rows_deleted": "rows_deleted",
+    "rows_inserted": "rows_inserted",
     "files": "files",
     "bytes": "bytes",
     "millis": "millis",
@@ -286,7 +295,8 @@ def log_report(report: CommitReport) -> None:
     """Writes one INFO line per batch to the logger `paimon_stream`. The text is for people.
     Programs read the record's attributes, which are API: `paimon_table`, `paimon_user`,
     `paimon_batch`, `paimon_outcome`, `paimon_snapshot` (None if there is none), `paimon_attempts`,
-    `paimon_rows`, `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases together),
+    `paimon_rows`, `paimon_rows_updated`, `paimon_rows_deleted`, `paimon_rows_inserted` (0 without a
+    merge), `paimon_files`, `paimon_bytes`, `paimon_millis` (all phases together),
     `paimon_phases` (milliseconds by phase), `paimon_reused`, and for object stores and
     HDFS `paimon_requests` (by kind) and `paimon_trips`.
     """
@@ -320,7 +330,8 @@ def _sentence(report: CommitReport) -> str:
     bytes_ = size(report.bytes, "bytes")
     attempts = count(report.attempts, "attempt")
     millis = f"{report.millis:.0f} ms{_sent(report)}"
-    return f"{subject} committed as snapshot {report.snapshot_id}: {rows} in {files}, {bytes_}, {attempts}, {millis}"
+    merged = f" ({report.merged_rows})" if report.merged_rows else ""
+    return f"{subject} committed as snapshot {report.snapshot_id}: {rows} in {files}{merged}, {bytes_}, {attempts}, {millis}"
 
 
 def _sent(report: CommitReport) -> str:

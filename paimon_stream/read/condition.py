@@ -21,7 +21,7 @@ Why the shorter expression keeps the same rows:
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from itertools import islice
@@ -110,6 +110,26 @@ class Condition:
             elif part.kind == "field_ref":
                 names.add(part.text)
         return names
+
+    def limits(self, columns: Collection[str]) -> bool:
+        """Whether the condition holds only for rows in which one of these columns has one of the
+        values that it lists.
+        """
+        return self._limits(self._root, columns, _DEEPEST)
+
+    def _limits(self, node: _Node, columns: Collection[str], depth: int) -> bool:
+        if depth == 0:
+            return False
+        if node.function == "and_kleene":
+            return any(self._limits(term, columns, depth - 1) for term in _terms(node))
+        if node.function == "or_kleene":
+            return all(self._limits(term, columns, depth - 1) for term in _terms(node))
+        if node.function not in ("equal", "is_in"):
+            return False
+        compared = [self._parts[each.start] for each in node.arguments if each.function is None]
+        names = [part.text for part in compared if part.kind == "field_ref"]
+        is_literal = node.function == "is_in" or any(part.kind == "literal" for part in compared)
+        return is_literal and len(names) == 1 and names[0] in columns
 
     def folded(self, schema: pa.Schema) -> pc.Expression:
         """A condition that keeps the same rows of tables with this schema. In it, each long OR of

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -29,6 +30,7 @@ from paimon_stream.spark.identity import (
     observe_query,
 )
 from paimon_stream.spark.limit_expressions import LimitExpressions
+from paimon_stream.spark.merge_source import check_source, collected_rows
 from paimon_stream.spark.schema_fit import check_rows, fit_rows
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.spark.small_batch import write_small
@@ -39,11 +41,12 @@ from paimon_stream.stream.batch_write import WHOLE_TABLE
 from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.last_snapshot import protect_last_snapshot
+from paimon_stream.stream.merged_batch import MergeSource
 from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.operations import operations_of
 from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch, for_driver
 from paimon_stream.stream.verdicts import Batch, Reuse
-from paimon_stream.stream.writable import check_writable
+from paimon_stream.stream.writable import check_mergeable, check_writable
 from paimon_stream.stream.writer import StreamWriter
 from paimon_stream.table.table import Table, load_table
 
@@ -178,8 +181,14 @@ class Runs:
             self._queries[settings.checkpoint] = query
             user = commit_user(query, settings.commit_user, settings.name, settings.prefix)
 
-            def rows_of(run: QueryRun) -> Rows:
+            def rows_of(run: QueryRun) -> Rows | MergeSource:
                 rows = FrameRows(frame=frame, query=query, run=run, clock=self._runtime.clock)
+                if settings.merge is not None:
+                    return MergeSource(
+                        read=partial(collected_rows, frame, settings.location, batch_id),
+                        drain=rows.drain,
+                        before_commit=settings.before_commit,
+                    )
                 return Rows(
                     write=rows.write, drain=rows.drain, before_commit=settings.before_commit
                 )
@@ -192,7 +201,7 @@ class Runs:
         query: ObservedQuery,
         settings: SinkSettings,
         user: str,
-        rows_of: Callable[[QueryRun], Rows],
+        rows_of: Callable[[QueryRun], Rows | MergeSource],
         after: int | None = None,
     ) -> None:
         """Runs one batch in the run of this query, reports it, and maintains the table. If the
@@ -204,7 +213,7 @@ class Runs:
             settings: the settings of the sink.
             user: the commit user.
             rows_of: returns the rows of the batch, for the run that writes them: those of
-                `FrameRows`, or of `TaskRows` for the data source.
+                `FrameRows`, or of `TaskRows` for the data source; or the source of a merge.
             after: the batch that must be the newest one of the run. If another batch is the newest,
                 or if this process knows no run, a new run begins. None if any batch may be the
                 newest.
@@ -267,6 +276,7 @@ class Runs:
             ),
             options=settings.options,
             replaced=WHOLE_TABLE if settings.overwrites else None,
+            merge=settings.merge,
             runtime=self._runtime,
             observer=settings.observer,
         )
@@ -309,7 +319,11 @@ class Runs:
         table = load_table(settings.open_storage(), settings.options)
         check_writable(table, in_stream=not settings.overwrites)
         settings.check_mode(table)
-        check_rows(frame, table)
+        if settings.merge is None:
+            check_rows(frame, table)
+        else:
+            check_mergeable(table, settings.merge)
+            check_source(frame, settings.merge, table)
         writer = frame.writeStream.foreachBatch(sink).outputMode(settings.mode)
         if settings.checkpoint is not None:
             writer = writer.option("checkpointLocation", settings.checkpoint)
@@ -408,17 +422,20 @@ def batch_of(query: ObservedQuery, batch_id: int) -> Batch:
 
 def _check_output_mode(query: ObservedQuery, settings: SinkSettings, table: Table) -> None:
     """Refuses output modes with which the table would have wrong rows. An append table cannot
-    replace a row, so every update would add another row. A table with a primary key accepts updates
-    like new rows, but keeps rows that a complete result no longer has. If the sink replaces the
+    replace a row without a merge, so every update would add another row. A table with a primary key
+    accepts updates like new rows, but keeps rows that a complete result no longer has; so does a merge. If the sink replaces the
     whole table, each batch must be the whole result. Otherwise the rest would be lost.
     """
     keyed = bool(table.schema.primary_keys)
     if query.output_mode in (None, settings.mode):
         return
-    if keyed and not settings.overwrites and query.output_mode in ("append", "update"):
+    replaces_rows = keyed or settings.merge is not None
+    if replaces_rows and not settings.overwrites and query.output_mode in ("append", "update"):
         return
     if settings.overwrites:
         danger = "replaces the whole table with each batch: rows of earlier batches would be lost"
+    elif settings.merge is not None:
+        danger = "merges: rows that the result no longer has would stay in the table"
     elif keyed:
         danger = "upserts: rows that the result no longer has would stay in the table"
     else:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from paimon_stream import options as opt
+from paimon_stream.change.merge import Merge
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.errors import InvalidOption
 from paimon_stream.extras import require
@@ -47,7 +48,10 @@ class PaimonSink:
         mode: the query's output mode. `append` adds the rows of each batch. `complete` replaces the
             whole table with the rows of the batch, even if there are none. In a table with a
             primary key, `append` and `update` mean that each row replaces the earlier row with its
-            key, or is merged into it. Within one batch, the order of the rows decides.
+            key, or is merged into it. Within one batch, the order of the rows decides. An append
+            table takes `update` with a `merge`.
+        merge: how the rows of each batch are merged into those of the table. The rows of a batch
+            are held in the driver's memory.
         checkpoint: the query's `checkpointLocation`. It is needed on Spark Connect, where the query
             may otherwise be unknown. `start` uses it by default.
         before_commit: is called with a tuple of `CommitMessage` before each commit. If it raises an
@@ -80,6 +84,7 @@ class PaimonSink:
         options: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
         mode: str = "append",
+        merge: Merge | None = None,
         checkpoint: str | None = None,
         before_commit: BeforeCommit | None = None,
         on_commit: OnCommit | None = None,
@@ -105,6 +110,7 @@ class PaimonSink:
                 **arguments.mapping("storage_options", storage_options, "{'name': 'value'}"),
             },
             mode=mode,
+            merge=merge,
             checkpoint=_folder(arguments, checkpoint),
             before_commit=before_commit,
             on_commit=on_commit,

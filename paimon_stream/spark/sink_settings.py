@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from paimon_stream import options as opt
 from paimon_stream.catalogs.opening import open_storage
+from paimon_stream.change.merge import Merge
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, CommitReport
 from paimon_stream.errors import UnsupportedFeature, naming
 from paimon_stream.extras import require
@@ -20,6 +21,17 @@ from paimon_stream.table.table import Table
 OnCommit = Callable[[CommitReport], object]
 
 _MODES: Final = ("append", "update", "complete")
+_WITHOUT_MERGE: Final[Mapping[opt.Option[Any], str]] = {
+    opt.OPERATION_COLUMN: "the clauses of the merge say what each row does",
+    opt.OPERATION_MAPPING: "the clauses of the merge say what each row does",
+    opt.MERGE_SCHEMA: "the rows are the source of the merge, and may have other columns than the table",
+    opt.MISSING_COLUMNS: "the rows are the source of the merge, and may have other columns than the table",
+    opt.SHUFFLE: "the driver writes the rows of a merge",
+    opt.SMALL_BATCH: "the driver writes the rows of a merge",
+    opt.JOURNAL_REUSE: "the files of a merge are never used again",
+    opt.ON_SEQUENCE_CONFLICT: "a merge is computed anew after a conflict",
+}
+"""The options of sinks that would have no effect beside a merge, or contradict it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +56,7 @@ class SinkSettings:
     before_commit: BeforeCommit | None = None
     on_commit: OnCommit | None = None
     observer: BatchObserver = NO_OBSERVER
+    merge: Merge | None = None
     session: Any = field(default=None, repr=False, compare=False)
 
     def check(self) -> None:
@@ -61,18 +74,45 @@ class SinkSettings:
         if not isinstance(self.observer, BatchObserver):
             raise arguments.wrong("observer", self.observer, "a BatchObserver, or leave it out")
         with naming(table):
+            self._check_merge(arguments)
+        with naming(table):
             opt.check_sink_options(self.options)
         opt.warn_of_unfollowed_writes(self.options)
 
+    def _check_merge(self, arguments: opt.Arguments) -> None:
+        """Raises `InvalidOption` and `UnsupportedFeature` for a merge that is wrong for every table,
+        and for arguments that do not go with it.
+        """
+        if self.merge is None:
+            return
+        if not isinstance(self.merge, Merge):
+            raise arguments.wrong("merge", self.merge, "a paimon_stream.Merge, or leave it out")
+        self.merge.check()
+        if self.overwrites:
+            raise UnsupportedFeature(
+                "mode='complete' replaces the whole table with each batch, so there is nothing to "
+                "merge with. Leave out merge, or give mode='append' or mode='update'.",
+                option="mode",
+                value=self.mode,
+            )
+        options = opt.Options(self.options)
+        for option, reason in _WITHOUT_MERGE.items():
+            if options.is_set(option):
+                raise UnsupportedFeature(
+                    f"{option.key} does not go with merge: {reason}. Leave one of them out.",
+                    option=option.key,
+                )
+
     def check_mode(self, table: Table) -> None:
         """Raises `UnsupportedFeature` for the mode `update` in an append table, because no row of
-        such a table can replace another.
+        such a table can replace another without a merge.
         """
-        if self.mode == "update" and not table.schema.primary_keys:
+        if self.mode == "update" and not table.schema.primary_keys and self.merge is None:
             raise UnsupportedFeature(
                 f"mode='update' needs a primary key, and {table.location} has none: each update "
-                "would add a row instead of replacing one. Use mode='complete', which replaces the "
-                "table each time, mode='append' with a watermark, or a table with a primary key.",
+                "would add a row instead of replacing one. Say with merge=Merge(on=…) how a row replaces "
+                "another, or use mode='complete', which replaces the table each time, mode='append' "
+                "with a watermark, or a table with a primary key.",
                 table=table.location,
                 option="mode",
                 value=self.mode,

@@ -118,7 +118,7 @@ def _collected(
     if share != expected:
         limit_expressions.partitions = partitions
         within_share = limit_expressions.within_share(frame, share, table.schema, operation)
-    batches = _as_arrow(within_share)
+    batches = as_arrow(within_share)
     if batches is None:
         return None
     if limit_expressions.narrow_rows(share, table.schema, operation) is not None:
@@ -128,7 +128,7 @@ def _collected(
     return batches if sum(batch.num_rows for batch in batches) <= share.rows else None
 
 
-def _as_arrow(frame: Any) -> Sequence[pa.RecordBatch] | None:
+def as_arrow(frame: Any) -> Sequence[pa.RecordBatch] | None:
     """Runs the frame. Returns its rows; None if Spark refuses to collect this many bytes, or cannot
     return Arrow.
     """

@@ -26,6 +26,9 @@ class BatchSummary:
         buckets: the number of buckets that get files.
         write_millis: the milliseconds from the start of the write job to the commit.
         reused: 1 if an earlier run, which was killed, had written the files.
+        rows_updated: the number of rows of the table that a merge updates; None without a merge.
+        rows_deleted: the number of rows of the table that a merge deletes.
+        rows_inserted: the number of rows that a merge inserts.
     """
 
     files: int | None = None
@@ -35,6 +38,9 @@ class BatchSummary:
     buckets: int | None = None
     write_millis: int | None = None
     reused: int | None = None
+    rows_updated: int | None = None
+    rows_deleted: int | None = None
+    rows_inserted: int | None = None
 
     @classmethod
     def of_messages(

@@ -107,6 +107,8 @@ def _dead_paths(
         has_published = any(uuid in snapshot.delta_manifest_list for snapshot in published)
         if complete or not has_published:
             staged += _staged_paths(storage, uuid)
+            if entry.merges:
+                staged += _index_paths(storage, uuid)
     paths = [*prepared, *staged]
     removable = {_file_name(path) for path in paths} - kept
     # An attempt may have been published and then rolled back, or replaced by another engine. Before
@@ -118,9 +120,21 @@ def _dead_paths(
 def _staged_paths(storage: Storage, uuid: str) -> Iterator[str]:
     """The manifests, lists and index manifests that an attempt has staged."""
     for prefix in (f"manifest-{uuid}-", f"manifest-list-{uuid}-", f"index-manifest-{uuid}-"):
-        for stat in storage.list_files("manifest", prefix):
-            if id_in_name(stat.name, prefix) is not None:
-                yield stat.path
+        yield from _numbered_paths(storage, "manifest", prefix)
+
+
+def _index_paths(storage: Storage, uuid: str) -> Iterator[str]:
+    """The files with deletion vectors that a merge has written. Those that lie beside data files
+    stay as orphans.
+    """
+    yield from _numbered_paths(storage, "index", f"index-{uuid}-")
+
+
+def _numbered_paths(storage: Storage, folder: str, prefix: str) -> Iterator[str]:
+    """The files of a folder whose names are a prefix and a number."""
+    for stat in storage.list_files(folder, prefix):
+        if id_in_name(stat.name, prefix) is not None:
+            yield stat.path
 
 
 def _file_name(path: str) -> str:

@@ -33,6 +33,7 @@ from paimon_stream.stream.steps import JudgedBatch
 from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh, Reuse, Verdict
 from paimon_stream.stream.writable import (
     check_writable,
+    tell_of_followers,
     warn_of_earlier_batches,
     warn_of_merging,
     warn_of_work_left,
@@ -143,6 +144,8 @@ def _admit(case: _Case, standing: Standing) -> _Judgement:
     if _has_entry_of_another_table(evidence):
         run.journal.remove_other_tables(evidence.schema_digest)
     warn_of_merging(table, in_stream=not run.overwrites)
+    if run.merges:
+        tell_of_followers(table)
     if not run.overwrites:
         warn_of_earlier_batches(table, evidence, verdict)
     warn_of_work_left(table)
@@ -268,7 +271,13 @@ def _judge_again(case: _Case) -> Fresh | Reuse:
 
 # -- from the storage -----------------------------------------------------------------------------
 def judge_from_storage(
-    table: Table, evidence: Evidence, refuse: StreamRefusals, runtime: Runtime, *, overwrites: bool
+    table: Table,
+    evidence: Evidence,
+    refuse: StreamRefusals,
+    runtime: Runtime,
+    *,
+    overwrites: bool,
+    merges: bool,
 ) -> Verdict:
     """The verdict on a batch. It also says whether files that an earlier run prepared can be
     committed unchanged. Writes nothing: the sink acts on the verdict, and the doctor reports it.
@@ -279,6 +288,7 @@ def judge_from_storage(
         refuse: the refusals for this batch.
         runtime: its clock tells how old prepared files are.
         overwrites: whether each batch replaces what is in the table.
+        merges: whether each batch is merged into the rows of the table.
 
     Raises:
         ReplayError: exactly-once cannot be proven.
@@ -289,7 +299,9 @@ def judge_from_storage(
     if not isinstance(verdict, Reuse):
         return verdict
     entry = verdict.entry
-    obstacle = obstacle_to_reuse(table, evidence, entry, runtime.clock, overwrites=overwrites)
+    obstacle = obstacle_to_reuse(
+        table, evidence, entry, runtime.clock, overwrites=overwrites, merges=merges
+    )
     if obstacle is None:
         return verdict
     if live_files_of(table, evidence.latest, entry, removed=True):
@@ -303,7 +315,12 @@ def _judge_case(case: _Case, evidence: Evidence) -> Verdict:
     """The verdict on the batch of a run. Logs why prepared files are not used."""
     run = case.run
     verdict = judge_from_storage(
-        case.target.table, evidence, case.refuse, run.runtime, overwrites=run.overwrites
+        case.target.table,
+        evidence,
+        case.refuse,
+        run.runtime,
+        overwrites=run.overwrites,
+        merges=run.merges,
     )
     if isinstance(verdict, Fresh) and verdict.why_not_reused:
         _LOG.info("Batch %d is written again: %s.", case.batch.batch_id, verdict.why_not_reused)

@@ -13,7 +13,7 @@ from paimon_stream.format.commit_message import CommitMessage
 from paimon_stream.format.entries import DataFileMeta, FileKind, ManifestEntry
 from paimon_stream.format.snapshot_json import SnapshotRef
 from paimon_stream.format.snapshot_marks import VERSION_MARK
-from paimon_stream.options import CHANGELOG_PRODUCER, DATA_EVOLUTION
+from paimon_stream.options import CHANGELOG_PRODUCER, DATA_EVOLUTION, DELETION_VECTORS
 from paimon_stream.storage.base import Storage
 from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.identity import WriterIdentity
@@ -111,6 +111,10 @@ def _error_of_entry(
         ).of_table(storage.location)
     if entry.overwrites:
         return not_to_be_repeated(storage, user, entry.batch_id, "it replaces what is in the table")
+    if entry.merges:
+        return not_to_be_repeated(
+            storage, user, entry.batch_id, "it was merged into rows that the table had then"
+        )
     return None
 
 
@@ -183,6 +187,13 @@ def _check_list_is_enough(
         raise not_to_be_repeated(storage, user, batch, "it replaced or compacted files")
     if table.options.value(CHANGELOG_PRODUCER) == "input":
         raise not_to_be_repeated(storage, user, batch, "its changelog is not in the delta list")
+    if table.options.value(DELETION_VECTORS) and not table.schema.primary_keys:
+        raise not_to_be_repeated(
+            storage,
+            user,
+            batch,
+            "it may have deleted rows, and the delta list has no deletion vectors",
+        )
     if table.has_dynamic_buckets:
         raise not_to_be_repeated(storage, user, batch, "its hash index is not in the delta list")
     evolves = table.options.value(DATA_EVOLUTION)

@@ -115,15 +115,17 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
     else:
         newest = verdict.newest
     newer = None if newest == base else newest
-    # Other runs may use the rows only if they were numbered on the snapshot of the judgement.
+    # Other runs may use the rows only if they were numbered on the snapshot of the judgement. They
+    # never use the files of a merge; releases that know no merges compare the offsets.
     numbering = written.numbering
     offsets_hash = None
-    if numbering is None or numbering.numbered_on == verdict.seen:
+    is_usable = numbering is None or numbering.numbered_on == verdict.seen
+    if is_usable and not run.merges:
         offsets_hash = judged.batch.offsets_hash
     return JournalEntry(
         batch_id=judged.batch.batch_id,
         messages=written.messages,
-        stage_uuids=(run.runtime.ids.uuid(), *dead_uuids),
+        stage_uuids=(_uuid_of(written), *dead_uuids),
         abandoned=_abandoned(verdict, table),
         query_id=run.identity.query_id,
         run_id=run.identity.run_id,
@@ -139,7 +141,15 @@ def journal_entry(written: WrittenBatch) -> JournalEntry:
         prepared_millis=prepared_millis,
         reused_millis=reused_millis,
         overwrites=run.overwrites,
+        merges=run.merges,
     )
+
+
+def _uuid_of(written: WrittenBatch) -> str:
+    """The uuid in the names of the metadata of this attempt. A merge has drawn it already."""
+    if written.change is not None:
+        return written.change.uuid
+    return written.judged.run.runtime.ids.uuid()
 
 
 def _abandoned(verdict: Fresh | Reuse, table: Table) -> tuple[str, ...]:

@@ -5,10 +5,12 @@ more.
 """
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
 from paimon_stream import errors
+from paimon_stream.change.anew import ANEW, ComputedChange
 from paimon_stream.commit.overwrite import plan_overwrite
 from paimon_stream.commit.report import Phase
 from paimon_stream.commit.request import CommitRequest, Nothing, Published, Superseded
@@ -50,7 +52,7 @@ def publish_batch(
     batch = judged.batch
     table = judged.table
     run.observer.reached(Phase.WRITTEN, batch.batch_id)
-    if before_commit is not None and (written.messages or run.overwrites):
+    if before_commit is not None and written.has_changes:
         _ask(written, before_commit)
     entry = journal_entry(written)
     prepared = PreparedEntry(
@@ -89,8 +91,7 @@ def discard(written: WrittenBatch) -> None:
 
 def _is_journalled(written: WrittenBatch) -> bool:
     """Whether the attempt is recorded in the journal before it can be published."""
-    has_snapshot = bool(written.messages or written.judged.run.overwrites)
-    return has_snapshot and written.judged.table.options.value(JOURNAL)
+    return written.has_changes and written.judged.table.options.value(JOURNAL)
 
 
 def _ask(written: WrittenBatch, before_commit: BeforeCommit) -> None:
@@ -131,11 +132,15 @@ def _commit(
 ) -> Published | Nothing:
     """Commits the request. After a definite failure, removes the files that no restart can use."""
     run = written.judged.run
+    owned = nullcontext() if written.change is None else written.change.owned()
     try:
-        outcome = written.judged.target.committer.commit(request)
+        with owned:
+            outcome = written.judged.target.committer.commit(request)
     except errors.CommitUnknown:
         raise  # it may be published, so no file may be removed
     except errors.PaimonStreamError as error:
+        if written.change is not None and isinstance(error, ANEW):
+            raise  # the merge knows its files, and its next attempt replaces the journal's entry
         is_conflict = isinstance(error, errors.CommitConflict)
         # After `CommitLost` the files still fit the table, and the journal entry shows what was
         # lost.
@@ -174,6 +179,14 @@ def _request(
     summary = BatchSummary.of_messages(
         written.messages, millis=written.phases.get("write"), reused=reused
     )
+    if written.change is not None:
+        counts = written.change.counts
+        summary = replace(
+            summary,
+            rows_updated=counts.updated,
+            rows_deleted=counts.deleted,
+            rows_inserted=counts.inserted,
+        )
     send_files: Request | None = None
     if written.buffered is not None:
         send_files = written.buffered.flush
@@ -198,9 +211,25 @@ def _request(
         fence=fence,
         is_newest=run.claims.holds,
     )
+    if written.change is not None:
+        return _as_change(request, written.change)
     if run.replaced is None:
         return request
     return _as_overwrite(written, request, run.replaced)
+
+
+def _as_change(request: CommitRequest, change: ComputedChange) -> CommitRequest:
+    """The request, changed so that it publishes what a merge of the batch's rows does."""
+    return replace(
+        request,
+        messages=change.messages if change.source is None else (),
+        source=change.source,
+        kind=change.kind,
+        renumber=False,
+        numbering=change.numbering,
+        sight=None,  # the merge was computed on a later snapshot
+        premises=change.premises,
+    )
 
 
 def _as_overwrite(

@@ -24,7 +24,13 @@ published.
 
 
 def obstacle_to_reuse(
-    table: Table, evidence: Evidence, entry: JournalEntry, clock: Clock, *, overwrites: bool
+    table: Table,
+    evidence: Evidence,
+    entry: JournalEntry,
+    clock: Clock,
+    *,
+    overwrites: bool,
+    merges: bool,
 ) -> str | None:
     """Why the files of the attempt must not be committed unchanged, in words. None if they may be.
 
@@ -35,11 +41,15 @@ def obstacle_to_reuse(
             lowest target as its base.
         clock: tells how old the files are.
         overwrites: whether each batch replaces what is in the table.
+        merges: whether each batch is merged into the rows of the table.
 
     Raises:
         StorageError: the storage failed.
         FormatError: a file cannot be understood.
     """
+    if merges or entry.merges:
+        # Whatever has become of the table since, it is not known that the files still fit its rows.
+        return "a merge is always computed on the newest rows"
     obstacle = _obstacle_of_files(table, evidence, entry, clock)
     if entry.overwrites is not overwrites:
         # The query's output mode decides which rows result from the same source rows.

@@ -5,6 +5,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from paimon_stream.change.merge_clauses import MergeWords
 from paimon_stream.commit.report import BatchObserver
 from paimon_stream.runtime import Runtime
 from paimon_stream.storage.base import Storage
@@ -27,7 +28,8 @@ class StreamRun:
         storage: the table's folder.
         identity: who the stream is.
         options: the options of the sink, which override the table's.
-        replaced: what each batch replaces; None if its rows are appended.
+        replaced: what each batch replaces; None if its rows are appended or merged.
+        merge: how the rows of each batch are merged into those of the table; None if they are not.
         runtime: the clock and the ids.
         observer: is told which phases a batch has reached.
         schemas: the schemas in that folder.
@@ -40,6 +42,7 @@ class StreamRun:
     identity: WriterIdentity
     options: Mapping[str, str]
     replaced: Replaced | None
+    merge: MergeWords | None
     runtime: Runtime
     observer: BatchObserver
     schemas: SchemaStore
@@ -53,6 +56,11 @@ class StreamRun:
         partitions or the whole table, if it replaces these.
         """
         return self.replaced is not None
+
+    @property
+    def merges(self) -> bool:
+        """Whether each batch is merged into the rows of the table."""
+        return self.merge is not None
 
     def refusals(self, batch: Batch, table: Table) -> StreamRefusals:
         """The errors by which this batch may be refused. The table's options say what an operator

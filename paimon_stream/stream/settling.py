@@ -46,6 +46,14 @@ def settle(published: PublishedBatch) -> SettledBatch:
         reused=isinstance(written.verdict, Reuse),
         removed_files=removed_files,
     ).measured(judged.meter)
+    if written.change is not None:
+        counts = written.change.counts
+        report = replace(
+            report,
+            rows_updated=counts.updated,
+            rows_deleted=counts.deleted,
+            rows_inserted=counts.inserted,
+        )
     run.observer.reached(Phase.FINISHED, batch.batch_id)
     changes = None
     if isinstance(outcome, Published):

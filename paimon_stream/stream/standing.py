@@ -13,7 +13,7 @@ from paimon_stream.options import sink_options_among
 from paimon_stream.stream.compacting import Compacted, compacts
 from paimon_stream.stream.memory import Memory
 from paimon_stream.stream.run import StreamRun
-from paimon_stream.stream.writable import check_writable, warn_of_sink_options
+from paimon_stream.stream.writable import check_mergeable, check_writable, warn_of_sink_options
 from paimon_stream.table.branch_identity import BranchIdentity
 from paimon_stream.table.table import Table, load_table
 
@@ -41,6 +41,8 @@ class Target:
         load = partial(load_table, run.storage, run.options)
         table, digest = run.storage.together([load, run.schemas.first_digest])
         check_writable(table, in_stream=not run.overwrites)
+        if run.merge is not None:
+            check_mergeable(table, run.merge)
         return cls(table=table, committer=_committer(run, table, digest), digest=digest)
 
     def with_table(self, run: StreamRun, table: Table, digest: str) -> "Target":

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import cast
 
+from paimon_stream.change.anew import ComputedChange
 from paimon_stream.commit.plan import Base, Changes
 from paimon_stream.commit.report import CommitReport
 from paimon_stream.commit.request import (
@@ -156,6 +157,9 @@ class WrittenBatch:
         numbering: the numbering of rows that this run wrote into a table with a primary key; None
             for other rows.
         buffered: files that are not sent yet.
+        change: what a merge of the batch's rows does to the table. The messages then name all of
+            its files, and fit only the rows from which it was computed; None without a merge, and
+            if it changes nothing.
         phases: the milliseconds that judging and writing took, for the report.
     """
 
@@ -164,7 +168,14 @@ class WrittenBatch:
     messages: tuple[CommitMessage, ...]
     numbering: Numbering | None
     buffered: BufferedOutputs | None
+    change: ComputedChange | None = None
     phases: Mapping[str, float]
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the batch changes the table: it has files, deletes rows, or replaces the table."""
+        run = self.judged.run
+        return bool(self.messages) or run.overwrites or self.change is not None
 
     def anew(self) -> JudgedBatch:
         """The batch, to be written again. The time that was used so far is added to the next

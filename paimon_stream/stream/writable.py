@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from paimon_stream import options as opt
+from paimon_stream.change.append_tables import check_append_table
+from paimon_stream.change.merge_clauses import MergeWords, check_partitions_are_named
 from paimon_stream.compact.planning import refusal
-from paimon_stream.errors import UnsupportedFeature
+from paimon_stream.errors import UnsupportedFeature, naming
 from paimon_stream.merge.spec import FIRST_ROW, MergeSpec
 from paimon_stream.reports import is_news
 from paimon_stream.stream.compacting import compacts
@@ -89,6 +91,39 @@ def check_writable(table: Table, *, in_stream: bool = False) -> None:
         raise UnsupportedFeature(message, option=left.option, value=left.value).of_table(
             table.location, subject=True
         )
+
+
+def check_mergeable(table: Table, merge: MergeWords) -> None:
+    """Raises an error, before anything is written, if a stream cannot merge its batches into the
+    table in this way. Whether the clauses fit the columns is known when a batch comes.
+
+    Raises:
+        UnsupportedFeature: the rows of such a table are not changed here, or a clause about rows
+            without a match is not limited to partitions.
+        InvalidOption: a predicate does not fit the columns of the table.
+    """
+    with naming(table.location):
+        check_partitions_are_named(merge, table.schema)
+    if not table.schema.primary_keys:
+        check_append_table(table)
+
+
+def tell_of_followers(table: Table) -> None:
+    """Logs what streams that read an append table see of merges. It is called at the start of a run
+    that merges. A process logs it once for each table.
+    """
+    if table.schema.primary_keys or not is_news(table.location, "followers of merges"):
+        return
+    repeated = "the new values of updated rows"
+    if not table.options.value(opt.DELETION_VECTORS):
+        repeated += ", and again the rows that stay in the files that were rewritten"
+    _LOG.warning(
+        "%s: streams that read this table, those of Java, too, pass over batches that update or delete rows. With "
+        "streaming-read-append-overwrite = true they get %s, and no deletions. If a reader needs each change, give the table "
+        "a primary key and a changelog-producer.",
+        table.location,
+        repeated,
+    )
 
 
 def warn_of_merging(table: Table, *, in_stream: bool = False) -> None:

@@ -13,6 +13,7 @@ described in identity.py, and the summary in batch_summary.py.
 
 from collections.abc import Mapping
 
+from paimon_stream.change.merge_clauses import MergeWords
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver
 from paimon_stream.runtime import Runtime, system
 from paimon_stream.storage.base import Storage
@@ -20,6 +21,7 @@ from paimon_stream.stream.batch_write import Replaced
 from paimon_stream.stream.claims import Claims
 from paimon_stream.stream.compacting import Settled, StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.merged_batch import MergeSource
 from paimon_stream.stream.one_batch import Rows, one_batch
 from paimon_stream.stream.run import StreamRun
 from paimon_stream.stream.standing import Standing
@@ -44,6 +46,7 @@ class StreamWriter:
         identity: WriterIdentity,
         options: Mapping[str, str],
         replaced: Replaced | None = None,
+        merge: MergeWords | None = None,
         runtime: Runtime | None = None,
         observer: BatchObserver = NO_OBSERVER,
     ) -> None:
@@ -54,6 +57,7 @@ class StreamWriter:
             identity=identity,
             options=dict(options),
             replaced=replaced,
+            merge=merge,
             runtime=runtime,
             observer=observer,
             schemas=SchemaStore(storage),
@@ -70,7 +74,7 @@ class StreamWriter:
         """
         return self.standing.known_target.table
 
-    def write(self, batch: Batch, rows: Rows) -> SettledBatch:
+    def write(self, batch: Batch, rows: Rows | MergeSource) -> SettledBatch:
         """Runs one batch. Raises what `one_batch` raises."""
         settled = one_batch(self.run, self.standing, batch, rows)
         self.standing = settled.standing

@@ -65,6 +65,9 @@ class JournalEntry:
         reused_millis: when an attempt took over the data files of an earlier attempt; None for
             other attempts, and in entries of older releases.
         overwrites: whether the batch replaces what is in the table.
+        merges: whether the batch was merged into the rows of the table. Its files then fit only the
+            rows from which they were computed, and are never committed later. False in entries of
+            older releases.
     """
 
     batch_id: int
@@ -85,6 +88,7 @@ class JournalEntry:
     prepared_millis: int
     reused_millis: int | None = None
     overwrites: bool = False
+    merges: bool = False
 
     @property
     def attempted_millis(self) -> int:
@@ -139,6 +143,8 @@ def encode_journal_entry(entry: JournalEntry) -> bytes:
         body["newest"] = entry.newest.node()
     if entry.reused_millis is not None:
         body["reusedMillis"] = entry.reused_millis
+    if entry.merges:
+        body["merges"] = True
     return encode_checksummed(_KIND, body)
 
 
@@ -170,6 +176,7 @@ def decode_journal_entry(data: bytes, path: str) -> JournalEntry:
             previous=_previous(body["previous"]),
             reused_millis=reused_millis,
             overwrites=bool(body.get("overwrites", False)),
+            merges=bool(body.get("merges", False)),
         )
 
 

@@ -31,6 +31,7 @@ REASONS = {
     "needs Flink",
     "needs a Hive Metastore",
     "needs Airflow",
+    "needs Delta",
 }
 
 SLOW = {"quickstart.md", "reading.md", "spark-format.md", "spark-sql.md"}

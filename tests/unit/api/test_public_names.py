@@ -32,6 +32,7 @@ def test_the_package_offers_exactly_the_names_it_documents() -> None:
     assert set(paimon_stream.__all__) == {
         "CommitMessage",
         "CommitReport",
+        "Merge",
         "PaimonCatalog",
         "PaimonDataSource",
         "PaimonSink",

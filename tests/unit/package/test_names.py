@@ -27,6 +27,8 @@ the part of a subject that the folder has.
 """
 FINDINGS = {"Finding", "Findings"}
 """What verification reports, and what the judgement has found out."""
+MERGES = {"Merge"}
+"""The merge that a user describes, and what a compaction merges."""
 
 
 def test_files_of_one_name_are_those_that_their_folders_tell_apart() -> None:
@@ -36,4 +38,4 @@ def test_files_of_one_name_are_those_that_their_folders_tell_apart() -> None:
 
 def test_classes_of_one_name_are_few_and_known() -> None:
     same = equal_class_names()
-    assert same.keys() <= FINDINGS, same
+    assert same.keys() <= FINDINGS | MERGES, same

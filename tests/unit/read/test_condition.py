@@ -165,3 +165,27 @@ def test_a_long_condition_is_one_comparison_per_row() -> None:
         table = PaimonTable.create(f"memory://terms-{terms}/db.db/t", [("a", "INT")])
         predicate = Predicate.of(any_of(A, values), table.schema, table.location)
         assert predicate._shorter.equals(is_in("a", values))
+
+
+@pytest.mark.parametrize(
+    ("where", "is_limited"),
+    [
+        (A == 1, True),
+        (pc.scalar(1) == A, True),
+        (A.isin([1, 2]), True),
+        ((A == 1) & (B == "x"), True),
+        ((B == "x") & ((A == 1) | (A == 2)), True),
+        ((A == 1) | (B == "x"), False),
+        (~(A == 1), False),
+        (A > 1, False),
+        (A == B, False),
+        (B == "x", False),
+        (pc.scalar(True), False),
+    ],
+)
+def test_it_is_known_whether_a_condition_lists_values_of_a_column(
+    where: pc.Expression, is_limited: bool
+) -> None:
+    condition = Condition.of(where)
+    assert condition is not None
+    assert condition.limits({"a"}) is is_limited
