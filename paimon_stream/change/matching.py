@@ -23,7 +23,7 @@ from paimon_stream.read.condition_text import condition_in_text
 from paimon_stream.read.predicate import Predicate
 from paimon_stream.read.rows import RowsOf, deleted_rows, rows_with_positions
 from paimon_stream.read.scan import Scan, known_of, plan_scan
-from paimon_stream.reports import Progress
+from paimon_stream.reports import Progress, silent
 from paimon_stream.table.lineage import is_replaced
 from paimon_stream.table.snapshots import SnapshotStore
 from paimon_stream.table.table import Table
@@ -117,7 +117,7 @@ class MatchingRows:
         if self._is_rolled_back(scan):
             self._known = {}
         self._seen = SnapshotRef.of_optional(scan.snapshot)
-        self._search(scan, predicate)
+        self._search(scan, predicate, self._progress)
         matches = []
         for entry in scan.files:
             positions = self._positions(scan, entry)
@@ -154,7 +154,7 @@ class MatchingRows:
         snapshots = SnapshotStore(scan.table.storage)
         return is_replaced(snapshots, seen, scan.snapshot) is not False
 
-    def _search(self, scan: Scan, predicate: Predicate) -> None:
+    def _search(self, scan: Scan, predicate: Predicate, progress: Progress) -> None:
         """Searches the files of the scan that were not searched before."""
         entries = [entry for entry in scan.files if entry.file.file_name not in self._known]
         rows_of = rows_with_positions(replace(scan, columns=predicate.columns))
@@ -167,7 +167,7 @@ class MatchingRows:
                     name = entry.file.file_name
                     self._known[name] = scan.vectors.get(name), positions
                     bytes_read += entry.file.file_size
-                    self._progress("bytes", bytes_read, bytes_in_all)
+                    progress("bytes", bytes_read, bytes_in_all)
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -195,7 +195,9 @@ class MatchingRows:
             entry for entry, is_possible in zip(added, possible, strict=True) if is_possible
         )
         try:
-            self._search(replace(scan, files=entries, vectors={}), predicate)
+            # While a change is published, no function of the caller runs: its error would leave it
+            # open whether the change is published, so the new files would stay as orphans.
+            self._search(replace(scan, files=entries, vectors={}), predicate, silent)
         except NotFound:
             return True  # the file has been replaced and removed meanwhile
         return any(len(self._known[entry.file.file_name][1]) for entry in entries)

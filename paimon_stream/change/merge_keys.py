@@ -118,18 +118,29 @@ class SourceKeys:
             numbers = _places(known, combined)
         return numbers
 
-    def _numbered(self, columns: Sequence[pa.Array]) -> Ints:
+    def numbered(self, columns: Sequence[pa.Array]) -> Ints:
+        """The number of each target row's key; `NO_KEY` for a key that the source does not have.
+        `columns` are the key columns of the target rows.
+        """
         numbers = self._columns[0].numbered(columns[0])
         following = zip(self._columns[1:], columns[1:], self._combined, strict=True)
         for column, values, known in following:
             numbers = _places(known, _combine(numbers, column.numbered(values), column.size))
         return numbers
 
-    def pairs(self, columns: Sequence[pa.Array]) -> tuple[Ints, Ints]:
-        """The target rows and the source rows that have the same keys, ascending by target row.
-        `columns` are the key columns of the target rows.
+    def counts(self, numbers: Ints) -> Ints:
+        """How many rows of the source have the key of each target row. `numbers` are those of the
+        target rows.
         """
-        numbers = self._numbered(columns)
+        counts = np.zeros(len(numbers), np.int64)
+        has_number = numbers != NO_KEY
+        counts[has_number] = self._counts[numbers[has_number]]
+        return counts
+
+    def pairs(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """The target rows and the source rows that have the same keys, ascending by target row.
+        `numbers` are those of the target rows.
+        """
         (rows,) = np.nonzero(numbers != NO_KEY)
         counts = self._counts[numbers[rows]]
         target = np.repeat(rows, counts)

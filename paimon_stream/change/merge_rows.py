@@ -168,7 +168,10 @@ class MergeRows:
         """
         target = rows.rename_columns([TARGET + name for name in rows.column_names])
         keys = [self._key(target, pair.target) for pair in self._plan.keys]
-        target_places, source_places = self._keys.pairs(keys)
+        numbers = self._keys.numbered(keys)
+        if self._every_pair_changes():  # equal keys on both sides may make very many pairs
+            self._refuse_several(np.flatnonzero(self._keys.counts(numbers) > 1), target)
+        target_places, source_places = self._keys.pairs(numbers)
         is_met = np.zeros(rows.num_rows, np.bool_)
         outcome = _Outcome(self._schema)
         for part in _slices(target_places):
@@ -190,7 +193,7 @@ class MergeRows:
         """
         target = rows.rename_columns([TARGET + name for name in rows.column_names])
         keys = [self._key(target, pair.target) for pair in self._plan.keys]
-        if len(self._keys.pairs(keys)[0]):
+        if self._keys.counts(self._keys.numbered(keys)).any():
             return True
         clauses = self._plan.of(When.NOT_MATCHED_BY_SOURCE)
         return bool((self._decided(clauses, target) != _NO_CLAUSE).any())
@@ -255,7 +258,8 @@ class MergeRows:
         if not clauses:
             return
         decided = self._decided(clauses, pairs)
-        self._refuse_several(target_places[decided != _NO_CLAUSE], target)
+        changed = target_places[decided != _NO_CLAUSE]
+        self._refuse_several(np.unique(changed[1:][changed[1:] == changed[:-1]]), target)
         self._act(clauses, decided, target, target_places, source_places, outcome)
 
     def _pairs(self, target: pa.Table, target_places: Ints, source_places: Ints) -> pa.Table:
@@ -268,12 +272,17 @@ class MergeRows:
             len(target_places),
         )
 
-    def _refuse_several(self, changed: Ints, target: pa.Table) -> None:
-        """Raises `AmbiguousMerge` if a target row is among the changed ones more than once."""
-        is_again = changed[1:] == changed[:-1]
-        if not is_again.any():
+    def _every_pair_changes(self) -> bool:
+        """Whether two rows with the same keys always match, and a clause then always holds."""
+        clauses = self._plan.of(When.MATCHED)
+        return self._plan.rest is None and any(planned.predicate is None for planned in clauses)
+
+    def _refuse_several(self, rows: Ints, target: pa.Table) -> None:
+        """Raises `AmbiguousMerge` if there are rows: those that several rows of the source would
+        change.
+        """
+        if not len(rows):
             return
-        rows = np.unique(changed[1:][is_again])
         shown = target.take(pa.array(rows[:_SHOWN]))
         keys = [self._computed(shown, pair.target, "on").to_pylist() for pair in self._plan.keys]
         names = ", ".join(

@@ -1,9 +1,8 @@
-"""`truncate`, `drop-partition` and `expire-partitions`, which clear partitions; `drop-lost-files`;
-and `delete`, with its condition on rows.
+"""`truncate`, `drop-partition` and `expire-partitions`, which clear partitions; and
+`drop-lost-files`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import click
@@ -13,7 +12,6 @@ from paimon_stream.cli.command import (
     YES,
     Session,
     changed_answer,
-    option,
     pairs_of,
     table_command,
 )
@@ -23,10 +21,8 @@ from paimon_stream.cli.text import count, listed, partition_of, partition_text, 
 from paimon_stream.commit.overwrite import Overwrite, plan_drop, plan_overwrite
 from paimon_stream.commit.plan import Base
 from paimon_stream.commit.report import CommitReport
-from paimon_stream.errors import InvalidOption
 from paimon_stream.format.entries import ManifestEntry
 from paimon_stream.maintenance.lost_files import LostFile
-from paimon_stream.read.condition_text import condition_in_text
 from paimon_stream.stream.writable import check_writable
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.partition_value import partition_by_column
@@ -202,46 +198,3 @@ def drop_lost_files(session: Session, yes: bool) -> CommandAnswer:
             "has one; also a key that was deleted."
         )
     return changed_answer(report.to_json(), parts, done=yes, has_work=True)
-
-
-WHERE: Final = "--where"
-
-
-@contextmanager
-def refused_conditions() -> Iterator[None]:
-    """A context that turns the error for a text of --where that is not a condition on the columns
-    into a usage error.
-    """
-    try:
-        yield
-    except InvalidOption as wrong:
-        if wrong.context.get("option") != WHERE:
-            raise
-        raise click.UsageError(wrong.message) from None
-
-
-_EXAMPLE: Final = "Such as \"amount >= 10 AND region = 'north' AND note IS NULL\"."
-_WHERE: Final = option(WHERE, _EXAMPLE, required=True, metavar="CONDITION")
-
-
-@table_command(example='delete --yes --where "id = 7" /data/shop.db/events', params=(_WHERE, YES))
-def delete(session: Session, where: str, yes: bool) -> CommandAnswer:
-    """Deletes the rows that fulfil a condition, in one snapshot: in a table with a primary key by
-    rows of kind -D, in an append table with deletion vectors if it has them, else by rewriting the
-    files that have such rows. Earlier snapshots keep the rows until they expire. Without --yes it
-    only counts the rows.
-    """
-    with refused_conditions():
-        condition = condition_in_text(where, session.raw.schema, WHERE)
-    with progress() as reporter:
-        report = session.table.delete(condition, dry_run=not yes, progress=reporter)
-    sentence = "No row fulfils the condition."
-    if report.rows:
-        verb = "would be deleted"
-        if report.snapshot_id is not None:
-            verb = f"were deleted, in snapshot {report.snapshot_id}"
-        of_files = ""
-        if report.files:
-            of_files = f" of {count(report.files, 'file')}"
-        sentence = f"{count(report.rows, 'row')}{of_files} {verb}."
-    return changed_answer(report.to_json(), [sentence], done=yes, has_work=bool(report.rows))

@@ -11,7 +11,7 @@ import click
 import pyarrow as pa
 from pyarrow import csv
 
-from paimon_stream.cli.clear import WHERE, refused_conditions
+from paimon_stream.cli.changing import WHERE, usage_errors_of
 from paimon_stream.cli.command import (
     COUNT,
     OPTION,
@@ -133,7 +133,7 @@ def head(
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     condition = None if where is None else TypedCondition(where, WHERE)
     at = PointInTime.of(session.table.location, snapshot_id, tag, timestamp)
-    with refused_conditions():
+    with usage_errors_of(WHERE):
         scan = session.table._scan(at, names, None, condition, pairs_of(option, "--option"))
     batches = _first_rows(read_batches(scan, min(limit or BATCH_ROWS, BATCH_ROWS)), limit)
     form = _form(form, is_document=is_document, is_cat=is_cat)

@@ -455,3 +455,18 @@ def test_random_merges_do_what_the_model_does(seed: int, monkeypatch: pytest.Mon
     assert repr(dict(sorted(done.updated.items()))) == repr(updated)
     assert done.deleted == deleted
     assert sorted(map(repr, done.inserted)) == sorted(map(repr, inserted))
+
+
+def test_very_many_equal_keys_on_both_sides_are_refused_before_they_are_paired(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [{"id": 1, "n": number} for number in range(2000)]
+    source = pa.table({"id": [1] * 2000 + [2], "n": [7] * 2001})
+
+    def pairs(*_: Any) -> Any:
+        raise AssertionError("4,000,000 pairs")
+
+    monkeypatch.setattr(merge_rows.SourceKeys, "pairs", pairs)
+    for clause in (update({"n": "source.n"}), delete()):
+        with pytest.raises(AmbiguousMerge, match=r"The keys of such rows: 1, 1, 1\."):
+            Merged(schema_of(id="BIGINT", n="BIGINT"), rows, source, ["id"], clause)

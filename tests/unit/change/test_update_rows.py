@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from paimon_stream import PaimonTable, SchemaChange, catalog
 from paimon_stream.change import anew
 from paimon_stream.change.delete_rows import delete_rows
+from paimon_stream.change.matching import MatchingRows
 from paimon_stream.change.update_rows import update_rows
 from paimon_stream.errors import (
     ChangedMeanwhile,
@@ -448,7 +450,8 @@ def test_a_second_computation_reads_and_writes_only_what_is_new() -> None:
 
     table.update("id >= 20", {"n": "n + 1"}, progress=report)
     assert values(table)[1000] == 10_001
-    assert len(read) == 2  # one file by its statistics, and then the new one
+    # One file by its statistics. The new one was searched while the change was published.
+    assert len(read) == 1
 
 
 def test_a_writer_a_second_and_a_compaction_a_minute_do_not_keep_an_update_from_ending() -> None:
@@ -490,12 +493,32 @@ def test_others_that_change_the_same_rows_all_the_time_end_it_with_an_error(
     table = made(SMALL)
     there = len(data_files(table))
     numbers = count(1000)
+    search = MatchingRows._search
+
+    def busy(*arguments: Any) -> None:
+        table.append(rows([next(numbers)]))
+        search(*arguments)
+
+    monkeypatch.setattr(MatchingRows, "_search", busy)
     with pytest.raises(ChangedMeanwhile, match="may hold rows that matter"):
-        table.update(
-            "id >= 20",
-            {"n": "n + 1"},
-            progress=lambda *_: table.append(rows([next(numbers)])),
-        )
+        table.update("id >= 20", {"n": "n + 1"})
     found = values(table)
     assert all(n == 10 * key for key, n in found.items())
     assert len(data_files(table)) == there + len(found) - 30
+
+
+@pytest.mark.parametrize("options", [SMALL, VECTORS])
+def test_an_error_of_the_progress_function_leaves_no_orphans(options: dict[str, str]) -> None:
+    """The function is not called while the change is published, when files of others are searched."""
+    table = made(options)
+    calls = count()
+
+    def progress(*_: object) -> None:
+        if next(calls) == 0:
+            table.append(rows([-5, 1000]))
+        else:
+            raise RuntimeError("the caller's function fails")
+
+    with suppress(RuntimeError):
+        table.update("id >= 20", {"n": "n + 1"}, progress=progress)
+    assert_no_orphans(table)
