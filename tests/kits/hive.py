@@ -13,7 +13,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,12 @@ from tests.servers.maven import JarsUnavailable, fetched, of_spark, with_depende
 
 CONNECTOR: Final = "org.apache.paimon:paimon-hive-connector-3.1:1.2.0"
 """The newest of Java Paimon's Hive catalogs that Maven has in one jar."""
+S3_OF_JAVA: Final = "org.apache.paimon:paimon-s3:1.2.0"
+"""Its file system of S3."""
+FOLDERS_FOR_S3: Final = "fs.s3.impl=org.apache.hadoop.fs.ProxyLocalFileSystem"
+"""The setting of a metastore that has no file system of S3: it makes the folders of databases and tables
+on the disk, by their paths without the bucket.
+"""
 _JAVA: Final = Path(__file__).parents[1] / "servers" / "HiveMetastore.java"
 _BRIDGE: Final = _JAVA.with_name("HiveBridge.java")
 _NEWER: Final = _JAVA.with_name("NewerHiveMetastore.java")
@@ -42,7 +48,9 @@ _BESIDE_NEWER: Final = (
 old JDK.
 """
 _OPENED: Final = (
-    *("java.lang", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch"),
+    *("java.base/java.lang", "java.base/java.net", "java.base/java.nio", "java.base/java.util"),
+    *("java.base/java.util.concurrent", "java.base/sun.nio.ch"),
+    "java.security.jgss/sun.security.krb5",
 )
 
 
@@ -63,7 +71,12 @@ class HiveMetastore(Server):
         version: the version of a newer metastore; empty for that of pyspark.
     """
 
-    def __init__(self, *conf: str, version: str = "") -> None:
+    def __init__(
+        self,
+        *conf: str,
+        version: str = "",
+        java_options: Sequence[str] = (),
+    ) -> None:
         """Starts a metastore with these settings: that of pyspark, or one of the `NEWER`."""
         self.version: Final = version
         self.folder: Final = Path(tempfile.mkdtemp(prefix="hive-"))
@@ -76,10 +89,16 @@ class HiveMetastore(Server):
         except JarsUnavailable as why:
             raise HiveUnavailable(str(why)) from None
         port = free_port()
-        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+        opened = [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
         command = [
             *("java", "-Xmx384m", f"-Dderby.stream.error.file={self.folder}/derby.log", *opened),
-            *("-Dlog4j2.level=WARN", "-cp", ":".join(jars), str(_NEWER if version else _JAVA)),
+            *(
+                *java_options,
+                "-Dlog4j2.level=WARN",
+                "-cp",
+                ":".join(jars),
+                str(_NEWER if version else _JAVA),
+            ),
             *(str(port), str(self.warehouse), *conf),
         ]
         super().__init__(command, port, self.folder / "log", seconds=240, folder=self.folder)
@@ -165,9 +184,9 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def java_of_hive() -> Iterator[Any]:
+def java_of_hive(*jars: str) -> Iterator[Any]:
     """Java Paimon in a JVM of its own, of the version whose Hive catalog Maven has. It makes
-    catalogs and their tables; `written` writes rows.
+    catalogs and their tables; `written` writes rows. `jars` are artifacts that are on its class path, too.
     """
     import java_paimon
 
@@ -190,7 +209,7 @@ def java_of_hive() -> Iterator[Any]:
     [connector] = fetched([CONNECTOR])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAIMON_BUNDLE_JAR", connector)
-        java = JavaOfHive(max_heap="512m")
+        java = JavaOfHive(max_heap="512m", jars=[Path(jar) for jar in fetched(jars)])
     try:
         yield java
     finally:
