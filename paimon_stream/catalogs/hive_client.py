@@ -75,6 +75,9 @@ _RAISED: Final[Mapping[str, Sequence[str]]] = {
 }
 """The methods, with the exceptions in the fields 1, 2, … of their results."""
 
+_OF_LOCKS: Final = ("lock", "check_lock")
+"""The methods that need the tables of locks in the metastore's database."""
+
 _RESULTS: Final = {
     "get_all_databases": LIST,
     "get_database": STRUCT,
@@ -342,6 +345,14 @@ class HiveClient:
                 f"The Hive Metastore {self._shown} does not know the method {method} ({text}). "
                 "Metastores of Hive 2.3 to 4 are supported.",
                 method=method,
+            )
+        if method in _OF_LOCKS:
+            return errors.Unavailable(
+                f"The Hive Metastore {self._shown} failed in {method} ({text[:300]}). Its log has the "
+                "cause. If its database lacks the tables of locks, make them with its schematool "
+                "(-initSchema, or -upgradeSchema). If no engine of Java writes to the table, "
+                "'lock.enabled' = 'false' does without the lock.",
+                path=self._shown,
             )
         return self._failure(method, _META, text)
 
