@@ -57,7 +57,7 @@ _REST: Final = """
 
 - Windows and macOS. File systems other than the one of the machine that runs the tests.
 - Debezium's connectors for databases other than PostgreSQL; Canal and Maxwell, whose messages tests have from their documentation.
-- Hive Metastores with Kerberos or TLS, and the locks of those since 4.0.
+- Hive Metastores with TLS, and the locks of those since 4.0.
 - Hive, Trino, StarRocks and other engines. They share Paimon's Java library or its format.
 - YARN, Kubernetes, Databricks, EMR and Glue: [clusters.md](clusters.md) says what is known of them.
 - Releases of Java Paimon other than those named here.
@@ -146,6 +146,12 @@ def _readers(makefile: str) -> list[tuple[str, ...]]:
             " and ".join(re.findall(r'"([\d.]+)": "org\.apache\.hive:', hive)),
             "keeps our tables, partitions and tags, without Java beside it; the locks of 3.1.3 only",
             "`tests/conformance/test_newer_metastores.py`, with `make test-full`",
+        ),
+        (
+            "Hive Metastore with Kerberos",
+            f"{metastore}, with Hadoop's MiniKdc",
+            "lets us in with a ticket cache, a client keytab and a keytab of the options",
+            "`tests/conformance/test_metastore_with_kerberos.py`, with `make test-full`",
         ),
         (
             "pypaimon",

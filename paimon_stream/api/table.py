@@ -107,7 +107,7 @@ class PaimonTable(TableReading, TableWriting, TableMaintenance):
             return cls(load_table(storage))
         raise errors.AlreadyExists(
             f"There is already a table at {storage.location}. "
-            "Use it, pass if_not_exists=True, or create the new one elsewhere.",
+            "Use it, pass if_not_exists=True (ignore_if_exists=True to a catalog), or create the new one elsewhere.",
             path=storage.location,
             table=storage.location,
         )

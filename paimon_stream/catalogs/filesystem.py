@@ -11,6 +11,7 @@ from typing import Any, Final, TypedDict
 
 from paimon_stream import errors
 from paimon_stream import options as opt
+from paimon_stream.catalogs.hive_login import OF_LOGIN
 from paimon_stream.catalogs.metastore import metastore_of
 from paimon_stream.format.schema_json import TableSchema
 from paimon_stream.options.store_names import (
@@ -44,7 +45,10 @@ OF_DATABASE: Final = re.compile(
 SYNC_ALL: Final = opt.Option(
     "sync-all-properties", opt.boolean, "true", "Whether the catalog holds the options of tables."
 )
-_OF_OTHERS: Final = {"uri", "token", "token.provider", "lock.type", "catalog-key", "hive-conf-dir"}
+_OF_OTHERS: Final = {
+    *("uri", "token", "token.provider", "lock.type", "catalog-key", "hive-conf-dir"),
+    *("hive.metastore.sasl.enabled", "hive.metastore.kerberos.principal"),
+}
 """Options of catalogs of other kinds."""
 _OF_PAIMON: Final = {
     *("warehouse", "metastore", "table.type", "lock.enabled", "lock-check-max-sleep"),
@@ -459,7 +463,8 @@ def catalog_arguments(options: Mapping[str, str]) -> CatalogArguments:
             option="metastore",
         )
     if kind != "rest":  # a server may have options of its own
-        _check_names(warehouse, cleaned)
+        of_login = OF_LOGIN if kind == "hive" else ()
+        _check_names(warehouse, {key: cleaned[key] for key in cleaned if key not in of_login})
     defaults = {
         key.removeprefix(_DEFAULTS): value
         for key, value in cleaned.items()
@@ -489,12 +494,13 @@ def _check_hive(options: Mapping[str, str]) -> None:
             option="uri",
         )
     refused = [key for key in _HIVE_FILES if options.get(key, "false") != "false"]
-    secured = "hive.metastore.sasl.enabled", "hive.metastore.use.ssl"
-    refused += [key for key in secured if options.get(key, "false").lower() != "false"]
+    if options.get("hive.metastore.use.ssl", "false").lower() != "false":
+        refused.append("hive.metastore.use.ssl")
     if refused:
         raise errors.UnsupportedFeature(
-            f"Option {refused[0]!r} of a Hive catalog is not supported. Set 'uri', 'warehouse' and "
-            "the options of the store, and use a metastore without Kerberos and TLS.",
+            f"Option {refused[0]!r} of a Hive catalog is not supported. Set 'uri', 'warehouse', "
+            "'hive.metastore.sasl.enabled' and 'hive.metastore.kerberos.principal' for a login with "
+            "Kerberos, and the options of the store, and use a metastore without TLS.",
             option=refused[0],
         )
 

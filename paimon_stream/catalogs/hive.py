@@ -32,6 +32,7 @@ from paimon_stream.catalogs.hive_client import (
     STRUCT,
     HiveClient,
     Struct,
+    client_of,
     is_stale,
     is_unsent,
     shown_addresses,
@@ -39,6 +40,7 @@ from paimon_stream.catalogs.hive_client import (
     text_list,
     user_name,
 )
+from paimon_stream.catalogs.hive_login import OF_LOGIN
 from paimon_stream.catalogs.locked import (
     LOCK_TIMEOUT,
     LONGEST_SLEEP,
@@ -98,7 +100,7 @@ class HiveCatalog(FilesystemCatalog):
 
     @property
     def _client(self) -> HiveClient:
-        return HiveClient(self.storage_options["uri"])
+        return client_of(self.storage_options)
 
     @property
     def _shown(self) -> str:
@@ -662,7 +664,7 @@ def open_table(
     of_catalog = {
         key: value
         for key, value in lowered.items()
-        if OF_DATABASE.fullmatch(key) or key == _TABLE_NAME
+        if OF_DATABASE.fullmatch(key) or key in (_TABLE_NAME, *OF_LOGIN)
     }
     return cast(Storage, HiveStorage(storage, of_catalog, is_lock_enabled(location, of_catalog)))
 
@@ -707,7 +709,7 @@ class HiveStorage(StorageUnderLock):
 
     @property
     def _client(self) -> HiveClient:
-        return HiveClient(self.options["uri"])
+        return client_of(self.options)
 
     def put_if_absent(
         self,

@@ -12,11 +12,12 @@ import os
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from paimon_stream import errors
+from paimon_stream.catalogs.hive_login import Connection, Login, login_of
 from paimon_stream.extras import require
 from paimon_stream.runtime import Clock, system
 
@@ -74,6 +75,9 @@ _RAISED: Final[Mapping[str, Sequence[str]]] = {
 }
 """The methods, with the exceptions in the fields 1, 2, … of their results."""
 
+_OF_LOCKS: Final = ("lock", "check_lock")
+"""The methods that need the tables of locks in the metastore's database."""
+
 _RESULTS: Final = {
     "get_all_databases": LIST,
     "get_database": STRUCT,
@@ -101,6 +105,11 @@ _OF_RIGHTS: Final = ("Permission denied", "AccessControlException", "Permission.
 """Parts of the text of an exception that means that the user lacks a right."""
 _MODIFIED: Final = "has been modified"
 """A part of the text of the exception for a table that somebody else has changed."""
+_ADVICE: Final = {
+    False: "If it asks for a login (Kerberos), set 'hive.metastore.sasl.enabled' = 'true'.",
+    True: "If it asks for no login (Kerberos), leave 'hive.metastore.sasl.enabled' out.",
+}
+"""What to do if the metastore does not answer, by whether the catalog logs in."""
 _UNREACHED: Final = "cannot be reached"
 """A part of the message if no request was sent. The command line does not say again what is said."""
 
@@ -233,9 +242,11 @@ class HiveClient:
     Attributes:
         uri: the option `uri` of the catalog. Several addresses are separated by commas. The first
             that can be reached is asked.
+        login: how to log in with Kerberos; None if the metastore does not ask for that.
     """
 
     uri: str
+    login: Login | None = None
 
     def ask(self, method: str, arguments: Struct) -> Any:
         """The result of a method; None if it has none.
@@ -254,9 +265,9 @@ class HiveClient:
         """
         require("thrift", "hive", f"The Hive Metastore {self._shown}")
         with self._connected(method) as protocol:
-            self._exchange(
-                protocol, "set_ugi", Struct({1: (STRING, user_name().encode()), 2: text_list([])})
-            )
+            if self.login is None:
+                user = Struct({1: (STRING, user_name().encode()), 2: text_list([])})
+                self._exchange(protocol, "set_ugi", user)
             return self._exchange(protocol, method, arguments)
 
     @property
@@ -276,8 +287,10 @@ class HiveClient:
             except (OSError, UnicodeError) as failed:  # a name may be none of a host
                 problem = failed
                 continue
+            connection = _Connection(connected, system().clock)
             try:
-                yield TBinaryProtocol(_Connection(connected, system().clock), strictRead=True)
+                with self._logged_in(connection, address[0]) as secured:
+                    yield TBinaryProtocol(secured, strictRead=True)
             except (TException, OSError, EOFError, MemoryError, ValueError) as failed:
                 raise self._unanswered(method, failed) from None
             finally:
@@ -290,12 +303,18 @@ class HiveClient:
             problem=_UNREACHED,
         )
 
+    def _logged_in(self, connection: Connection, host: str) -> AbstractContextManager[Connection]:
+        """The connection after the login, if there is one."""
+        if self.login is None:
+            return nullcontext(connection)
+        return self.login.logged_in(connection, host, self._shown)
+
     def _unanswered(self, method: str, problem: Exception) -> errors.Unavailable:
         """The error for a connection that broke, or on which the answer was no Thrift."""
         return errors.Unavailable(
             f"The Hive Metastore {self._shown} gave no answer to {method} within {_SECONDS:.0f} s, or "
             f"none in Thrift's binary form ({_first_line(problem)}). Look whether it was done, and try "
-            "again. Metastores that ask for a login (Kerberos) or for TLS are not supported.",
+            f"again. {_ADVICE[self.login is not None]} Metastores with TLS are not supported.",
             path=self._shown,
         )
 
@@ -327,6 +346,14 @@ class HiveClient:
                 "Metastores of Hive 2.3 to 4 are supported.",
                 method=method,
             )
+        if method in _OF_LOCKS:
+            return errors.Unavailable(
+                f"The Hive Metastore {self._shown} failed in {method} ({text[:300]}). Its log has the "
+                "cause. If its database lacks the tables of locks, make them with its schematool "
+                "(-initSchema, or -upgradeSchema). If no engine of Java writes to the table, "
+                "'lock.enabled' = 'false' does without the lock.",
+                path=self._shown,
+            )
         return self._failure(method, _META, text)
 
     def _failure(self, method: str, name: str, text: str) -> errors.StorageError:
@@ -351,6 +378,11 @@ class HiveClient:
             path=self._shown,
             problem=_MODIFIED if _MODIFIED in text else None,
         )
+
+
+def client_of(options: Mapping[str, str]) -> HiveClient:
+    """The metastore that the options of a catalog name. Raises `InvalidOption`."""
+    return HiveClient(options["uri"], login_of(options))
 
 
 def user_name() -> str:

@@ -13,7 +13,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +42,9 @@ _BESIDE_NEWER: Final = (
 old JDK.
 """
 _OPENED: Final = (
-    *("java.lang", "java.net", "java.nio", "java.util", "java.util.concurrent", "sun.nio.ch"),
+    *("java.base/java.lang", "java.base/java.net", "java.base/java.nio", "java.base/java.util"),
+    *("java.base/java.util.concurrent", "java.base/sun.nio.ch"),
+    "java.security.jgss/sun.security.krb5",
 )
 
 
@@ -63,7 +65,12 @@ class HiveMetastore(Server):
         version: the version of a newer metastore; empty for that of pyspark.
     """
 
-    def __init__(self, *conf: str, version: str = "") -> None:
+    def __init__(
+        self,
+        *conf: str,
+        version: str = "",
+        java_options: Sequence[str] = (),
+    ) -> None:
         """Starts a metastore with these settings: that of pyspark, or one of the `NEWER`."""
         self.version: Final = version
         self.folder: Final = Path(tempfile.mkdtemp(prefix="hive-"))
@@ -76,10 +83,16 @@ class HiveMetastore(Server):
         except JarsUnavailable as why:
             raise HiveUnavailable(str(why)) from None
         port = free_port()
-        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+        opened = [f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED]
         command = [
             *("java", "-Xmx384m", f"-Dderby.stream.error.file={self.folder}/derby.log", *opened),
-            *("-Dlog4j2.level=WARN", "-cp", ":".join(jars), str(_NEWER if version else _JAVA)),
+            *(
+                *java_options,
+                "-Dlog4j2.level=WARN",
+                "-cp",
+                ":".join(jars),
+                str(_NEWER if version else _JAVA),
+            ),
             *(str(port), str(self.warehouse), *conf),
         ]
         super().__init__(command, port, self.folder / "log", seconds=240, folder=self.folder)

@@ -2,6 +2,7 @@ import org.apache.hadoop.hive.conf.HiveConf;
 import org.apache.hadoop.hive.metastore.HiveMetaStore;
 import org.apache.hadoop.hive.metastore.txn.TxnDbUtil;
 import org.apache.hadoop.hive.shims.ShimLoader;
+import org.apache.hadoop.security.UserGroupInformation;
 
 /**
  * A real Hive Metastore on loopback, with its database in memory: HiveMetastore PORT WAREHOUSE KEY=VALUE ...
@@ -20,6 +21,7 @@ public class HiveMetastore {
         conf.set("hive.metastore.warehouse.dir", args[1]);
         conf.set("hive.metastore.server.min.threads", "2");
         for (int i = 2; i < args.length; i++) conf.set(args[i].split("=", 2)[0], args[i].split("=", 2)[1]);
+        UserGroupInformation.setConfiguration(conf); // with Kerberos, it logs in
         TxnDbUtil.prepDb(conf); // the tables of locks
         HiveMetaStore.startMetaStore(Integer.parseInt(args[0]), ShimLoader.getHadoopThriftAuthBridge(), conf);
     }

@@ -172,7 +172,7 @@ def test_an_address_of_ipv6_needs_no_port() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", ["hive-conf-dir", "location-in-properties", "hive.metastore.sasl.enabled"]
+    "key", ["hive-conf-dir", "location-in-properties", "hive.metastore.use.ssl"]
 )
 def test_an_option_whose_effect_is_missing_is_refused(key: str) -> None:
     with pytest.raises(errors.UnsupportedFeature, match=key):
