@@ -164,7 +164,9 @@ class Conversation:
         of the process, and the library renews them.
         """
         kept = {"client_keytab": f"FILE:{keytab}", "ccache": f"MEMORY:{principal} {keytab}"}
-        pairs = (_Pair * len(kept))(*((key.encode(), text.encode()) for key, text in kept.items()))
+        pairs = (_Pair * len(kept))(
+            *(_Pair(key.encode(), text.encode()) for key, text in kept.items())
+        )
         mechanisms = _OidSet(1, ctypes.pointer(self._mechanism))
         name, credentials = self._name(principal), ctypes.c_void_p()
         try:
