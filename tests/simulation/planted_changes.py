@@ -24,6 +24,7 @@ from tests.simulation.changing import BY_REWRITING, BY_VECTORS, WITH_KEYS, WITH_
     "batch writer",
     rule=rules.CHANGED,
     why="Rows that somebody has added meanwhile fulfil the condition and stay as they are.",
+    seed=1,
 )
 def a_stale_update_is_published(patch: Patch) -> None:
     patch.setattr(Premises, "check", lambda *given: None)
@@ -36,6 +37,7 @@ def a_stale_update_is_published(patch: Patch) -> None:
     "batch writer",
     rule=rules.CHANGED,
     why="The new row of a key is made of a row that somebody has replaced meanwhile.",
+    seed=1,
 )
 def a_stale_merge_is_published(patch: Patch) -> None:
     patch.setattr(Premises, "check", lambda *given: None)
@@ -66,6 +68,7 @@ def updates_under_a_sequence_field_are_lost(patch: Patch) -> None:
     "batch writer",
     rule=rules.COMPACTED,
     why="The rewritten file has rows that a deletion has marked in the old one.",
+    seed=10,
 )
 def deletions_in_rewritten_files_are_lost(patch: Patch) -> None:
     patch.setattr(CompactionSource, "_is_as_read", lambda *given: True)
@@ -79,6 +82,7 @@ def deletions_in_rewritten_files_are_lost(patch: Patch) -> None:
     "batch writer",
     rule=rules.CHANGED,
     why="The new values of a row are appended after somebody has deleted it.",
+    seed=2,
 )
 def updated_rows_come_back(patch: Patch) -> None:
     def premises(self: MatchingRows, found: FoundRows, vectors: Any) -> Premises:
@@ -95,6 +99,7 @@ def updated_rows_come_back(patch: Patch) -> None:
     "batch writer",
     rule=rules.CHANGED,
     why="A row that no longer fulfils the condition is replaced by the update of the row before it.",
+    seed=12,
 )
 def new_rows_of_updated_keys_are_replaced(patch: Patch) -> None:
     def matters(self: _FilesOfOthers, *given: Any) -> bool:
