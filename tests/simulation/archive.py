@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from tests.simulation.foreign import records_of
 from tests.simulation.state import State, Token, Violation
 
 if TYPE_CHECKING:
+    from tests.simulation.changing import Held
     from tests.simulation.rewriting import Piece
 
 
@@ -22,19 +24,24 @@ if TYPE_CHECKING:
 class Archive:
     """All files of the folder `manifest` that were ever written, by name, and of the folder
     `index`. `pieces` says what rows a compacted file has, and `commits` in which piece of work a
-    manifest list was written.
+    manifest list was written. Where rows are changed, `rows` has those of files that were read, and
+    `lineage` the files of writers on which a snapshot with these live files is built.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
     indexes: dict[str, bytes] = field(default_factory=dict)
     pieces: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
     commits: dict[str, Token] = field(default_factory=dict)
+    rows: dict[str, list[Held]] = field(default_factory=dict)
+    lineage: dict[frozenset[str], tuple[str, ...]] = field(default_factory=dict)
     _folders: dict[tuple[bytes, int], str] = field(default_factory=dict)
     _lists: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _manifests: dict[str, list[ManifestEntry]] = field(default_factory=dict)
 
-    def state(self, snapshot: Snapshot, layout: Layout) -> State:
-        """A snapshot with everything that it refers to."""
+    def state(self, snapshot: Snapshot, layout: Layout, *, is_changed: bool = False) -> State:
+        """A snapshot with everything that it refers to. `is_changed`: in a table whose rows are
+        changed.
+        """
         base = self._list(snapshot.base_manifest_list)
         delta = self._list(snapshot.delta_manifest_list)
         before = self._fold([entry for name in base for entry in self._entries(name)])
@@ -59,10 +66,21 @@ class Archive:
             base=names,
             files=frozenset(files),
             mentioned=mentioned,
-            written=tuple(one for name in live for one in self.written(name)),
+            written=self._built_on(names, live) if is_changed else self._in_files(live),
             index=index,
             commit=self.commits.get(snapshot.nonce),
         )
+
+    def _in_files(self, live: Iterable[str]) -> tuple[str, ...]:
+        return tuple(one for name in live for one in self.written(name))
+
+    def _built_on(self, base: frozenset[str], live: Mapping[str, object]) -> tuple[str, ...]:
+        """The files of writers that a snapshot has, and those on which it is built. Rows of these
+        may have been deleted, or be in other files now.
+        """
+        new = tuple(name for name in live if name not in base and not name.startswith("data-"))
+        written = (*self.lineage.get(base, ()), *new) if live else ()
+        return self.lineage.setdefault(frozenset(live), written)
 
     def written(self, name: str) -> tuple[str, ...]:
         """The files whose rows a file has: itself, or those that were compacted into it."""

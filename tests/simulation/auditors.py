@@ -211,7 +211,7 @@ def last_look(world: World) -> None:
         streams_end(world)
         finish_rollbacks(world)  # one that waited for a snapshot
         orphans_go(world)
-    if world.real:
+    if world.real and not world.changing:
         check_rows(world)
         for one in (one for one in world.actors if isinstance(one, StreamingReader)):
             world.turn(one)

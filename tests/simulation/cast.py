@@ -8,6 +8,7 @@ import random
 from collections.abc import Collection
 
 from tests.simulation.actors.base import Actor
+from tests.simulation.actors.changers import CHANGERS
 from tests.simulation.actors.checkpoints import Checkpoint, Keeper
 from tests.simulation.actors.compactors import Compactor, JavaCompactor, SecondCompactor
 from tests.simulation.actors.histories import (
@@ -51,6 +52,8 @@ from tests.simulation.actors.writers import (
     SecondDeleter,
 )
 from tests.simulation.catalogs import JDBC, KINDS, OLD_REST, REST, Locks
+from tests.simulation.changing import OPTIONS as CHANGING_OPTIONS
+from tests.simulation.changing import has_keys, kind_of
 from tests.simulation.choices import Script
 from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.deletes import OPTIONS as DELETES_OPTIONS
@@ -111,6 +114,15 @@ COMPACTORS: dict[type[Actor], int] = {Compactor: 4, JavaCompactor: 8, SecondComp
 """They came even later. A draw of their own decides whether they take part, so no other draw
 changes.
 """
+
+NOT_BESIDE_CHANGERS = (
+    Overwriter,
+    PartitionExpirer,
+    JavaCompactor,
+    JavaOverwriter,
+    JavaWithoutLock,
+)
+"""The model of changed rows does not know what these do."""
 
 _SERVERS = (Restorer, Tagger, AutomaticTagger, Brancher, JavaWithoutLock)
 LEFT_OUT: dict[str, tuple[type[Actor], ...]] = {
@@ -214,9 +226,13 @@ def world_of(
         world.tracked = TRACKED in only if only else drawn
     if world.tracked:
         options |= TRACKED_OPTIONS
+    world.changing = kind_of(seed, only, drawn=everybody)
+    if world.changing:
+        options, keyed = options_of_changes(world), has_keys(world.changing)
+        world.real, world.dynamic, world.tracked = True, False, False
     if everybody:
         options |= plain_manifests(seed)
-    if has_real_keys(world, only, drawn=everybody and keyed):
+    if not world.changing and has_real_keys(world, only, drawn=everybody and keyed):
         world.real, world.sums = True, seed % 2 == 0
         options |= SUMS if world.sums else {}
     world.create(options, partitioned=partitioned, keyed=keyed)
@@ -278,7 +294,7 @@ def world_of(
         )
         if upkeeper.kind in only if only else drawn:
             actors.append(upkeeper(world, f"the {upkeeper.kind}"))
-    world.catalog = catalog_of(seed, only, drawn=everybody)
+    world.catalog = "" if world.changing else catalog_of(seed, only, drawn=everybody)
     if world.catalog:
         world.data_tokens = world.catalog in (REST, OLD_REST) and seed % 2 == 0
         actors = [one for one in actors if type(one) not in LEFT_OUT[world.catalog]]
@@ -294,7 +310,9 @@ def world_of(
     world.partitions_expire = any(isinstance(one, PartitionExpirer) for one in actors)
     if world.dynamic and not only:
         actors += several_assigners(world, actors)
-    if is_real(world, only, drawn=everybody):
+    if world.changing:
+        actors = with_changers(world, actors, only)
+    elif is_real(world, only, drawn=everybody):
         world.real = True
         actors.append(StreamingReader(world, f"the {StreamingReader.kind}"))
     elif world.real:
@@ -302,6 +320,31 @@ def world_of(
     world.cleaned = any(isinstance(one, OrphanCleaner) for one in actors)
     world.actors = [*actors[:1] * 2, *actors[1:]]
     return world
+
+
+def options_of_changes(world: World) -> dict[str, str]:
+    """The options of a table whose rows are changed. Half of those without a key have a bucket."""
+    options = dict(CHANGING_OPTIONS[world.changing])
+    if not has_keys(world.changing) and world.seed % 2:
+        options |= {"bucket": "1", "bucket-key": "id"}
+    return options
+
+
+def with_changers(world: World, there: Collection[Actor], only: Collection[str]) -> list[Actor]:
+    """Those who change rows, beside those whose rows the model knows. One at least comes, and a
+    compactor in half of the schedules.
+    """
+    dice = random.Random(f"changers {world.seed}")
+    actors = [one for one in there if not isinstance(one, NOT_BESIDE_CHANGERS)]
+    for one in (one for one in actors if isinstance(one, Stream)):
+        one.overwrites = False
+    drawn = [kind for kind in CHANGERS if dice.randrange(2)] or [dice.choice(CHANGERS)]
+    if only:
+        drawn = [kind for kind in CHANGERS if kind.kind in only]
+    elif dice.randrange(2) and not any(type(one) is Compactor for one in actors):
+        world.compacted = True
+        actors.append(Compactor(world, f"the {Compactor.kind}"))
+    return [*actors, *(kind(world, f"the {kind.kind}") for kind in drawn)]
 
 
 def is_on_hdfs(world: World, only: Collection[str]) -> bool:

@@ -173,7 +173,7 @@ def check_figures(truth: Truth, process: Process, path: str, state: State) -> No
         return  # it may know another table, or another branch
     _check_schema(truth, process, path, node)
     _check_marks(process, node)
-    if world.keyed:
+    if world.keyed and not world.changing:
         _check_keys(truth, state, node)
 
 

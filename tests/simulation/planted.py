@@ -42,6 +42,7 @@ from paimon_stream.table.schema import SchemaStore
 from paimon_stream.table.snapshots import SnapshotStore, Window
 from tests.simulation import (
     planted_catalogs,
+    planted_changes,
     planted_compaction,
     planted_deletes,
     planted_dynamic,
@@ -712,6 +713,7 @@ __all__ = [
     "BUGS",
     "Bug",
     "planted_catalogs",
+    "planted_changes",
     "planted_compaction",
     "planted_deletes",
     "planted_dynamic",

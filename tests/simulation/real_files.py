@@ -64,7 +64,10 @@ def written(
     the sequence numbers from `first` on. The world remembers the rows.
     """
     beginning = APART * world.files
-    if world.keyed:
+    if world.changing:
+        new = world.stored_rows[name] = new_rows(world, dt, rows)
+        some = [tuple(zip(("id", "dt", "v", "s"), row, strict=True)) for row in new]
+    elif world.keyed:
         keys = sorted({world.source.randrange(6) for _ in range(rows)})
         world.rows[name] = [(key, dt) for key in keys]
         world.values[name] = dict.fromkeys(keys, beginning)
@@ -74,6 +77,17 @@ def written(
         some = [(("id", id_), ("dt", dt)) for id_, dt in world.rows[name]]
     content, file = _written(_Kind(table), tuple(some), first)
     return content, replace(file, file_name=name)
+
+
+def new_rows(world: World, dt: str, rows: int) -> list[tuple[int, str, int, int]]:
+    """The rows of a new file of a table whose rows are changed. No two files of writers have rows with
+    the same `s`: which of two rows with equal values wins is left to the order of their numbers.
+    """
+    beginning = APART * world.files
+    if not world.keyed:
+        return [(beginning + one, dt, one, 0) for one in range(rows)]
+    keys = sorted({world.source.randrange(6) for _ in range(rows)})
+    return [(key, dt, beginning, APART * world.source.randrange(4) + world.files) for key in keys]
 
 
 class _Kind:
@@ -154,7 +168,7 @@ def merged_by_hand(world: World, state: State) -> list[Row]:
     for name, entry in state.live.items():
         path = world.table.layout.data_file(entry.partition, entry.bucket, name)
         names = [SEQUENCE, KIND_OF_ROW, *columns_of(world)]
-        for one in _stored(world.disk.read(path), names).to_pylist():
+        for one in stored_columns(world.disk.read(path), names).to_pylist():
             assert one[KIND_OF_ROW] == 0, f"{path} has a row that deletes"
             stored.append((one[SEQUENCE], (one["id"], one["dt"], one["v"])))
     merged: dict[Row, Row] = {}
@@ -162,7 +176,7 @@ def merged_by_hand(world: World, state: State) -> list[Row]:
     return sorted(merged.values())
 
 
-def _stored(content: bytes, columns: list[str]) -> pa.Table:
+def stored_columns(content: bytes, columns: list[str]) -> pa.Table:
     """These columns of a Parquet file. It has a few rows, so threads would take most of the time."""
     return pq.ParquetFile(pa.BufferReader(content)).read(columns=columns, use_threads=False)
 
@@ -174,7 +188,7 @@ def check_rewritten(world: World, path: str, pieces: Iterable[Piece]) -> None:
     expected: Counter[int] = Counter()
     for piece in pieces:
         expected.update(piece.values)  # without sums, no two pieces have one key
-    read = _stored(world.disk.read(path), ["id", "v"]).to_pylist()
+    read = stored_columns(world.disk.read(path), ["id", "v"]).to_pylist()
     values = {one["id"]: one["v"] for one in read}
     if len(read) != len(values) or values != expected:
         what = f"{path} has the rows {read}, and not {dict(expected)}"
@@ -214,7 +228,7 @@ def _check_file(world: World, file: Mapping[str, Any]) -> None:
     entry = world.truth.head.live[name]  # type: ignore[union-attr]
     path = world.table.layout.data_file(entry.partition, entry.bucket, name)
     content = world.disk.read(path)
-    ids = _stored(content, ["id"])["id"].to_pylist()
+    ids = stored_columns(content, ["id"])["id"].to_pylist()
     if ids != _ids_of(world, name):
         raise Violation(rules.READERS, f"{path} has the ids {ids}")
     said = file["_FILE_SIZE"], file["_ROW_COUNT"]

@@ -21,8 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from paimon_stream.change import matching
+from paimon_stream.change import rewriting as changed_files
+from paimon_stream.change.matching import _matching_rows as matching_rows
 from paimon_stream.compact import job, rewrite
-from paimon_stream.compact.rewrite import Rewritten
+from paimon_stream.compact.rewrite import BucketWriter, Rewritten
 from paimon_stream.format.binary_row import serialize
 from paimon_stream.format.deletion_vectors import Positions
 from paimon_stream.format.entries import DataFileMeta, FileSource, ManifestEntry
@@ -200,14 +202,26 @@ class RealWriter(KeyValueWriter):
         return files
 
 
-def keyed_writer(settings: Any, storage: Any, runtime: Any, folder: str) -> Writer | RealWriter:
+def append_writer(settings: Any, storage: Any, runtime: Any, folder: str) -> Writer | BucketWriter:
+    """In place of `BucketWriter`."""
+    if storage.world.changing:
+        return BucketWriter(settings, storage, runtime, folder)
+    return Writer(settings, storage, runtime, folder)
+
+
+def keyed_writer(settings: Any, storage: Any, runtime: Any, folder: str) -> Writer | KeyValueWriter:
     """In place of `KeyValueWriter`."""
+    if storage.world.changing:
+        return KeyValueWriter(settings, storage, runtime, folder)
     kind = RealWriter if storage.world.real else Writer
     return kind(settings, storage, runtime, folder)
 
 
 def read_batches(scan: Scan) -> Iterator[pa.RecordBatch]:
     """In place of the reading of append tables."""
+    if scan.table.storage.world.changing:  # type: ignore[attr-defined]
+        yield from reading.read_batches(scan)
+        return
     for entry in scan.files:
         for one in _read(scan, entry):
             scan.table.storage.given = (one,)  # type: ignore[attr-defined]
@@ -226,6 +240,9 @@ def section_batches(
     """
     assert row_filter is None
     world: World = scan.table.storage.world  # type: ignore[attr-defined]
+    if world.changing:
+        yield from reading.section_batches(scan, wanted, keep_deletes=keep_deletes)
+        return
     for section in wanted:
         files = sorted(section.files, key=lambda one: section.ages[one.file.file_name])
         if world.real:
@@ -262,11 +279,13 @@ def section_changes(
         yield pa.Table.from_batches([_batch(scan, len(keys))]), None
 
 
-def found_rows(scan: Scan, predicate: object, rows_of: object, entry: ManifestEntry) -> Positions:
+def found_rows(scan: Scan, predicate: Any, rows_of: Any, entry: ManifestEntry) -> Positions:
     """In place of the search for rows to delete: the position that the deleter means, unless its
     row is deleted already.
     """
     storage: Any = scan.table.storage
+    if storage.world.changing:
+        return matching_rows(scan, predicate, rows_of, entry)
     storage.read(scan.table.layout.file_of(entry))
     deleter, name = storage._process.actor, entry.file.file_name
     deleter.planned.add(name)
@@ -419,12 +438,13 @@ DOUBLES: tuple[tuple[Any, str, object], ...] = (
     (job, "ThreadPoolExecutor", Pool),
     (job, "SimpleQueue", Finished),
     (compacting, "wait", wait),
-    (rewrite, "BucketWriter", Writer),
+    (rewrite, "BucketWriter", append_writer),
     (rewrite, "read_batches", read_batches),
     (rewrite, "KeyValueWriter", keyed_writer),
     (rewrite, "section_batches", section_batches),
     (rewrite, "section_changes", section_changes),
     (matching, "ThreadPoolExecutor", Pool),
+    (changed_files, "ThreadPoolExecutor", Pool),
     (matching, "_matching_rows", found_rows),
 )
 

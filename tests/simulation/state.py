@@ -12,6 +12,7 @@ from paimon_stream.format.snapshot_json import Snapshot
 from tests.simulation.rules import RULES
 
 if TYPE_CHECKING:
+    from tests.simulation.changing import Rows
     from tests.simulation.scheduler import Process
 
 Token = tuple[str, int]
@@ -48,7 +49,7 @@ class State:
     that its maker slept through a rollback, and `upsets` how often the line had lost something when
     it was made. `index` has the entries of index files. `commit` is the piece of work that made it,
     if its success is acknowledged, and `commits` has those of all snapshots on which this one is
-    built, and its own.
+    built, and its own. `rows` are those that it holds, where rows are changed.
     """
 
     snapshot: Snapshot
@@ -65,6 +66,7 @@ class State:
     index: tuple[IndexManifestEntry, ...] = ()
     commit: Token | None = None
     commits: frozenset[Token] = frozenset()
+    rows: Rows | None = None
 
     @property
     def id(self) -> int:

@@ -20,6 +20,7 @@ OFTEN = frozenset(
         "a held lock has expired",
         "a lost commit is followed",
         "a snapshot is replaced",
+        "a stale merge is published",
         "a waiting lock is acquired",
         "copied marks count",
         "damaged notes count as none",

@@ -15,6 +15,7 @@ from tests.simulation.actors.readers import StreamingReader
 from tests.simulation.cast import world_of
 from tests.simulation.catalogs import HIVE, JDBC
 from tests.simulation.catalogs import KINDS as CATALOGS
+from tests.simulation.changing import OPTIONS as CHANGED
 from tests.simulation.choices import Script
 from tests.simulation.deletes import KIND as DELETES
 from tests.simulation.hdfs import CLOSE
@@ -445,6 +446,20 @@ def test_schedules_with_deleters_bring_no_row_back(start: int) -> None:
             seed, make=partial(world_of, only=(DELETES, "deleter", "second deleter", *others))
         )
         assert outcome.rule is None, str(outcome)
+
+
+@pytest.mark.parametrize("start", seeds(1, 10))
+@pytest.mark.parametrize("kind", CHANGED)
+def test_schedules_with_changers_make_each_change_once(kind: str, start: int) -> None:
+    changers = ("updater", "second updater", "deleter of rows", "merger")
+    others = ("batch writer", "compactor", "twin", "expirer", "orphan cleaner", "rollback")
+    published = 0
+    for seed in range(50 * start, 50 * start + examples(2, 50)):
+        outcome = run(seed, make=partial(world_of, only=(kind, *changers, *others)))
+        assert outcome.rule is None, str(outcome)
+        history, changes = outcome.world.truth.history, outcome.world.changes
+        published += sum(state.commit in changes for state in history.values())
+    assert published > 0
 
 
 @pytest.mark.parametrize("start", seeds(1, 10))

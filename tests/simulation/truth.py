@@ -22,6 +22,7 @@ from tests.simulation import rules
 from tests.simulation.actors.writers import Overwriter, PartitionExpirer
 from tests.simulation.archive import Archive
 from tests.simulation.catalogs import NO_VOID, REST
+from tests.simulation.changing import check_changed, check_once
 from tests.simulation.compactions import check_compaction
 from tests.simulation.deletes import check_deletes
 from tests.simulation.dynamic import check_index
@@ -69,7 +70,8 @@ class Truth:
     the number of that upset. `unsure` are the tags whose makers ended before they could take them
     back. `parts` has the files of each attempt to write a batch of a table with dynamic buckets.
     `noted` are the batches that a rollback or fast forward of this package took. `schemas` are
-    the ids of those that exist. A branch has a truth of its own, and `prefix` is its folder.
+    the ids of those that exist. `line` has what was the newest, one after another, where rows are
+    changed. A branch has a truth of its own, and `prefix` is its folder.
     """
 
     world: World
@@ -98,6 +100,7 @@ class Truth:
     parts: dict[str, dict[int, str]] = field(default_factory=dict)
     noted: set[Token] = field(default_factory=set)
     schemas: set[int] = field(default_factory=lambda: {0})
+    line: list[State | None] = field(default_factory=list)
 
     @property
     def newest_schema(self) -> int:
@@ -220,7 +223,8 @@ class Truth:
     def state_at(self, path: str) -> State:
         """The snapshot in a file, with what it refers to."""
         snapshot = decode_snapshot(self.world.disk.read(self.prefix + path), path)
-        return self.archive.state(snapshot, self.world.table.layout)
+        changed = bool(self.world.changing)
+        return self.archive.state(snapshot, self.world.table.layout, is_changed=changed)
 
     # -- acknowledgement --------------------------------------------------------------------------
 
@@ -411,6 +415,7 @@ class Truth:
             state is not None
             and state.snapshot.commit_kind is CommitKind.COMPACT
             and reason == "overwrite"
+            and not self.world.changing
         ):
             check_compaction(self.world, self.head, state)
         if state is not None and self.world.dynamic:
@@ -421,11 +426,16 @@ class Truth:
             check_deletes(self.world, self.head if reason == "overwrite" else None, state)
         if state is not None and self.world.tracked:
             check_row_ids(state)
+        if self.world.changing:
+            if state is not None:
+                check_changed(self.world, self.head, state, is_built=reason == "overwrite")
+            self.line.append(state)
         if reason == "overwrite" and state is not None and state.made_by is not None:
             self._check_age(state, state.made_by)
             self._check_overwritten(state, state.made_by)
         if reason == "overwrite" and state is not None and old - new:
-            if state.snapshot.commit_kind is not CommitKind.OVERWRITE:
+            removes = state.snapshot.commit_kind is CommitKind.OVERWRITE or self.world.changing
+            if not removes:
                 raise Violation(rules.STAYS, f"snapshot {state.id} lacks {sorted(old - new)}")
         elif old - new or reason != "overwrite":
             self.upsets += 1
@@ -455,6 +465,7 @@ class Truth:
         below = head.commits if head is not None else frozenset()
         if reason == "replaced" and head is not None and head.commit is not None:
             below -= {head.commit}
+        check_once(self.world, state, below)
         state.commits = below if state.commit is None else below | {state.commit}
 
     def _gone(self, process: Process, snapshot_id: int) -> None:

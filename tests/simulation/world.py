@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from paimon_stream.format.types import DataField
 from paimon_stream.runtime import Runtime, simulated
 from paimon_stream.storage.memory import MemoryStorage
 from paimon_stream.table.journal import JournalEntry, decode_journal_entry
@@ -17,13 +18,14 @@ from tests.kits.commits import FIELDS
 from tests.simulation.actors.base import Actor
 from tests.simulation.auditors import check_sums, last_look
 from tests.simulation.catalogs import Locks
+from tests.simulation.changing import FIELDS_OF_CHANGES, Change, Row
 from tests.simulation.choices import Choices, Script
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Fault, possible
 from tests.simulation.metastore import Metastore
 from tests.simulation.real_files import FIELDS_WITH_VALUE
 from tests.simulation.scheduler import BURSTS, JUMPS, LONGEST_MILLIS, MINUTE, WAITS, Process
-from tests.simulation.state import State
+from tests.simulation.state import State, Token
 from tests.simulation.truth import Truth
 from tests.simulation.written import Written
 
@@ -56,7 +58,9 @@ class World:
     how many of the next requests fail. With `compacted`, somebody compacts data files. With
     `dynamic` buckets, the table has a hash index. With `tracked`, its rows have ids. With
     `vectors`, compactions mark rows by deletion vectors. With `deletes`, deleters do, and `asked`
-    has the positions in each file whose rows they wanted to delete. With `real` files, `rows` has the id
+    has the positions in each file whose rows they wanted to delete. `changing` is the kind of a table
+    whose rows are changed, `changes` what its changers do, and `stored_rows` has the rows of the
+    files that writers write there. With `real` files, `rows` has the id
     and the partition of each row of a file that a writer wrote. With `sums`, the values of a key add
     up. With `partitions_expire`,
     partitions expire by the age of their files. In a `history` nothing fails, and what the actors
@@ -99,6 +103,9 @@ class World:
     vectors: bool = False
     deletes: bool = False
     asked: dict[str, set[int]] = field(default_factory=dict)
+    changing: str = ""
+    changes: dict[Token, Change] = field(default_factory=dict)
+    stored_rows: dict[str, list[Row]] = field(default_factory=dict)
     real: bool = False
     sums: bool = False
     rows: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
@@ -150,7 +157,7 @@ class World:
         self.buckets = int(options.get("bucket", "-1"))
         made = create_table(
             self.disk,
-            FIELDS_WITH_VALUE if self.real and keyed else FIELDS,
+            self._fields(),
             partition_keys=("dt",) if partitioned else (),
             primary_keys=keys,
             options=options,
@@ -159,6 +166,12 @@ class World:
         assert made is not None
         self.table = made
         self.truth.paths.update(self.all_paths())
+
+    def _fields(self) -> tuple[DataField, ...]:
+        """The columns of the table."""
+        if self.changing:
+            return FIELDS_OF_CHANGES
+        return FIELDS_WITH_VALUE if self.real and self.keyed else FIELDS
 
     def exists(self, branch: str) -> bool:
         """Whether there is such a branch."""
@@ -229,7 +242,7 @@ class World:
         for truth in (self.truth, *self.branches.values()):
             truth.check_acknowledged()
         head = self.truth.head
-        if self.keyed and head is not None and head is not self._summed:
+        if self.keyed and not self.changing and head is not None and head is not self._summed:
             check_sums(self, head)
             self._summed = head
 
