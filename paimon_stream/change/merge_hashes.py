@@ -33,7 +33,8 @@ def _mixed(numbers: Hashes) -> Hashes:
     """Spreads the bits of each number, by the last steps of SplitMix64."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
+    mixed: Hashes = numbers ^ (numbers >> np.uint64(31))
+    return mixed
 
 
 def _hashes_of_bytes(column: pa.Array) -> Hashes:

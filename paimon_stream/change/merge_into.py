@@ -262,7 +262,8 @@ class AppendTableMerge(RowChange):
     @property
     def _source_rows(self) -> int:
         """How many rows the source has."""
-        return self._source.num_rows
+        rows: int = self._source.num_rows
+        return rows
 
     def _rows(self, plan: MergePlan, source: pa.Table, location: str) -> MergeRows | DistantRows:
         """What merges the rows of the source. Raises `InvalidData`."""
