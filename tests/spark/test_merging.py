@@ -9,12 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from paimon_stream import PaimonTable
 from paimon_stream.api.merging import TableMerge
 from paimon_stream.change import merge_distant
-from tests.unit.change.test_update_rows import SMALL, VECTORS
+from paimon_stream.errors import AmbiguousMerge, InvalidData, InvalidOption
+from tests.unit.change.test_update_rows import SMALL, VECTORS, assert_no_orphans
 
 pytestmark = [pytest.mark.spark35, pytest.mark.spark4]
 
@@ -30,12 +31,6 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if chosen == "by tasks":
         monkeypatch.setattr(merge_distant, "MOST_HERE", -1)
     return chosen
-
-
-def upsert(table: PaimonTable, source: Any, on: Any = "k") -> TableMerge:
-    """Matched rows get the source's value, others are inserted."""
-    merge = table.merge(source, on=[on] if on == "k" else on)
-    return merge.when_matched_update({"v": "source.v"}).when_not_matched_insert_all()
 
 
 STAMP = dt.datetime(2026, 11, 1, 12, 0, 0, 123456)
@@ -98,3 +93,119 @@ def test_both_ways_match_the_same_rows(
     assert len(read) == len(held) and len([row for row in read if row["v"]]) == matches
     assert all(row["at"]["l"] == (["b"] if row["v"] else ["a", None]) for row in read)
     assert all(row["at"]["x"] == max(row["v"] - 1, 0) or not row["v"] for row in read)
+
+
+COLUMNS = [("k", "INT"), ("v", "INT"), ("p", "STRING")]
+ARROW = pa.schema([("k", pa.int32()), ("v", pa.int32()), ("p", pa.string())])
+
+
+def filled(folder: Path, options: dict[str, str]) -> PaimonTable:
+    """A table with the keys from 0 to 29, ten in each commit. `v` is ten times `k`."""
+    table = PaimonTable.create(str(folder / "t"), COLUMNS, options=options, partition_keys=["p"])
+    for start in (0, 10, 20):
+        keys = range(start, start + 10)
+        rows = [{"k": key, "v": 10 * key, "p": "ab"[key % 2]} for key in keys]
+        table.append(pa.Table.from_pylist(rows, ARROW))
+    return table
+
+
+def values(table: PaimonTable) -> dict[int | None, int]:
+    assert not [each for each in table.verify().findings if each.severity != "info"]
+    read = table.to_arrow().to_pylist()
+    by_key = {row["k"]: row["v"] for row in read}
+    assert len(by_key) == len(read)
+    return by_key
+
+
+def all_clauses(table: PaimonTable, source: DataFrame) -> TableMerge:
+    return (
+        table.merge(source, on="source.k = target.k AND target.v < 250")
+        .when_matched_delete("source.v IS NULL")
+        .when_matched_update({"v": "target.v + source.v"})
+        .when_not_matched_insert_all()
+        .when_not_matched_by_source_update({"v": "-1"}, "target.k = 29")
+        .when_not_matched_by_source_delete("target.k = 28")
+    )
+
+
+@each_kind
+def test_both_ways_carry_out_all_clauses(
+    spark_session: SparkSession, tmp_path: Path, way: str, options: dict[str, str]
+) -> None:
+    table = filled(tmp_path, options)
+    before = table.latest_snapshot()
+    source = spark_session.createDataFrame(
+        [(3, 1, "a"), (14, None, "b"), (40, 7, "a"), (None, 8, "b")], "k int, v int, p string"
+    )
+    merge = all_clauses(table, source)
+    tried = merge.execute(dry_run=True)
+    assert table.latest_snapshot() == before
+    done = merge.execute()
+    for report in (tried, done):
+        assert (report.rows_updated, report.rows_deleted, report.rows_inserted) == (2, 2, 2)
+    expected: dict[int | None, int] = {key: 10 * key for key in range(30) if key not in (14, 28)}
+    assert values(table) == expected | {3: 31, 29: -1, 40: 7, None: 8}
+    assert table.latest_snapshot().id == before.id + 1
+    assert_no_orphans(table)
+
+
+@each_kind
+def test_what_others_do_meanwhile_is_taken_into_account(
+    spark_session: SparkSession, tmp_path: Path, way: str, options: dict[str, str]
+) -> None:
+    """Another row of a key is a conflict, and a row of another key is none."""
+    table = filled(tmp_path, options)
+    source = spark_session.range(3, 5).selectExpr("int(id) k", "1 v", "'a' p")
+    computed: list[int] = []
+
+    def act(what: str, done: int, of: int | None) -> None:
+        computed.append(done)
+        if len(computed) == 1:
+            table.append(pa.Table.from_pylist([{"k": 4, "v": 1000, "p": "z"}], ARROW))
+        if len(computed) == 2 and way == "by tasks":
+            table.append(pa.Table.from_pylist([{"k": 77, "v": 77, "p": "z"}], ARROW))
+
+    merge = table.merge(source, on=["k"])
+    merge.when_matched_update({"v": "target.v + source.v"}).when_not_matched_insert_all()
+    report = merge.execute(progress=act)
+    assert (report.rows_updated, report.rows_inserted) == (3, 0)
+    read = sorted(row["v"] for row in table.to_arrow().to_pylist() if row["k"] in (3, 4))
+    assert read == [31, 41, 1001]
+    if way == "by tasks":
+        assert len(computed) == 2
+    assert_no_orphans(table)
+
+
+def test_errors_of_tasks_are_those_of_this_process(
+    spark_session: SparkSession, tmp_path: Path, way: str
+) -> None:
+    table = filled(tmp_path, VECTORS)
+    twice = spark_session.createDataFrame([(3, 1, "a"), (3, 2, "a")], "k int, v int, p string")
+    with pytest.raises(AmbiguousMerge, match="The keys of such rows: 3"):
+        table.merge(twice, on=["k"]).when_matched_update_all().execute()
+    zero = spark_session.createDataFrame([(3, 0, "a"), (50, 0, "b")], "k int, v int, p string")
+    merge = table.merge(zero, on=["k"]).when_not_matched_insert_all()
+    with pytest.raises(InvalidData, match="cannot be computed for a row"):
+        merge.when_matched_update({"v": "1 / source.v"}).execute()
+    with pytest.raises(InvalidData, match="on cannot be computed for a row"):
+        table.merge(zero, on="target.k = 1 / source.v").when_matched_delete().execute()
+    assert values(table) == {key: 10 * key for key in range(30)}
+    assert_no_orphans(table)
+
+
+def test_a_source_is_evaluated_once(spark_session: SparkSession, tmp_path: Path, way: str) -> None:
+    """A source with other rows each time is merged as one of them."""
+    table = PaimonTable.create(str(tmp_path / "t"), [("k", "DOUBLE"), ("v", "DOUBLE")])
+    source = spark_session.range(100).selectExpr("rand() k", "0D v").selectExpr("k", "k v")
+    merge = table.merge(source, on=["k"]).when_not_matched_insert_all()
+    merge.when_matched_update({"v": "-1"})
+    assert merge.execute().rows_inserted == 100
+    report = merge.execute()
+    assert (report.rows_updated, report.rows_inserted) == (100, 0)
+
+
+def test_a_streaming_source_is_refused(spark_session: SparkSession, tmp_path: Path) -> None:
+    table = filled(tmp_path, VECTORS)
+    stream = spark_session.readStream.format("rate").load().selectExpr("int(value) k")
+    with pytest.raises(InvalidOption, match="is a streaming DataFrame"):
+        table.merge(stream, on=["k"]).when_matched_delete().execute()
