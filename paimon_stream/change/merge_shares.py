@@ -84,8 +84,9 @@ class MergedShare(NamedTuple):
     inserted: int
 
 
-NOTHING_MERGED: Final = MergedShare((), _CHANGED.empty_table(), 0, 0, 0)
-"""What was done in a share that has failed."""
+def nothing_merged() -> MergedShare:
+    """What was done in a share that has failed."""
+    return MergedShare((), _CHANGED.empty_table(), 0, 0, 0)
 
 
 def packed(rows: pa.Table) -> bytes:

@@ -27,11 +27,11 @@ from paimon_stream.change.merge_clauses import MergePlan
 from paimon_stream.change.merge_hashes import PossibleValues, SourceDigest
 from paimon_stream.change.merge_rows import contiguous, source_rows
 from paimon_stream.change.merge_shares import (
-    NOTHING_MERGED,
     MergedShare,
     MergeShares,
     Packet,
     gathered,
+    nothing_merged,
     packed,
     pieces,
     unpacked,
@@ -323,7 +323,7 @@ class MergeTask:
         """Runs the task."""
         context = begin_task()
         incoming = _packets(batches)
-        done = NOTHING_MERGED
+        done = nothing_merged()
         try:
             done = self.work.merged(incoming)
             result = TaskResult(messages=done.messages, partition_id=context.partitionId())
