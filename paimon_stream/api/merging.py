@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from paimon_stream.change.merge import MergeMethods
 from paimon_stream.change.merge_clauses import Clause, MergeWords
-from paimon_stream.change.merge_into import MergeReport, merge_into
+from paimon_stream.change.merge_distant import DistantSource, merge_source
+from paimon_stream.change.merge_into import MergeReport
 from paimon_stream.commit.table_commit import AfterPublishing
 from paimon_stream.errors import InvalidOption
 from paimon_stream.reports import Progress, silent
@@ -27,7 +28,7 @@ class TableMerge(MergeMethods):
     def __init__(
         self,
         load: Callable[[], Table],
-        read_source: Callable[[], pa.Table],
+        read_source: Callable[[], pa.Table | DistantSource],
         words: MergeWords,
         after_commit: AfterPublishing,
     ) -> None:
@@ -35,7 +36,7 @@ class TableMerge(MergeMethods):
         self._read_source = read_source
         self._words = words
         self._after_commit = after_commit
-        self._source: pa.Table | None = None
+        self._source: pa.Table | DistantSource | None = None
 
     def execute(
         self,
@@ -63,7 +64,7 @@ class TableMerge(MergeMethods):
             raise InvalidOption(f"dry_run is {dry_run!r}. Give True or False.", option="dry_run")
         if self._source is None:
             self._source = self._read_source()
-        return merge_into(
+        return merge_source(
             self._load,
             self._source,
             self._words,

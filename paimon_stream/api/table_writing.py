@@ -20,6 +20,7 @@ from paimon_stream.api.merging import TableMerge
 from paimon_stream.api.table_reading import LoadedTable
 from paimon_stream.change.delete_rows import DeleteReport, delete_rows
 from paimon_stream.change.merge_clauses import MergeWords
+from paimon_stream.change.merge_distant import DistantSource
 from paimon_stream.change.update_rows import UpdateReport, update_rows
 from paimon_stream.commit.committer import Committer
 from paimon_stream.commit.overwrite import is_dynamic, static_spec
@@ -357,17 +358,14 @@ def _no_rows(rows: Any, location: str) -> errors.IncompatibleSchema:
     ).of_table(location)
 
 
-def _source_table(table: Table, rows: Any) -> pa.Table:
-    """The rows of the source of a merge, in memory. Raises `IncompatibleSchema`, `InvalidData` and
-    `UnsupportedFeature`.
+def _source_of(table: Table, rows: Any) -> pa.Table | DistantSource:
+    """The rows of the source of a merge: in memory, or those of a DataFrame, kept by Spark. Raises
+    `IncompatibleSchema`, `InvalidData` and `InvalidOption`.
     """
     if _is_spark(rows):
-        if not hasattr(rows, "toArrow"):
-            raise errors.UnsupportedFeature(
-                "the source of a merge is a DataFrame of Spark, which brings no Arrow before Spark 4. Give "
-                "pa.Table.from_pandas(df.toPandas())."
-            ).of_table(table.location)
-        return rows.toArrow()
+        module = require("paimon_stream.spark.merging", "spark", "Merging a DataFrame of Spark")
+        source: pa.Table | DistantSource = module.source_of(rows, table.location)
+        return source
     first, *batches = _batches(table, rows, None)
     return pa.Table.from_batches([first, *batches])
 
@@ -698,7 +696,7 @@ class TableWriting(LoadedTable):
 
             table.merge(rows, on=["id"]).when_matched_update_all().when_not_matched_insert_all().execute()
 
-        The source is held in memory, and read when the merge is executed. Old rows are deleted and
+        The source is read when the merge is executed, and held in memory or by Spark. Old rows are deleted and
         new rows are written as in `update`; in a table with a primary key, that depends on its merge
         engine. A row whose key is
         NULL matches nothing. Texts are compared by their bytes, trailing blanks of a CHAR do not
@@ -724,7 +722,7 @@ class TableWriting(LoadedTable):
         words = MergeWords(on=on, source_alias=source_alias, target_alias=target_alias)
         return TableMerge(
             self._newest,
-            lambda: _source_table(self._newest(), source),
+            lambda: _source_of(self._newest(), source),
             words,
             _after_commit(),
         )

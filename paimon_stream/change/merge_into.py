@@ -29,6 +29,7 @@ from paimon_stream.change.keyed import change_keys
 from paimon_stream.change.keyed_merge import KeyedMerge
 from paimon_stream.change.matching import FileMatch, FoundRows
 from paimon_stream.change.merge_clauses import MergePlan, MergeWords, When, plan_merge
+from paimon_stream.change.merge_hashes import DistantRows
 from paimon_stream.change.merge_keys import Ints
 from paimon_stream.change.merge_rows import MergeRows, source_rows
 from paimon_stream.change.rewriting import RestFiles
@@ -112,21 +113,34 @@ def merge_into(
             files_read=read.files_read,
         )
     merge = AppendTableMerge(load, source, words, runtime=running, progress=progress)
+    return carried_out(merge, running, dry_run=dry_run, after_commit=after_commit)
+
+
+def carried_out(
+    merge: "AppendTableMerge",
+    runtime: Runtime,
+    *,
+    dry_run: bool,
+    after_commit: AfterPublishing | None,
+) -> MergeReport:
+    """Carries out a merge into an append table, or only counts its rows in a dry run. Raises the
+    errors of `carry_out`.
+    """
     if dry_run:
         return merge.tried()
-    published = carry_out(merge, running, after_commit)
+    published = carry_out(merge, runtime, after_commit)
     report = merge.report(dry_run=False)
     return report if published is None else replace(report, snapshot_id=published.snapshot.id)
 
 
-class _Computation(NamedTuple):
+class Computation(NamedTuple):
     """One computation of a merge.
 
     Attributes:
         table: the table at that time.
         scan: what is read: the files that may have rows that matter, with the columns to read.
         plan: the merge as expressions.
-        source: the rows of the source.
+        source_rows: how many rows the source has.
         rows: merges them.
         matches: the files with rows that are updated or deleted, and these rows.
     """
@@ -134,8 +148,8 @@ class _Computation(NamedTuple):
     table: Table
     scan: Scan
     plan: MergePlan
-    source: pa.Table
-    rows: MergeRows
+    source_rows: int
+    rows: MergeRows | DistantRows
     matches: list[FileMatch]
 
 
@@ -166,16 +180,13 @@ class AppendTableMerge(RowChange):
         self._runtime = runtime
         self._progress = progress
         self._rest = RestFiles(runtime)
-        self._computed: _Computation | None = None
+        self._computed: Computation | None = None
         self._inserted = 0
         self._messages: tuple[CommitMessage, ...] = ()
 
     def tried(self) -> MergeReport:
         """What the merge would do. Nothing is written."""
-        computation = self._begun()
-        for _ in self._updated(computation):
-            pass
-        self._inserted = computation.rows.inserted().num_rows
+        self._count(self._begun())
         return self.report(dry_run=True)
 
     def report(self, *, dry_run: bool) -> MergeReport:
@@ -185,13 +196,17 @@ class AppendTableMerge(RowChange):
         return MergeReport(
             table=computation.table.location,
             dry_run=dry_run,
-            source_rows=self._source.num_rows,
+            source_rows=computation.source_rows,
             rows_updated=computation.rows.updated,
             rows_deleted=computation.rows.deleted,
             rows_inserted=self._inserted,
             files=len(computation.matches),
             files_read=len(computation.scan.files),
         )
+
+    def bytes_to_read(self) -> int:
+        """How many bytes the files have that may have rows that matter."""
+        return sum(entry.file.file_size for entry in self._begun().scan.files)
 
     def compute(self) -> ComputedChange | None:
         """See `RowChange.compute`."""
@@ -232,27 +247,47 @@ class AppendTableMerge(RowChange):
         self._remove_new_rows()
         self._rest.abandon()
 
-    def _begun(self) -> _Computation:
+    def _begun(self) -> Computation:
         """A computation on the newest snapshot that has read no row yet."""
         table = self._load()
         check_append_table(table)
         source, types = source_rows(self._source, table.schema, table.location)
         with naming(table.location):
             plan = plan_merge(self._words, table.schema, types)
-        rows = MergeRows(plan, source, table.location)
+        rows = self._rows(plan, source, table.location)
         scan = plan_scan(table, filter=_possible(plan, rows))
         self._inserted = 0
-        self._computed = _Computation(
+        self._computed = Computation(
             table=table,
             scan=replace(scan, columns=plan.target_columns),
             plan=plan,
-            source=source,
+            source_rows=self._source_rows,
             rows=rows,
             matches=[],
         )
         return self._computed
 
-    def _write(self, computation: _Computation) -> None:
+    @property
+    def _source_rows(self) -> int:
+        """How many rows the source has."""
+        rows: int = self._source.num_rows
+        return rows
+
+    def _rows(self, plan: MergePlan, source: pa.Table, location: str) -> MergeRows | DistantRows:
+        """What merges the rows of the source. Raises `InvalidData`."""
+        return MergeRows(plan, source, location)
+
+    def _count(self, computation: Computation) -> None:
+        """Finds out what the merge would do."""
+        for _ in self._updated(computation):
+            pass
+        self._inserted = self._inserted_rows(computation).num_rows
+
+    def _inserted_rows(self, computation: Computation) -> pa.Table:
+        assert isinstance(computation.rows, MergeRows)
+        return computation.rows.inserted()
+
+    def _write(self, computation: Computation) -> None:
         """Writes the updated rows and the inserted ones."""
         table = computation.table
         spec = WriteSpec(
@@ -263,20 +298,22 @@ class AppendTableMerge(RowChange):
         )
         updating = replace(spec, schema=table.schema.without_defaults)
         self._messages = write_task(updating, self._updated(computation)).messages
-        inserted = computation.rows.inserted()
+        inserted = self._inserted_rows(computation)
         self._inserted = inserted.num_rows
         batches = inserted.to_batches(max_chunksize=BATCH_ROWS)
         self._messages += write_task(spec, batches).messages
 
-    def _updated(self, computation: _Computation) -> Iterator[pa.RecordBatch]:
+    def _updated(self, computation: Computation) -> Iterator[pa.RecordBatch]:
         """The new values of updated rows. Notes in `matches` which rows are updated or deleted."""
+        merge = computation.rows
+        assert isinstance(merge, MergeRows)
         scan = computation.scan
         bytes_in_all = sum(entry.file.file_size for entry in scan.files)
         bytes_read = 0
         for entry in scan.files:
             changed: list[Ints] = []
-            for rows, positions in _parts(scan, entry, computation.source.num_rows):
-                merged = computation.rows.of_target(rows)
+            for rows, positions in _parts(scan, entry, computation.source_rows):
+                merged = merge.of_target(rows)
                 changed += [positions[merged.updated_at], positions[merged.deleted_at]]
                 yield from merged.updated.to_batches(max_chunksize=BATCH_ROWS)
             at = np.sort(np.concatenate([np.empty(0, np.int64), *changed]))
@@ -285,7 +322,7 @@ class AppendTableMerge(RowChange):
             bytes_read += entry.file.file_size
             self._progress("bytes", bytes_read, bytes_in_all)
 
-    def _premises(self, computation: _Computation, found: FoundRows) -> Premises:
+    def _premises(self, computation: Computation, found: FoundRows) -> Premises:
         scan = computation.scan
         must_stay = [match.entry for match in computation.matches]
         if computation.plan.of(When.NOT_MATCHED):
@@ -334,7 +371,7 @@ def _messages_of(
             )
 
 
-def _found(computation: _Computation) -> FoundRows:
+def _found(computation: Computation) -> FoundRows:
     """The rows that are updated or deleted, as `RestFiles` takes them."""
     table = computation.table
     every = Predicate.of(pc.scalar(True), table.schema, table.location)
@@ -342,7 +379,7 @@ def _found(computation: _Computation) -> FoundRows:
     return FoundRows(scan=computation.scan, predicate=predicate, matches=tuple(computation.matches))
 
 
-def _possible(plan: MergePlan, rows: MergeRows) -> pc.Expression | None:
+def _possible(plan: MergePlan, rows: MergeRows | DistantRows) -> pc.Expression | None:
     """A condition that all rows of the target fulfil that matter; None if all may matter."""
     if plan.of(When.NOT_MATCHED_BY_SOURCE):
         return None
@@ -370,7 +407,7 @@ def _parts(scan: Scan, entry: ManifestEntry, source_rows: int) -> Iterator[tuple
         yield pa.Table.from_batches(batches), np.concatenate(positions)
 
 
-def _may_hold(computation: _Computation, added: Sequence[ManifestEntry]) -> bool:
+def _may_hold(computation: Computation, added: Sequence[ManifestEntry]) -> bool:
     """Whether one of the files that others have added has a row that the merge would have changed,
     or a row with a key of the source. A file whose partition and statistics do not exclude that is
     read.
@@ -387,7 +424,7 @@ def _may_hold(computation: _Computation, added: Sequence[ManifestEntry]) -> bool
         return any(
             computation.rows.concerns(rows)
             for entry in entries
-            for rows, _ in _parts(searched, entry, computation.source.num_rows)
+            for rows, _ in _parts(searched, entry, computation.source_rows)
         )
     except NotFound:
         return True  # the file has been replaced and removed meanwhile

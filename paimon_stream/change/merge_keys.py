@@ -26,7 +26,7 @@ _NUMBERS: Final = {
 }
 
 
-def _as_numbers(column: pa.Array) -> Ints | None:
+def as_numbers(column: pa.Array) -> Ints | None:
     """Equal values as equal numbers, NULL as any number; None if the type has no numbers of 64
     bits.
     """
@@ -59,7 +59,7 @@ class _KeyColumn:
     def __init__(self, column: pa.Array, *, null_equals_null: bool) -> None:
         self._null_equals_null = null_equals_null
         valid = column.drop_null()
-        self._numbers: Ints | None = _as_numbers(valid)
+        self._numbers: Ints | None = as_numbers(valid)
         self._values: pa.Array | None = None
         if self._numbers is None:
             self._values = pc.unique(valid)
@@ -71,7 +71,7 @@ class _KeyColumn:
     def numbered(self, column: pa.Array) -> Ints:
         """The number of each value, below `size`."""
         if self._numbers is not None:
-            numbers = _as_numbers(column)
+            numbers = as_numbers(column)
             assert numbers is not None
             places = _places(self._numbers, numbers)
         else:

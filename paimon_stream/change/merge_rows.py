@@ -42,7 +42,7 @@ from paimon_stream.write.conform import ColumnPlan
 
 _MOST_PAIRS: Final = 1_000_000
 """How many pairs of rows are put together at once, unless one target row has more."""
-_MOST_LISTED: Final = 300
+MOST_LISTED: Final = 300
 """With more keys, files are chosen by the lowest and the highest key."""
 _SHOWN: Final = 3
 """How many keys a message shows."""
@@ -151,7 +151,8 @@ class MergeRows:
         self._plan = plan
         self._location = location
         self._source = source.rename_columns([SOURCE + name for name in source.column_names])
-        self._source_keys = [self._key(self._source, pair.source) for pair in plan.keys]
+        sources = [pair.source for pair in plan.keys]
+        self._source_keys = key_columns(self._source, sources, location)
         self._keys = SourceKeys(self._source_keys, [pair.null_equals_null for pair in plan.keys])
         self._is_matched = np.zeros(source.num_rows, np.bool_)
         self._schema = arrow_schema(plan.schema.fields)
@@ -167,8 +168,7 @@ class MergeRows:
             InvalidData: a value cannot be computed.
         """
         target = rows.rename_columns([TARGET + name for name in rows.column_names])
-        keys = [self._key(target, pair.target) for pair in self._plan.keys]
-        numbers = self._keys.numbered(keys)
+        numbers = self._keys.numbered(self.target_keys(target))
         if self._every_pair_changes():  # equal keys on both sides may make very many pairs
             self._refuse_several(np.flatnonzero(self._keys.counts(numbers) > 1), target)
         target_places, source_places = self._keys.pairs(numbers)
@@ -192,8 +192,7 @@ class MergeRows:
         merged. Raises `InvalidData`.
         """
         target = rows.rename_columns([TARGET + name for name in rows.column_names])
-        keys = [self._key(target, pair.target) for pair in self._plan.keys]
-        if self._keys.counts(self._keys.numbered(keys)).any():
+        if self._keys.counts(self._keys.numbered(self.target_keys(target))).any():
             return True
         clauses = self._plan.of(When.NOT_MATCHED_BY_SOURCE)
         return bool((self._decided(clauses, target) != _NO_CLAUSE).any())
@@ -206,9 +205,9 @@ class MergeRows:
         for pair, keys in zip(self._plan.keys, self._source_keys, strict=True):
             if pair.column is None or pair.null_equals_null:
                 continue
-            values = _values_in(keys, self._schema.field(pair.column).type)
+            values = values_in(keys, self._schema.field(pair.column).type)
             if values is not None:
-                conditions.append(_one_of(pc.field(pair.column), values))
+                conditions.append(one_of(pc.field(pair.column), values))
         return reduce(and_, conditions) if conditions else None
 
     def inserted(self) -> pa.Table:
@@ -225,17 +224,12 @@ class MergeRows:
                     tables.append(self._values(planned, chosen))
         return pa.concat_tables([_nullable(self._schema).empty_table(), *tables])
 
-    def _key(self, rows: pa.Table, expression: pc.Expression) -> pa.Array:
-        return _contiguous(self._computed(rows, expression, "on"))
+    def target_keys(self, target: pa.Table) -> list[pa.Array]:
+        """The key columns of target rows, whose columns have the prefix. Raises `InvalidData`."""
+        return key_columns(target, [pair.target for pair in self._plan.keys], self._location)
 
     def _computed(self, rows: pa.Table, expression: pc.Expression, place: str) -> pa.ChunkedArray:
-        """The value of each row. `place` is where the expression stands, for the message."""
-        try:
-            return column_of(rows, expression)
-        except pa.ArrowException as error:
-            raise InvalidData(
-                f"{place} cannot be computed for a row: {_first_line(error)}. Nothing was changed."
-            ).of_table(self._location) from None
+        return _computed(rows, expression, place, self._location)
 
     def _matched(
         self,
@@ -374,6 +368,25 @@ class _Outcome:
         )
 
 
+def key_columns(
+    rows: pa.Table, expressions: Sequence[pc.Expression], location: str
+) -> list[pa.Array]:
+    """The values by which rows are matched. Their columns have a prefix. Raises `InvalidData`."""
+    return [contiguous(_computed(rows, expression, "on", location)) for expression in expressions]
+
+
+def _computed(
+    rows: pa.Table, expression: pc.Expression, place: str, location: str
+) -> pa.ChunkedArray:
+    """The value of each row. `place` is where the expression stands, for the message."""
+    try:
+        return column_of(rows, expression)
+    except pa.ArrowException as error:
+        raise InvalidData(
+            f"{place} cannot be computed for a row: {_first_line(error)}. Nothing was changed."
+        ).of_table(location) from None
+
+
 def _slices(target_places: Ints) -> Iterator[slice]:
     """Parts of the pairs. All pairs of a target row are in one part."""
     start = 0
@@ -399,7 +412,7 @@ def _beside(left: pa.Table, right: pa.Table, rows: int) -> pa.Table:
     return pa.Table.from_arrays(arrays, names=[*left.column_names, *right.column_names])
 
 
-def _values_in(keys: pa.Array, type_: pa.DataType) -> pa.Array | None:
+def values_in(keys: pa.Array, type_: pa.DataType) -> pa.Array | None:
     """Those keys that a column of this type can have, each once; None if that is not certain."""
     values = pc.unique(keys.drop_null())
     if pa.types.is_integer(type_) and pa.types.is_integer(keys.type):
@@ -413,16 +426,16 @@ def _values_in(keys: pa.Array, type_: pa.DataType) -> pa.Array | None:
     return values if keys.type == type_ and not pa.types.is_floating(type_) else None
 
 
-def _one_of(column: pc.Expression, values: pa.Array) -> pc.Expression:
+def one_of(column: pc.Expression, values: pa.Array) -> pc.Expression:
     """A condition that the column fulfils if it is one of the values."""
     is_ordered = not (pa.types.is_binary(values.type) or pa.types.is_boolean(values.type))
-    if len(values) <= _MOST_LISTED or not is_ordered:
+    if len(values) <= MOST_LISTED or not is_ordered:
         return column.isin(values)
     bounds = pc.min_max(values)
     return (column >= bounds["min"]) & (column <= bounds["max"])
 
 
-def _contiguous(column: pa.ChunkedArray) -> pa.Array:
+def contiguous(column: pa.ChunkedArray) -> pa.Array:
     """The column as one array."""
     combined = column.combine_chunks()
     if isinstance(combined, pa.ChunkedArray):  # pyarrow 18 returns one for an empty column
@@ -434,7 +447,7 @@ def _contiguous(column: pa.ChunkedArray) -> pa.Array:
 
 def _flags(column: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """Which values are true; NULL is not."""
-    flags: npt.NDArray[np.bool_] = _contiguous(column.fill_null(False)).to_numpy(
+    flags: npt.NDArray[np.bool_] = contiguous(column.fill_null(False)).to_numpy(
         zero_copy_only=False
     )
     return flags

@@ -138,7 +138,7 @@ def gather_packets(frame: DataFrame, spec: WriteSpec, *, guarded: bool = False) 
         # Buckets are spread evenly. A task for each bucket would wait for a core, and each start
         # has a cost.
         count = min(count, max(1, frame.sparkSession.sparkContext.defaultParallelism))
-    pack = partial(pack_task, spec, _keys_of_tasks(count), guarded=guarded)
+    pack = partial(pack_task, spec, keys_of_tasks(count), guarded=guarded)
     packets = map_arrow(frame, pack, PACKETS)
     return packets.repartition(count, F.col("shuffle_key")).sortWithinPartitions("task", "number")
 
@@ -177,7 +177,7 @@ def _placed(frame: DataFrame, table: Table) -> DataFrame:
     count = _most_tasks(frame, table)
     bucket = F.col(_BUCKET)
     if not table.schema.partition_keys:
-        homes = F.array(*(F.lit(key) for key in _keys_of_tasks(count)))
+        homes = F.array(*(F.lit(key) for key in keys_of_tasks(count)))
         return frame.repartition(
             count, F.element_at(homes, (bucket % F.lit(count)).cast("int") + F.lit(1))
         )
@@ -185,7 +185,7 @@ def _placed(frame: DataFrame, table: Table) -> DataFrame:
 
 
 @cache
-def _keys_of_tasks(count: int) -> tuple[int, ...]:
+def keys_of_tasks(count: int) -> tuple[int, ...]:
     """For each of `count` partitions, an integer that Spark's hash partitioning puts into it."""
     key_of: dict[int, int] = {}
     key = 0

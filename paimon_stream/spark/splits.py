@@ -97,7 +97,7 @@ def rows_of_split(
         InvalidData: a column has a NULL that `arrow` forbids.
     """
     types = [_micros(column.type) for column in scan.columns]
-    for batch in read_batches(_decoded(scan, CommitMessage.deserialize_all(data, version))):
+    for batch in read_batches(scan_of_split(scan, data, version)):
         for array, field in zip(batch.columns, arrow, strict=True):
             if array.null_count and not field.nullable:
                 raise InvalidData(
@@ -113,6 +113,11 @@ def rows_of_split(
             )
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def scan_of_split(scan: Scan, data: bytes, version: int) -> Scan:
+    """The scan with the files of a split. The arguments are those of `rows_of_split`."""
+    return _decoded(scan, CommitMessage.deserialize_all(data, version))
 
 
 def _in_spark(

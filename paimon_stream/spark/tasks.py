@@ -107,7 +107,7 @@ def unguarded(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, names=batch.schema.names[:-1])
 
 
-def _discard(batches: Iterator[pa.RecordBatch]) -> None:
+def discard(batches: Iterator[object]) -> None:
     """Reads the remaining rows. Spark ends a worker that leaves rows unread, and starts another
     worker.
     """
@@ -175,7 +175,7 @@ class WriteTask:
         try:
             written = self.write(measured(), partition)
         except RowTooWide:
-            _discard(incoming)
+            discard(incoming)
             return TaskTooWide(partition_id=partition)
         except PaimonStreamError as error:
             if isinstance(error, Unavailable) and attempt + 1 < self.attempts:
@@ -228,4 +228,4 @@ def pack_task(
     incoming = iter(batches)
     rows = unguarded(incoming) if guarded else incoming
     yield from pack(spec, merged(rows), shuffle_keys=shuffle_keys, task=context.partitionId())
-    _discard(incoming)
+    discard(incoming)

@@ -103,19 +103,19 @@ def _by_tasks(spark: SparkSession, scan: Scan) -> DataFrame:
     struct = nullable_everywhere(
         StructType([StructField(field.name, spark_type(field.type)) for field in scan.columns])
     )
-    frame = _one_partition_each(spark, _splits(spark, scan))
+    frame = one_partition_each(spark, splits_for(spark, scan))
     task = partial(_rows, without_files(scan), arrow_of(struct))
     return map_arrow(frame, task, struct)
 
 
-def _splits(spark: SparkSession, scan: Scan) -> list[bytes]:
+def splits_for(spark: SparkSession, scan: Scan) -> list[bytes]:
     """The splits of the scan. On Spark Connect, the number of the cluster's cores is not known."""
     if not hasattr(spark, "_jsparkSession"):
         return splits_of(scan, size(SPLIT_BYTES))
     return splits_of(scan, split_bytes_for(scan, int(spark.sparkContext.defaultParallelism)))
 
 
-def _one_partition_each(spark: SparkSession, splits: Sequence[bytes]) -> DataFrame:
+def one_partition_each(spark: SparkSession, splits: Sequence[bytes]) -> DataFrame:
     """The splits as rows, each in a partition of its own.
 
     `createDataFrame` passes rows through tasks in Python, and a shuffle would have to spread them
