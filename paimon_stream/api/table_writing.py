@@ -363,7 +363,7 @@ def _source_of(table: Table, rows: Any) -> pa.Table | DistantSource:
     `IncompatibleSchema`, `InvalidData` and `InvalidOption`.
     """
     if _is_spark(rows):
-        module = require("paimon_stream.spark.merging", "spark", "Merging a DataFrame of Spark")
+        module = require("paimon_stream.spark.merge_job", "spark", "Merging a DataFrame of Spark")
         source: pa.Table | DistantSource = module.source_of(rows, table.location)
         return source
     first, *batches = _batches(table, rows, None)

@@ -11,7 +11,6 @@ import click
 import pyarrow as pa
 from pyarrow import csv
 
-from paimon_stream.cli.changing import WHERE, usage_errors_of
 from paimon_stream.cli.command import (
     COUNT,
     OPTION,
@@ -22,6 +21,7 @@ from paimon_stream.cli.command import (
     tags,
 )
 from paimon_stream.cli.output import Column, CommandAnswer, Listing, json_of
+from paimon_stream.cli.row_changes import WHERE, usage_errors_of
 from paimon_stream.cli.text import jsonable
 from paimon_stream.read.condition_text import TypedCondition
 from paimon_stream.read.rows import BATCH_ROWS, read_batches

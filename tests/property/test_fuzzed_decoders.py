@@ -70,7 +70,9 @@ OTHERS = {
     "format/avro_unknown.with_unknown",
     "format/murmur.hash_bytes",
     "spark/datasource.PaimonDataSource.reader",
+    "catalogs/hive_login.Connection.readAll",
     "catalogs/rest.RestStorage.read",
+    "change/merge_shares.unpacked",  # what tasks of the same job have packed
     "spark/datasource_stream.StreamReader.read",
     "spark/envelopes.parsed_json",
     "table/references.References.read_beside",

@@ -15,6 +15,7 @@ from paimon_stream import PaimonTable
 from paimon_stream.api.merging import TableMerge
 from paimon_stream.change import merge_distant
 from paimon_stream.errors import AmbiguousMerge, InvalidData, InvalidOption
+from tests.kits.params import one_in
 from tests.unit.change.test_update_rows import SMALL, VECTORS, assert_no_orphans
 
 pytestmark = [pytest.mark.spark35, pytest.mark.spark4]
@@ -68,7 +69,7 @@ CASES: dict[str, tuple[str, str, list[Any], list[Any], Any, int]] = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", one_in(3, CASES))
 def test_both_ways_match_the_same_rows(
     spark_session: SparkSession, tmp_path: Path, way: str, case: str
 ) -> None:

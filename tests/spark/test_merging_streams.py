@@ -150,7 +150,7 @@ def test_a_batch_that_matches_a_row_twice_fails_with_its_number_and_the_key(job:
     feed(job, (1, 10), (7, 20))
     feed(job, (7, 1), (7, 2))
     error = job.run_failing(job.sink(merge=ADD))
-    assert "AmbiguousMerge: Batch 1 of" in error and "keys of such rows: 7" in error
+    assert "AmbiguousMerge: Batch 1: " in error and "keys of such rows: 7" in error
     assert len(job.identifiers()) == 1
 
 
