@@ -80,7 +80,9 @@ class Conversation:
             UnsupportedFeature: the library is not installed.
         """
         self.is_complete = False
-        self._context, self._user, self._server = (ctypes.c_void_p() for _ in range(3))
+        self._context = ctypes.c_void_p()
+        self._user = ctypes.c_void_p()
+        self._server = ctypes.c_void_p()
         self._mechanism = _Oid(len(_KERBEROS), _KERBEROS)
         try:
             self._server = self._name(server)
@@ -109,7 +111,8 @@ class Conversation:
 
     def step(self, token: bytes) -> bytes:
         """The answer to a token of the server, which is empty at first. Raises `KerberosFailure`."""
-        received, answer = _buffer(token), _Buffer()
+        received = _buffer(token)
+        answer = _Buffer()
         major = self._call(
             "gss_init_sec_context",
             self._user,
@@ -130,7 +133,9 @@ class Conversation:
 
     def wrap(self, data: bytes, *, encrypt: bool) -> bytes:
         """The data, signed or encrypted for the server. Raises `KerberosFailure`."""
-        plain, wrapped, is_encrypted = _buffer(data), _Buffer(), ctypes.c_int()
+        plain = _buffer(data)
+        wrapped = _Buffer()
+        is_encrypted = ctypes.c_int()
         self._call(
             "gss_wrap",
             self._context,
@@ -147,14 +152,16 @@ class Conversation:
 
     def unwrap(self, data: bytes) -> bytes:
         """What the server has signed or encrypted. Raises `KerberosFailure`."""
-        wrapped, plain = _buffer(data), _Buffer()
+        wrapped = _buffer(data)
+        plain = _Buffer()
         self._call(
             "gss_unwrap", self._context, ctypes.byref(wrapped), ctypes.byref(plain), None, None
         )
         return _taken(plain)
 
     def _name(self, principal: str) -> ctypes.c_void_p:
-        text, name = _buffer(principal.encode()), ctypes.c_void_p()
+        text = _buffer(principal.encode())
+        name = ctypes.c_void_p()
         kind = _Oid(len(_PRINCIPAL), _PRINCIPAL)
         self._call("gss_import_name", ctypes.byref(text), ctypes.byref(kind), ctypes.byref(name))
         return name
@@ -168,7 +175,8 @@ class Conversation:
             *(_Pair(key.encode(), text.encode()) for key, text in kept.items())
         )
         mechanisms = _OidSet(1, ctypes.pointer(self._mechanism))
-        name, credentials = self._name(principal), ctypes.c_void_p()
+        name = self._name(principal)
+        credentials = ctypes.c_void_p()
         try:
             self._call(
                 "gss_acquire_cred_from",
@@ -198,7 +206,9 @@ class Conversation:
 
     def _texts(self, status: int, kind: int) -> str:
         """What the library says about a status."""
-        texts, more, minor = list[str](), ctypes.c_uint32(), ctypes.c_uint32()
+        texts: list[str] = []
+        more = ctypes.c_uint32()
+        minor = ctypes.c_uint32()
         while True:
             text = _Buffer()
             failed = _library().gss_display_status(

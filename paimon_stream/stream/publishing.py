@@ -175,18 +175,6 @@ def _request(
     judged = written.judged
     run = judged.run
     batch = judged.batch
-    reused = isinstance(written.verdict, Reuse)
-    summary = BatchSummary.of_messages(
-        written.messages, millis=written.phases.get("write"), reused=reused
-    )
-    if written.change is not None:
-        counts = written.change.counts
-        summary = replace(
-            summary,
-            rows_updated=counts.updated,
-            rows_deleted=counts.deleted,
-            rows_inserted=counts.inserted,
-        )
     send_files: Request | None = None
     if written.buffered is not None:
         send_files = written.buffered.flush
@@ -196,13 +184,13 @@ def _request(
         messages=written.messages,
         watermark=batch.watermark,
         properties={
-            **summary.properties(),
+            **_summary_of(written).properties(),
             **previous_commit(judged.standing.last_report, judged.standing.conflicts),
             **run.identity.properties(batch.batch_id, batch.offsets_hash),
         },
         renumber=True,
         numbering=_numbering_of(written),
-        checked=reused,
+        checked=isinstance(written.verdict, Reuse),
         seen=written.verdict.seen,
         sight=judged.sight,
         send_files=send_files,
@@ -216,6 +204,24 @@ def _request(
     if run.replaced is None:
         return request
     return _as_overwrite(written, request, run.replaced)
+
+
+def _summary_of(written: WrittenBatch) -> BatchSummary:
+    """What the snapshot of the batch says of it."""
+    summary = BatchSummary.of_messages(
+        written.messages,
+        millis=written.phases.get("write"),
+        reused=isinstance(written.verdict, Reuse),
+    )
+    if written.change is None:
+        return summary
+    counts = written.change.counts
+    return replace(
+        summary,
+        rows_updated=counts.updated,
+        rows_deleted=counts.deleted,
+        rows_inserted=counts.inserted,
+    )
 
 
 def _as_change(request: CommitRequest, change: ComputedChange) -> CommitRequest:
