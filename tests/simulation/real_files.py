@@ -138,6 +138,8 @@ def forget_files() -> None:
 
 def columns_of(world: World) -> tuple[str, ...]:
     """The columns that are compared."""
+    if world.changing:
+        return ("id", "dt", "v", "s")
     return ("id", "dt", "v") if world.keyed else ("id", "dt")
 
 
@@ -268,7 +270,11 @@ def stored(world: World, folder: Path) -> tuple[list[Row], int] | None:
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(world.disk.read(path))
-    return rows_of(world, head), sum(one.file.row_count for one in head.live.values())
+    if world.changing:
+        rows: list[Any] = [] if head.rows is None else sorted(head.rows.rows.values())
+    else:
+        rows = rows_of(world, head)
+    return rows, sum(one.file.row_count for one in head.live.values())
 
 
 def counted(folder: Path) -> int:
