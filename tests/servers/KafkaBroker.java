@@ -81,6 +81,8 @@ public class KafkaBroker {
         settings.put("transaction.state.log.min.isr", "1");
         settings.put("transaction.state.log.num.partitions", "1");
         settings.put("group.initial.rebalance.delay.ms", "0");
+        // On a busy machine, heartbeats are late. Without one for 9 seconds, the broker would lead no partition.
+        settings.put("broker.session.timeout.ms", "120000");
         for (int i = 3; i < args.length; i++) settings.put(args[i].split("=", 2)[0], args[i].split("=", 2)[1]);
         var lines = new ArrayList<String>();
         settings.forEach((key, value) -> lines.add(key + "=" + value));
@@ -130,6 +132,7 @@ public class KafkaBroker {
         var settings = new HashMap<>(clients);
         settings.put("acks", "all");
         settings.put("linger.ms", "5");
+        settings.put("delivery.timeout.ms", "600000");
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         try (var producer = new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
                 var lines = Files.lines(file)) {

@@ -312,27 +312,6 @@ def a_deleted_tag_is_not_looked_after(patch: Patch) -> None:
 
 
 @bug(
-    "Who deletes a tag reads the journals after the snapshots.",
-    "tagger",
-    "Java writer without a lock",
-    "long outage",
-    rule=rules.WHOLE,
-    why="The batch of the tagged snapshot was replaced, and is committed again in between, with its files.",
-    seed=740,
-    within=1,
-)
-def journals_are_read_after_snapshots(patch: Patch) -> None:
-    def remove(tag: Any, cleaner: Cleaner) -> None:
-        roots = tags._roots_beside(cleaner.snapshots, tag)
-        if roots is None:
-            return
-        if all(root.nonce != tag.nonce for root in (*roots.tags, *roots.history)):
-            cleaner.remove_tagged(tag, roots.history)
-
-    patch.setattr(tags, "_remove_files_of", remove)
-
-
-@bug(
     "A rollback believes a tag that an expiry may have overlooked.",
     rule=rules.WHOLE,
     why="An expiry had not seen the tag, and deleted its files.",
