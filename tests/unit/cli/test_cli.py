@@ -934,9 +934,10 @@ def test_ctrl_c_ends_a_command_whose_store_accepts_and_never_answers() -> None:
         options = [part for one in given.items() for part in ("--storage-option", "=".join(one))]
         command = [sys.executable, "-m", "paimon_stream", "snapshots", "s3://bucket/t", *options]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-            server.accept()
+            connection, _ = server.accept()  # kept open: a closed one would be an answer
             process.send_signal(signal.SIGINT)
             _, said = process.communicate(timeout=900)  # if the client gave up, it would say so
+            connection.close()
     assert process.returncode == 130
     assert said == "paimon-stream: interrupted while it waited for an answer.\n"
 
