@@ -93,11 +93,16 @@ def source_of(frame: DataFrame, location: str) -> "pa.Table | SparkSource":
             "spark.read.",
             option="source",
         ).of_table(location)
-    streams = map_arrow(frame, _as_streams, _STREAMS)
-    schema = arrow_of(frame.schema)
     if is_connect(frame):
-        return _together(streams.select("stream").collect(), schema)
-    return SparkSource(streams.localCheckpoint(eager=True), schema)
+        return rows_by_tasks(frame)
+    streams = map_arrow(frame, _as_streams, _STREAMS)
+    return SparkSource(streams.localCheckpoint(eager=True), arrow_of(frame.schema))
+
+
+def rows_by_tasks(frame: DataFrame) -> pa.Table:
+    """All rows, which tasks send to this process as bytes. So Spark need not return Arrow."""
+    streams = map_arrow(frame, _as_streams, _STREAMS)
+    return _together(streams.select("stream").collect(), arrow_of(frame.schema))
 
 
 def _together(rows: Iterable[Any], schema: pa.Schema) -> pa.Table:

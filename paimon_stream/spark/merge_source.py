@@ -1,19 +1,15 @@
 """The rows of a batch as the source of a merge: one table of Arrow in the driver."""
 
-from collections.abc import Iterator
-from typing import Final
-
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from paimon_stream.change.merge_clauses import MergeWords, plan_merge
 from paimon_stream.errors import UnsupportedFeature, naming
+from paimon_stream.spark.merge_job import rows_by_tasks
 from paimon_stream.spark.small_batch import as_arrow
 from paimon_stream.spark.types import paimon_type
 from paimon_stream.table.table import Table
-
-_PACKED: Final = "rows BINARY"
 
 
 def collected_rows(frame: DataFrame, location: str, batch_id: int) -> pa.Table:
@@ -25,7 +21,9 @@ def collected_rows(frame: DataFrame, location: str, batch_id: int) -> pa.Table:
         location: where the table is, for the message.
         batch_id: the id of the batch, for the message.
     """
-    batches = as_arrow(frame) if _brings_arrow(frame) else _unpacked(frame)
+    if not _brings_arrow(frame):
+        return rows_by_tasks(frame)
+    batches = as_arrow(frame)
     if batches is None:
         raise UnsupportedFeature(
             f"batch {batch_id}: its rows are more than spark.driver.maxResultSize, and a merge needs all of them in the "
@@ -39,21 +37,6 @@ def collected_rows(frame: DataFrame, location: str, batch_id: int) -> pa.Table:
 def _brings_arrow(frame: DataFrame) -> bool:
     """Whether this Spark returns rows as Arrow. Spark Connect does so from Spark 4 on."""
     return hasattr(frame, "_collect_as_arrow") or hasattr(frame, "toArrow")
-
-
-def _unpacked(frame: DataFrame) -> list[pa.RecordBatch]:
-    """All rows, which tasks send as bytes."""
-    packed = frame.mapInArrow(_packed, _PACKED).collect()
-    return [batch for row in packed for batch in pa.ipc.open_stream(row[0])]
-
-
-def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Each batch as the bytes of one row."""
-    for batch in batches:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()])], ["rows"])
 
 
 def check_source(frame: DataFrame, merge: MergeWords, table: Table) -> None:
