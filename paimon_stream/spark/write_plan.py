@@ -75,9 +75,6 @@ them.
 """
 
 _RETURN_SHARE: Final = 0.5
-_NARROW_ROW: Final = 4096
-"""Rows are narrow if their mean size in an Arrow batch is at most this many bytes."""
-
 _RECORDS: Final = 128
 """The rows of an Arrow batch in the safe way, if Spark does not limit its bytes. 128 rows of 1 MB
 still fit into a JVM of 1 GB with two tasks.
@@ -132,8 +129,8 @@ class Written:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowBatches:
     """The size of the Arrow batches that Spark passes to Python: at most `records` rows. With
-    `bytes_limited`, Spark's own limit of bytes applies in the versions that have one (4.0 and
-    later). If rows are guarded, `most_row_bytes` is the largest number of bytes that a row may
+    `bytes_limited`, Spark's own limit of bytes applies instead in the versions that have one (4.0
+    and later). If rows are guarded, `most_row_bytes` is the largest number of bytes that a row may
     have; otherwise it is None.
     """
 
@@ -349,8 +346,8 @@ class WritePlan:
         self, way: Way, fixed_row_bytes: int | None = None, *, guardable: bool = False
     ) -> ArrowBatches:
         """The size of the next batch's Arrow batches. Spark's limit of bytes is switched off only
-        for rows that are known to be narrow. It takes a tenth to a third of the JVM's time, but
-        wide rows need the limit.
+        for rows of a fixed width and for rows that are guarded: both come in larger batches then.
+        Other rows keep the limit, which costs less than batches of `_RECORDS` rows do.
 
         Args:
             way: how the batch is written.
@@ -367,12 +364,9 @@ class WritePlan:
                 return ArrowBatches(
                     records=records, bytes_limited=False, most_row_bytes=_ARROW_BYTES // records
                 )
-        row_bytes = self._learned.row_bytes
-        if row_bytes is None:
-            return ArrowBatches(records=_RECORDS, bytes_limited=True)
-        records = max(1, min(_RECORDS, _ARROW_BYTES // max(1, row_bytes)))
-        is_wide = row_bytes > _NARROW_ROW or self._learned.safe_batches > 0
-        return ArrowBatches(records=records, bytes_limited=is_wide)
+        row_bytes = self._learned.row_bytes or 1
+        records = max(1, min(_RECORDS, _ARROW_BYTES // row_bytes))
+        return ArrowBatches(records=records, bytes_limited=True)
 
     def row_was_too_wide(self) -> None:
         """Learns that a guarded row was too wide. The batch is to be written again."""

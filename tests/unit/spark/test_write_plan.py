@@ -222,16 +222,12 @@ MOST = 64 * MB
 """The bytes of an Arrow batch that a JVM of 1 GB bears in each of two tasks."""
 
 
-def test_without_guards_the_limit_of_bytes_is_lifted_only_for_rows_known_to_be_narrow() -> None:
+def test_without_guards_spark_limits_the_bytes_of_rows_whose_width_is_not_fixed() -> None:
     assert WritePlan().arrow_batches(Way.TASKS) == UNKNOWN
     assert WritePlan(streaming=False).arrow_batches(Way.TASKS) == UNKNOWN
+    for row_bytes in (0, 1, 4096, 4097):
+        assert after(1_000, APPEND, row_bytes=row_bytes).arrow_batches(Way.TASKS) == UNKNOWN
     plan = after(1_000, APPEND, row_bytes=4096)
-    assert plan.arrow_batches(Way.TASKS) == ArrowBatches(records=128, bytes_limited=False)
-    assert after(1_000, APPEND, row_bytes=4097).arrow_batches(Way.TASKS).bytes_limited
-    plan.learn(Way.TASKS, Written(messages=(), row_bytes=None), APPEND)
-    assert not plan.arrow_batches(Way.TASKS).bytes_limited, (
-        "a batch without rows says nothing of their width"
-    )
     plan.refused()
     assert plan.arrow_batches(Way.TASKS) == UNKNOWN
 
