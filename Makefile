@@ -23,6 +23,7 @@
 #   make bench-parts  the benchmarks of single parts
 #   make record-costs write the seconds of the costly test files into tests/costs.txt
 #   make docs         this documentation as a site in build/site; a warning is an error
+#   make release      proves all that a release promises, in a clean clone with a fresh home, and tags the commit; hours, and it goes on where it was stopped
 #   make lint types layers package examples clean
 #
 # PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for. Tests run in
@@ -33,7 +34,7 @@ SHELL := /bin/sh
 unexport PYTHONDONTWRITEBYTECODE
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-costs record-costs test-stores test-hdfs test-flink test-hive test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts clean java jar
+.PHONY: help demo test test-costs record-costs test-stores test-hdfs test-flink test-hive test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts release clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -225,6 +226,10 @@ types: .venv/.ready
 # The wheel, used as somebody does who installs it.
 package: .venv/.ready
 	$(VENV)/python .ci/package.py
+
+# It needs no environment of this checkout: the clone makes its own.
+release:
+	"$(PYTHON)" .ci/release.py
 
 layers: .venv/.ready
 	$(VENV)/lint-imports

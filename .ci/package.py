@@ -2,11 +2,15 @@
 
 Checks what is in both, installs the wheel into a fresh venv without any extra, and there makes a
 table, writes and reads it. Without pyspark the import must stay below a limit, and the command line
-must say which extra it needs. Writes what the wheel brought along to build/dist/sbom.json, in the
+must say which extra it needs. Prints the SHA-256 of both, which depend on the commit alone. Writes what the wheel brought along to build/dist/sbom.json, in the
 form of CycloneDX.
 """
 
+import gzip
+import hashlib
+import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -40,12 +44,36 @@ def run(*command: str | Path, **more: object) -> str:
 
 
 def built() -> tuple[Path, Path]:
-    """The new source archive and the wheel that was built from it."""
+    """The new source archive and the wheel that was built from it. The same commit gives the same
+    bytes.
+    """
     for old in DIST.glob("paimon_stream*"):
         old.unlink()
-    run(sys.executable, "-m", "build", "--outdir", DIST, ROOT)
+    seconds = int(run("git", "-C", ROOT, "log", "-1", "--format=%ct"))
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(seconds)}
+    run(sys.executable, "-m", "build", "--outdir", DIST, ROOT, env=environment)
     (source,), (wheel,) = DIST.glob("*.tar.gz"), DIST.glob("*.whl")
+    repack(source, seconds)
     return source, wheel
+
+
+def repack(source: Path, seconds: int) -> None:
+    """Gives each file in the source archive the time of the commit, and no owner."""
+    with tarfile.open(source) as packed:
+        files = [
+            (member, packed.extractfile(member).read())
+            for member in packed.getmembers()
+            if member.isfile()
+        ]
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for member, data in sorted(files, key=lambda file: file[0].name):
+            entry = tarfile.TarInfo(member.name)
+            entry.size = len(data)
+            entry.mtime = seconds
+            entry.mode = 0o755 if member.mode & 0o100 else 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    source.write_bytes(gzip.compress(plain.getvalue(), mtime=seconds))
 
 
 def check_contents(source: Path, wheel: Path) -> None:
@@ -119,6 +147,8 @@ def main() -> None:
     parts = [one for one in components(python) if one["name"] not in ("pip", "setuptools")]
     bom = {"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1, "components": parts}
     (DIST / "sbom.json").write_text(json.dumps(bom, indent=1) + "\n")
+    for archive in (source, wheel):
+        print(f"{hashlib.sha256(archive.read_bytes()).hexdigest()}  {archive.name}")
     print(
         f"{wheel.name}: {wheel.stat().st_size // 1024} KiB, import in {seconds:.2f} s, {len(parts)} components"
     )
