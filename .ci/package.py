@@ -2,8 +2,8 @@
 
 Checks what is in both, installs the wheel into a fresh venv without any extra, and there makes a
 table, writes and reads it. Without pyspark the import must stay below a limit, and the command line
-must say which extra it needs. Prints the SHA-256 of both, which depend on the commit alone. Writes what the wheel brought along to build/dist/sbom.json, in the
-form of CycloneDX.
+must say which extra it needs. Writes what the wheel brought along to build/dist/sbom.json, in the
+form of CycloneDX, and prints the SHA-256 of both archives, which depend on the commit alone.
 """
 
 import gzip
