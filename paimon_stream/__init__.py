@@ -16,6 +16,7 @@ if _typing.TYPE_CHECKING:
     from paimon_stream.spark.sink import PaimonSink
     from paimon_stream.spark.views import register_views
     from paimon_stream.table.schema_change import SchemaChange
+    from paimon_stream.write.routing import assign_buckets
 
 __all__ = [
     "CommitMessage",
@@ -27,6 +28,7 @@ __all__ = [
     "PaimonTable",
     "SchemaChange",
     "__version__",
+    "assign_buckets",
     "catalog",
     "errors",
     "register",
@@ -44,6 +46,7 @@ _HOMES = {
     "PaimonSink": "paimon_stream.spark.sink",
     "PaimonTable": "paimon_stream.api.table",
     "SchemaChange": "paimon_stream.table.schema_change",
+    "assign_buckets": "paimon_stream.write.routing",
     "catalog": "paimon_stream.api.catalog",
     "register": "paimon_stream.spark.datasource",
     "register_views": "paimon_stream.spark.views",

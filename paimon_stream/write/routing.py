@@ -22,7 +22,7 @@ from paimon_stream.format.murmur import Hashes, hash_rows
 from paimon_stream.format.names import LONGEST_NAME, POSTPONE_BUCKET
 from paimon_stream.format.partition_path import partition_path
 from paimon_stream.format.schema_json import TableSchema
-from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type
+from paimon_stream.format.types import DataField, DataType, TypeRoot, arrow_type, parse_type
 from paimon_stream.options import BUCKET, BUCKET_FUNCTION, PARTITION_LEGACY_NAME, Options
 from paimon_stream.write.dynamic_buckets import MOST_BUCKETS, Assigner, Numbers
 
@@ -298,13 +298,17 @@ _WIDE: Final = Context(prec=50)
 
 
 def assign_buckets(
-    batch: pa.RecordBatch, types: Sequence[DataType], count: int, function: str = "default"
+    batch: pa.RecordBatch,
+    types: Sequence[DataType | str],
+    count: int,
+    function: str = "default",
 ) -> Numbers:
-    """The bucket of every row, 0 to `count` - 1.
+    """The bucket of every row of a table with fixed buckets, as an array of int32: 0 to `count` - 1.
+    A program that sorts or splits rows by bucket before it writes them needs it.
 
     Args:
         batch: the columns of `bucket-key`, in the order of that option.
-        types: the types of the columns.
+        types: the types of the columns, also as Paimon writes them: `"BIGINT NOT NULL"`.
         count: how many buckets there are.
         function: the option `bucket-function.type`.
 
@@ -313,12 +317,13 @@ def assign_buckets(
         InvalidOption: if the function cannot be used with the key.
         InvalidData: for columns that do not fit their type.
     """
+    parsed = [parse_type(type_) if isinstance(type_, str) else type_ for type_ in types]
     if function == "mod":
-        return _mod(batch, types, count)
+        return _mod(batch, parsed, count)
     if function == "hive":
-        return _hive(batch, types, count)
+        return _hive(batch, parsed, count)
     # As in Java, the remainder has the sign of the hash, and its absolute value is the bucket.
-    remainders: Numbers = np.fmod(key_hashes(batch, types), np.int32(count))
+    remainders: Numbers = np.fmod(key_hashes(batch, parsed), np.int32(count))
     return np.abs(remainders, out=remainders)
 
 

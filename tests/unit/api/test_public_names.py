@@ -39,6 +39,7 @@ def test_the_package_offers_exactly_the_names_it_documents() -> None:
         "PaimonTable",
         "SchemaChange",
         "__version__",
+        "assign_buckets",
         "catalog",
         "errors",
         "register",

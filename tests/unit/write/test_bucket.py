@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+import paimon_stream
 from paimon_stream.errors import InvalidOption, UnsupportedFeature
 from paimon_stream.format.binary_row import encode_row
 from paimon_stream.format.murmur import hash_bytes
@@ -23,6 +24,12 @@ def test_the_bucket_is_the_absolute_value_of_the_remainder() -> None:
     batch = batch_of(pa.array([0], pa.int32()))
     assert hash_bytes(encode_row([INT], [0])) == -300363099
     assert assign_buckets(batch, [INT], 4).tolist() == [300363099 % 4]
+
+
+def test_types_may_be_given_as_paimon_writes_them() -> None:
+    batch = batch_of(pa.array(["a", "b"]), pa.array([1, 2], pa.int32()))
+    buckets = paimon_stream.assign_buckets(batch, ["STRING NOT NULL", "INT"], 97)
+    assert buckets.tolist() == assign_buckets(batch, [STRING, INT], 97).tolist()
 
 
 @pytest.mark.parametrize("function", ["default", "mod", "hive"])
