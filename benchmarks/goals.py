@@ -37,7 +37,7 @@ SPARKS = {
 }
 """The environment of the systems for each Spark, and that of pypaimon beside this Spark."""
 
-FEW = "noop,parquet,ours,pypaimon"
+FEW = "noop,drop,parquet,ours,pypaimon"
 MANY = "noop,parquet,ours,iceberg,delta,jar,pypaimon"
 
 

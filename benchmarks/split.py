@@ -13,8 +13,9 @@ CPU seconds of processes and of the JVM's threads are read from /proc, as in `be
 Samples divide those of Java's other threads and of Python. Java Flight Recorder takes the samples of
 the JVM every 10 ms. A thread in native code that waits is left out. Python's are taken each 5 ms of a
 process's CPU, by a timer that stands still while it waits (`peers/sampler/sitecustomize.py`). The
-innermost frame that a rule names decides the part of a sample. The samples themselves cost CPU, so
-sums are larger than those of `benchmarks/streams.py`.
+innermost frame that a rule names decides the part of a sample. The samples themselves cost CPU. With
+Flight Recorder, Java compiles three to six times as long as without it (`benchmarks/threads.py` takes no
+samples). So compare the parts of a system, and take ratios of systems from `benchmarks/streams.py`.
 """
 
 from __future__ import annotations

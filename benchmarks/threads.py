@@ -1,6 +1,6 @@
 """Where the CPU of a stream goes: the parts of each system's processes, side by side.
 
-    python benchmarks/threads.py                        # L1: noop, parquet and ours, after five streams
+    python benchmarks/threads.py                        # L1: noop, drop, parquet and ours, after four streams
     python benchmarks/threads.py --load L3 --systems ours,jar --spark-python .venv-spark35/bin/python
     python benchmarks/threads.py --json threads.json
 
@@ -56,7 +56,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--load", default="L1", choices=LOADS)
-    parser.add_argument("--systems", default="noop,parquet,ours")
+    parser.add_argument("--systems", default="noop,drop,parquet,ours")
     parser.add_argument(
         "--dropped", type=int, default=4, help="dropped streams of each system before (4)"
     )
