@@ -22,10 +22,11 @@ def test_the_navigation_has_every_page_once() -> None:
     assert sorted(re.findall(r": ([\w/-]+\.md)$", navigation, re.MULTILINE)) == PAGES
 
 
-def test_the_readme_leads_to_every_page_but_the_site_s_start_and_the_releases() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_readme_leads_to_the_start_and_the_start_to_every_page() -> None:
+    assert "](docs/index.md)" in (ROOT / "README.md").read_text()
+    start = (DOCS / "index.md").read_text()
     pages = {page for page in PAGES if "/" not in page} - {"index.md", "releasing.md"}
-    assert {page for page in pages if f"](docs/{page}" not in readme} == set()
+    assert {page for page in pages if f"]({page}" not in start} == set()
 
 
 def test_a_warning_of_the_build_is_an_error() -> None:
