@@ -18,7 +18,7 @@ class DeleteReport(Report):
     """What a deletion has deleted, or would delete in a dry run.
 
     Attributes:
-        table: the location of the table.
+        location: the location of the table.
         snapshot_id: the snapshot in which the rows are deleted; None if there was no row to delete,
             and in a dry run.
         dry_run: whether nothing was written.
@@ -28,7 +28,7 @@ class DeleteReport(Report):
         files_read: how many data files may have such rows, and were read.
     """
 
-    table: str
+    location: str
     snapshot_id: int | None = None
     dry_run: bool
     rows: int = 0
@@ -54,7 +54,7 @@ def delete_rows(
         deletion = KeyedDeletion(load, where, running, progress)
         read, published = change_keys(deletion, running, dry_run=dry_run, after_commit=after_commit)
         return DeleteReport(
-            table=read.table.location,
+            location=read.table.location,
             snapshot_id=None if published is None else published.snapshot.id,
             dry_run=dry_run,
             rows=0 if deletion.changed is None else deletion.changed.deleted,
@@ -65,7 +65,7 @@ def delete_rows(
         change, running, dry_run=dry_run, after_commit=after_commit
     )
     return DeleteReport(
-        table=matching.table.location,
+        location=matching.table.location,
         snapshot_id=None if published is None else published.snapshot.id,
         dry_run=dry_run,
         rows=matching.rows,

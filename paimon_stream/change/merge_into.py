@@ -60,7 +60,7 @@ class MergeReport(Report):
     """What a merge has changed, or would change in a dry run.
 
     Attributes:
-        table: the location of the table.
+        location: the location of the table.
         snapshot_id: the snapshot in which the rows are changed; None if there was no row to change,
             and in a dry run.
         dry_run: whether nothing was written.
@@ -72,7 +72,7 @@ class MergeReport(Report):
         files_read: how many data files may have rows that matter, and were read.
     """
 
-    table: str
+    location: str
     snapshot_id: int | None = None
     dry_run: bool
     source_rows: int = 0
@@ -103,7 +103,7 @@ def merge_into(
             keyed, running, dry_run=dry_run, after_commit=after_commit
         )
         return MergeReport(
-            table=read.table.location,
+            location=read.table.location,
             snapshot_id=None if keyed_published is None else keyed_published.snapshot.id,
             dry_run=dry_run,
             source_rows=source.num_rows,
@@ -194,7 +194,7 @@ class AppendTableMerge(RowChange):
         computation = self._computed
         assert computation is not None
         return MergeReport(
-            table=computation.table.location,
+            location=computation.table.location,
             dry_run=dry_run,
             source_rows=computation.source_rows,
             rows_updated=computation.rows.updated,

@@ -19,7 +19,7 @@ class UpdateReport(Report):
     """What an update has changed, or would change in a dry run.
 
     Attributes:
-        table: the location of the table.
+        location: the location of the table.
         snapshot_id: the snapshot in which the rows have their new values; None if there was no row
             to update, and in a dry run.
         dry_run: whether nothing was written.
@@ -29,7 +29,7 @@ class UpdateReport(Report):
         files_read: how many data files may have such rows, and were read.
     """
 
-    table: str
+    location: str
     snapshot_id: int | None = None
     dry_run: bool
     rows: int = 0
@@ -57,7 +57,7 @@ def update_rows(
         keyed = KeyedUpdate(load, where, _assignments(updates, new_values), running, progress)
         read, published = change_keys(keyed, running, dry_run=dry_run, after_commit=after_commit)
         return UpdateReport(
-            table=read.table.location,
+            location=read.table.location,
             snapshot_id=None if published is None else published.snapshot.id,
             dry_run=dry_run,
             rows=keyed.rows,
@@ -74,7 +74,7 @@ def update_rows(
         change, running, dry_run=dry_run, after_commit=after_commit
     )
     return UpdateReport(
-        table=matching.table.location,
+        location=matching.table.location,
         snapshot_id=None if published is None else published.snapshot.id,
         dry_run=dry_run,
         rows=matching.rows,

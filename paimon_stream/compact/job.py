@@ -362,7 +362,7 @@ def _counts_before(table: Table, units: Sequence[Unit], *, dry_run: bool) -> Com
     """A report of the files that the units replace, without the new files."""
     replaced = _rewritten(units)
     return CompactReport(
-        table=table.location,
+        location=table.location,
         dry_run=dry_run,
         files_before=len(replaced),
         files_upgraded=sum(len(unit.upgrades) for unit in units),

@@ -255,7 +255,7 @@ class CompactReport(Report):
     not know that.
 
     Attributes:
-        table: the location of the table.
+        location: the location of the table.
         dry_run: whether nothing was written.
         snapshot_id: the id of the last snapshot of the compaction. None if there was nothing to do,
             and in a dry run.
@@ -273,7 +273,7 @@ class CompactReport(Report):
         buckets: what was compacted or skipped, by bucket.
     """
 
-    table: str
+    location: str
     dry_run: bool
     snapshot_id: int | None = None
     files_before: int = 0

@@ -33,7 +33,7 @@ class ManifestCompactionReport(Report):
     """What was merged, or would be merged in a dry run.
 
     Attributes:
-        table: the location of the table.
+        location: the location of the table.
         snapshot_id: the snapshot with the merged manifests; None if there was nothing to merge, and
             in a dry run.
         dry_run: whether nothing was published.
@@ -44,7 +44,7 @@ class ManifestCompactionReport(Report):
         bytes_after: the size of the manifests after the merge.
     """
 
-    table: str
+    location: str
     snapshot_id: int | None
     dry_run: bool
     merged: int
@@ -149,7 +149,7 @@ def _report(
     table: Table, merged: Merged, *, snapshot_id: int | None, dry_run: bool
 ) -> ManifestCompactionReport:
     return ManifestCompactionReport(
-        table=table.location,
+        location=table.location,
         snapshot_id=snapshot_id,
         dry_run=dry_run,
         merged=merged.count,

@@ -99,7 +99,7 @@ class OrphanReport(Report):
     """The orphans that were found. They were removed unless `dry_run` is set.
 
     Attributes:
-        table: the location of the table.
+        location: the location of the table.
         dry_run: whether nothing was removed.
         cutoff_millis: only older files were removed (epoch milliseconds).
         listed: how many files were checked.
@@ -117,7 +117,7 @@ class OrphanReport(Report):
 
     also_in_json = ("count", "bytes", "paths_cut")
 
-    table: str
+    location: str
     dry_run: bool
     cutoff_millis: int
     listed: int
@@ -401,7 +401,7 @@ class _OrphanRemoval:
         for kind, group in groupby(strays, key=itemgetter(0)):
             deletion.remove(kind, [stat for _, stat in group])
         return OrphanReport(
-            table=storage.location,
+            location=storage.location,
             dry_run=deletion.dry_run,
             cutoff_millis=self.cutoff,
             listed=self.listed,

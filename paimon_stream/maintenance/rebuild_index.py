@@ -64,7 +64,7 @@ class RebuiltIndexReport(Report):
     """What was rebuilt, or would be rebuilt in a dry run.
 
     Attributes:
-        table: the location of the table.
+        location: the location of the table.
         snapshot_id: the snapshot with the new index; None if nothing was wrong and the newest snapshot
             is a batch of this package, if a lost index manifest was written again, or in a dry run.
         dry_run: whether nothing was written.
@@ -77,7 +77,7 @@ class RebuiltIndexReport(Report):
             was lost.
     """
 
-    table: str
+    location: str
     snapshot_id: int | None = None
     dry_run: bool
     checked: int = 0
@@ -122,7 +122,7 @@ def rebuild_index(
             may_repeat = expired or isinstance(error, errors.SequenceConflict)
             if tried == MOST_REWRITES or not may_repeat:
                 raise
-    return RebuiltIndexReport(table=table.location, dry_run=dry_run)
+    return RebuiltIndexReport(location=table.location, dry_run=dry_run)
 
 
 @dataclass(slots=True)
@@ -177,7 +177,7 @@ class _Rebuild:
         elif not self.dry_run and (self.messages or is_behind_others):
             snapshot_id = self._publish_index_files()
         return RebuiltIndexReport(
-            table=self.table.location,
+            location=self.table.location,
             snapshot_id=snapshot_id,
             dry_run=self.dry_run,
             checked=checked,

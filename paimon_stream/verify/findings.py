@@ -46,7 +46,7 @@ class VerifyReport(Report):
 
     also_in_json = ("healthy",)
 
-    table: str
+    location: str
     findings: tuple[Finding, ...]
     checked: Mapping[str, int]
     omitted: Mapping[str, int] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class Findings:
         )
         omitted = dict(Counter(self._omitted.values()))
         return VerifyReport(
-            table=table, findings=tuple(findings), checked=dict(self.checked), omitted=omitted
+            location=table, findings=tuple(findings), checked=dict(self.checked), omitted=omitted
         )
 
     def _shown(self, finding: Finding) -> Finding:

@@ -200,5 +200,5 @@ def test_a_paused_compaction_whose_snapshot_id_has_expired_leaves_no_snapshot() 
 
 
 def test_the_report_is_ready_for_json() -> None:
-    made = replace(compact(grown()), table="t").to_json()
+    made = replace(compact(grown()), location="t").to_json()
     assert made["manifests_before"] == 3 and made["snapshot_id"] == 4
