@@ -39,6 +39,7 @@ from tests.simulation.actors.maintenance import (
     Restorer,
     Tagger,
 )
+from tests.simulation.actors.merging import MergingStream
 from tests.simulation.actors.readers import Dropper, Reader, StreamingReader
 from tests.simulation.actors.streams import Stream
 from tests.simulation.actors.writers import (
@@ -114,6 +115,9 @@ COMPACTORS: dict[type[Actor], int] = {Compactor: 4, JavaCompactor: 8, SecondComp
 """They came even later. A draw of their own decides whether they take part, so no other draw
 changes.
 """
+
+MERGING_FROM = 130_000
+"""Earlier seeds were found without merging streams, and keep their meaning."""
 
 NOT_BESIDE_CHANGERS = (
     Overwriter,
@@ -331,8 +335,8 @@ def options_of_changes(world: World) -> dict[str, str]:
 
 
 def with_changers(world: World, there: Collection[Actor], only: Collection[str]) -> list[Actor]:
-    """Those who change rows, beside those whose rows the model knows. One at least comes, and a
-    compactor in half of the schedules.
+    """Those who change rows, beside those whose rows the model knows. One at least comes, a
+    compactor in half of the schedules, and a merging stream in half of the later ones.
     """
     dice = random.Random(f"changers {world.seed}")
     actors = [one for one in there if not isinstance(one, NOT_BESIDE_CHANGERS)]
@@ -344,7 +348,11 @@ def with_changers(world: World, there: Collection[Actor], only: Collection[str])
     elif dice.randrange(2) and not any(type(one) is Compactor for one in actors):
         world.compacted = True
         actors.append(Compactor(world, f"the {Compactor.kind}"))
-    return [*actors, *(kind(world, f"the {kind.kind}") for kind in drawn)]
+    changers: list[Actor] = [kind(world, f"the {kind.kind}") for kind in drawn]
+    merges = world.seed >= MERGING_FROM and random.Random(f"merging {world.seed}").randrange(2) == 0
+    if MergingStream.kind in only if only else merges:
+        changers.append(MergingStream(world, f"the {MergingStream.kind}", Checkpoint("m")))
+    return [*actors, *changers]
 
 
 def is_on_hdfs(world: World, only: Collection[str]) -> bool:

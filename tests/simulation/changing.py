@@ -23,6 +23,7 @@ from paimon_stream.format.snapshot_json import CommitKind
 from paimon_stream.format.types import DataField, parse_type
 from tests.simulation import rules
 from tests.simulation.real_files import (
+    APART,
     FIELDS_WITH_VALUE,
     KIND_OF_ROW,
     SEQUENCE,
@@ -191,6 +192,19 @@ class Merge(Change):
         return pa.Table.from_arrays(columns, names=list(_NAMES))
 
 
+def drawn_source(world: World, rows: Rows | None, added: int) -> tuple[Row, ...]:
+    """Rows to merge into these rows: some have keys that are there, and others not."""
+    world.files += 1
+    if world.keyed:
+        dt = world.choices.pick(("x", "y"))
+        keys = {world.source.randrange(8) for _ in range(3)}
+        return tuple((key, dt, added + key % 2, HIGHEST) for key in sorted(keys))
+    there = [] if rows is None else sorted(rows.rows.values())
+    met = world.source.sample(there, min(2, len(there)))
+    old = ((row[0], row[1], added + row[0] % 2, HIGHEST) for row in met)
+    return (*old, (APART * world.files, "x", 0, HIGHEST))
+
+
 def key_of(world: World, row: Row) -> Key:
     """What a row is known by."""
     return row[:2] if world.partitioned else row[:1]
@@ -281,7 +295,7 @@ def _rule(world: World, state: State) -> str:
 
 
 def check_once(world: World, state: State, below: Collection[Any]) -> None:
-    """A change of rows is in the table at most once."""
+    """A change of rows is in the table at most once. `below` are those that must not come again."""
     if state.commit in world.changes and state.commit in below:
         raise Violation(
             rules.CHANGED, f"snapshot {state.id} makes the change of {state.commit} again"

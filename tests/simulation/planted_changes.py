@@ -9,9 +9,20 @@ from paimon_stream.change import anew
 from paimon_stream.change.keyed import _FilesOfOthers
 from paimon_stream.change.matching import FoundRows, MatchingRows
 from paimon_stream.commit.premises import Premises
+from paimon_stream.commit.sequence import Numbering
 from paimon_stream.compact.publish import CompactionSource
 from paimon_stream.errors import ChangedMeanwhile, CommitUnknown
 from paimon_stream.options import SEQUENCE_FIELD
+from paimon_stream.stream import one_batch, writer
+from paimon_stream.stream.judging import judge_batch
+from paimon_stream.stream.merged_batch import MergeSource, merge_batch
+from paimon_stream.stream.one_batch import Rows
+from paimon_stream.stream.publishing import publish_batch
+from paimon_stream.stream.run import StreamRun
+from paimon_stream.stream.settling import settle
+from paimon_stream.stream.standing import Standing
+from paimon_stream.stream.steps import JudgedBatch, PublishedBatch, SettledBatch
+from paimon_stream.stream.verdicts import AlreadyCommitted, Batch, Fresh
 from tests.simulation import rules
 from tests.simulation.bug import Patch, bug
 from tests.simulation.changing import BY_REWRITING, BY_VECTORS, WITH_KEYS, WITH_SEQUENCE
@@ -113,10 +124,12 @@ def new_rows_of_updated_keys_are_replaced(patch: Patch) -> None:
     "A change that got no answer counts as a conflict, and is computed anew.",
     BY_REWRITING,
     "updater",
-    "batch writer",
+    "second updater",
+    "deleter of rows",
+    "merger",
     rule=rules.CHANGED,
     why="The change was published, and its updater reports that it has failed, or makes it once more.",
-    seed=1,
+    seed=19,
 )
 def a_change_without_an_answer_is_made_again(patch: Patch) -> None:
     def publish(*given: Any) -> Any:
@@ -127,3 +140,48 @@ def a_change_without_an_answer_is_made_again(patch: Patch) -> None:
 
     real = anew._publish
     patch.setattr(anew, "_publish", publish)
+
+
+@bug(
+    "A merging stream that is started again publishes the files that its dead run had prepared.",
+    WITH_KEYS,
+    "merging stream",
+    "batch writer",
+    rule=rules.CHANGED,
+    why="They were computed from rows that others have replaced since.",
+    seed=1,
+)
+def a_dead_merge_is_published(patch: Patch) -> None:
+    def merge(judged: JudgedBatch, source: MergeSource) -> PublishedBatch:
+        entry = judged.run.journal.read(judged.batch.batch_id)
+        if entry is None or entry.base is None:
+            return real(judged, source)
+        numbering = Numbering(numbered_on=entry.base, may_be_shared=True)
+        written = judged.written(entry.messages, numbering=numbering)
+        return publish_batch(written, source.before_commit)
+
+    real = one_batch.merge_batch
+    patch.setattr(one_batch, "merge_batch", merge)
+
+
+@bug(
+    "A merging stream that is started again does not look whether its batch is in the table.",
+    BY_REWRITING,
+    "merging stream",
+    rule=rules.CHANGED,
+    why="The batch is merged into the rows that it has already changed.",
+    seed=19,
+)
+def a_batch_is_merged_again(patch: Patch) -> None:
+    def merged(
+        run: StreamRun, standing: Standing, batch: Batch, rows: Rows | MergeSource
+    ) -> SettledBatch:
+        if not isinstance(rows, MergeSource):
+            return real(run, standing, batch, rows)
+        judged = judge_batch(run, standing, batch)
+        if isinstance(judged.verdict, AlreadyCommitted):
+            judged = replace(judged, verdict=Fresh(seen=judged.verdict.seen))
+        return settle(merge_batch(judged, rows))
+
+    real = writer.one_batch
+    patch.setattr(writer, "one_batch", merged)

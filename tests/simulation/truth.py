@@ -465,7 +465,7 @@ class Truth:
         below = head.commits if head is not None else frozenset()
         if reason == "replaced" and head is not None and head.commit is not None:
             below -= {head.commit}
-        check_once(self.world, state, below)
+        check_once(self.world, state, below - self.excused)
         state.commits = below if state.commit is None else below | {state.commit}
 
     def _gone(self, process: Process, snapshot_id: int) -> None:

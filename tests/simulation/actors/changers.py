@@ -13,15 +13,13 @@ from tests.simulation.actors.base import TAKEN_AWAY, Work
 from tests.simulation.actors.writers import Writer
 from tests.simulation.changing import (
     CONDITIONS,
-    HIGHEST,
     Change,
     Deletion,
     Merge,
-    Row,
     Rows,
     Update,
+    drawn_source,
 )
-from tests.simulation.real_files import APART
 from tests.simulation.state import Violation
 
 
@@ -117,27 +115,13 @@ class Merger(Changer):
     kind = "merger"
 
     def next_change(self) -> tuple[Change, Callable[[], object]]:
-        process, merge = self.ready(), Merge(self.source())
+        process, head = self.ready(), self.truth.head
+        rows = None if head is None else head.rows
+        merge = Merge(drawn_source(self.world, rows, 1 + self.works % 3))
         self.doing = f"a merge of {merge.source}"
         return merge, lambda: merge_into(
             self.table, merge.table(), merge.words(self.world), runtime=process.runtime
         )
-
-    def source(self) -> tuple[Row, ...]:
-        """The rows that it merges."""
-        world, head = self.world, self.truth.head
-        world.files += 1
-        added = 1 + self.works % 3
-        if world.keyed:
-            dt = world.choices.pick(("x", "y"))
-            keys = {world.source.randrange(8) for _ in range(3)}
-            return tuple((key, dt, added + key % 2, HIGHEST) for key in sorted(keys))
-        there = (
-            sorted(head.rows.rows.values()) if head is not None and head.rows is not None else []
-        )
-        met = world.source.sample(there, min(2, len(there)))
-        old = ((row[0], row[1], added + row[0] % 2, HIGHEST) for row in met)
-        return (*old, (APART * world.files, "x", 0, HIGHEST))
 
 
 CHANGERS: tuple[type[Changer], ...] = (Updater, RowDeleter, Merger, SecondUpdater)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paimon_stream.api.doctor import Diagnosis
+from paimon_stream.change.merge_clauses import MergeWords
 from paimon_stream.commit.report import CommitReport, Phase
 from paimon_stream.commit.request import ChangeSource, Published
 from paimon_stream.errors import (
@@ -31,6 +32,8 @@ from paimon_stream.maintenance.hints import repair_hints
 from paimon_stream.stream.batch_write import WHOLE_TABLE
 from paimon_stream.stream.compacting import StreamCompaction
 from paimon_stream.stream.identity import WriterIdentity
+from paimon_stream.stream.merged_batch import MergeSource
+from paimon_stream.stream.one_batch import Rows
 from paimon_stream.stream.recommit import RecommitReport
 from paimon_stream.stream.steps import JudgedBatch, SettledBatch, WrittenBatch
 from paimon_stream.stream.verdicts import Batch
@@ -176,6 +179,11 @@ class Stream(Actor):
         return replace(self, name=f"a copy of {self.name}", checkpoint=checkpoint)
 
     @property
+    def merge(self) -> MergeWords | None:
+        """How its batches are merged into the rows of the table; None if they are appended."""
+        return None
+
+    @property
     def users(self) -> list[str]:
         """The commit users of its sinks."""
         return [f"{self.user}_{name}" if name else self.user for name in self.names]
@@ -298,6 +306,7 @@ class Stream(Actor):
                 identity=identity,
                 options=self.run_options,
                 replaced=WHOLE_TABLE if self.overwrites else None,
+                merge=self.merge,
                 runtime=process.runtime,
                 observer=self,
             )
@@ -364,13 +373,18 @@ class Stream(Actor):
             previous_done_millis=self.checkpoint.done_millis,
         )
 
+        return writer.write(batch, self.rows_of_batch(user))
+
+    def rows_of_batch(self, user: str) -> Rows | MergeSource:
+        """Writes the rows of the present batch of a sink."""
+
         def written(judged: JudgedBatch) -> WrittenBatch:
             numbering, first, index = numbered(judged)
             given = {"dt": "xy"[self.at % 2], "first": first, "index": index}
             made = self.messages(judged.table, user, self.at, **given) if self.has_rows else ()
             return judged.written(made, numbering=numbering)
 
-        return writer.write(batch, rows(written))
+        return rows(written)
 
     # -- what became of it ------------------------------------------------------------------------
 
