@@ -176,7 +176,7 @@ def main() -> int:
     )
     arguments = parser.parse_args()
     if arguments.brokers:
-        from kafka_stream import stop_without_broker
+        from kafka_stream import explained, stop_without_broker
 
         stop_without_broker(arguments.brokers)
     try:
@@ -186,6 +186,9 @@ def main() -> int:
             room = KafkaRoom(new_room("kafka").folder, "events", kafka.address)
             return run_and_report(room, lambda _: run_demo(room, kafka, KILLS[: arguments.kills]))
     except KafkaUnavailable as why:
+        if arguments.brokers and "TimeoutException" in str(why):
+            print(explained(why, arguments.brokers, ""), file=sys.stderr)
+            return 1
         print(f"Kafka, or its connector, cannot be had here: {why}", file=sys.stderr)
         return 1 if os.environ.get("PAIMON_REQUIRE_ORACLE") == "1" or arguments.brokers else 0
 

@@ -56,7 +56,8 @@ _REST: Final = """
 ## What no test runs
 
 - Windows and macOS. File systems other than the one of the machine that runs the tests.
-- Debezium's connectors for databases other than PostgreSQL; Canal and Maxwell, whose messages tests have from their documentation.
+- Debezium's connectors for databases other than PostgreSQL; Maxwell, whose messages tests have from its documentation.
+- Canal. Tests have messages that the server of Canal 1.1.7 made of the log of a MariaDB 10.11.
 - Hive Metastores with TLS, and the locks of those since 4.0.
 - Hive, Trino, StarRocks and other engines. They share Paimon's Java library or its format.
 - YARN, Kubernetes, Databricks, EMR and Glue: [clusters.md](clusters.md) says what is known of them.

@@ -208,13 +208,20 @@ class Committer:
             request, collected, lambda half, source: self._publish_half(half, source, names)
         )
 
-    def numbers(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering | None:
+    def numbers(
+        self,
+        known: Snapshot | None = None,
+        *,
+        own: SnapshotRef | None = None,
+        replaces: bool = False,
+    ) -> Numbering | None:
         """Sequence numbers for a batch that is about to be written. None for a table without a
         primary key, and for a table whose rows get their numbers later.
 
         Args:
             known: the latest snapshot, as the caller has seen it. None: the latest snapshot is
                 looked up.
+            own: the snapshot of the caller's newest batch, if the caller knows it.
             replaces: whether the batch replaces what is in the table.
 
         Raises:
@@ -222,7 +229,7 @@ class Committer:
         """
         if self._sequences is None or self._settings.buckets == POSTPONE_BUCKET:
             return None
-        return self._sequences.next(known, replaces=replaces)
+        return self._sequences.next(known, own=own, replaces=replaces)
 
     def watch(
         self, base: Base | None, partitions: Collection[bytes], below: int | None

@@ -8,8 +8,9 @@ Java has written it, too, it may have that row already, and the index has it in 
 Invariants: a key of a live index file stays in the index of its bucket, unless an overwrite
 removes it, or unless this package does. What other engines publish is compared once in a run. The
 first look of a run begins at the newest batch of this package (`begins_search`), because each batch
-looks before its rows are written, and again at the base of its snapshot. A run that finds no batch
-among the newest thousand snapshots misses a loss, and so does one whose newest batch has expired.
+looks before its rows are written, and again at the base of its snapshot. A stream knows the snapshot
+of its newest batch, and looks down to it. Another run that finds no batch among the newest thousand
+snapshots misses a loss, and so does each run if the newest batch has expired.
 `verify` finds it then, if it samples the files of the key. A lost key need not have a row any more. `rebuild-index` reads the rows, and publishes a snapshot from which the next run looks.
 """
 
@@ -22,16 +23,16 @@ import numpy as np
 from paimon_stream.commit.table_cache import TableCache
 from paimon_stream.errors import CorruptMetadata, NotFound
 from paimon_stream.format.entries import HASH, IndexFileMeta
-from paimon_stream.format.snapshot_json import CommitKind, Snapshot
+from paimon_stream.format.snapshot_json import CommitKind, Snapshot, SnapshotRef
 from paimon_stream.format.snapshot_marks import is_ours
 from paimon_stream.storage.together import AT_ONCE
 from paimon_stream.table.hash_index import NO_HASHES, Hashes, hashes_of, read_index_file
 from paimon_stream.table.table import Table
 
 _MOST_LOOKED_BACK: Final = 1000
-"""How many snapshots the first look of a run reads to find a batch of this package. Each of them is
-read once, because the next run begins at the batch that this one publishes. The bound keeps the
-look of a run short in a table that others have filled, and that expires nothing.
+"""How many snapshots the first look of a run reads to find a batch of this package, if the run knows
+none. Each of them is read once, because the next run begins at the batch that this one publishes.
+The bound keeps the look of a run short in a table that others have filled, and that expires nothing.
 """
 
 _BUCKETS_AT_ONCE: Final = AT_ONCE // 2
@@ -51,15 +52,22 @@ class IndexLosses:
         self._checked: Snapshot | None = None
         """The newest snapshot up to which nothing is lost; None before the first look."""
 
-    def check(self, latest: Snapshot) -> None:
-        """Compares the indexes of the snapshots since the last look, up to the latest one. Raises
-        `CorruptMetadata` if keys are lost, and `StorageError`.
+    def check(self, latest: Snapshot, own: SnapshotRef | None = None) -> None:
+        """Compares the indexes of the snapshots since the last look, up to the latest one.
+
+        Args:
+            latest: the latest snapshot.
+            own: the snapshot of the caller's newest batch, if the caller knows it.
+
+        Raises:
+            CorruptMetadata: keys are lost.
+            StorageError: something cannot be read.
         """
-        for start, end in _spans_of_others(self._since(latest)):
+        for start, end in _spans_of_others(self._since(latest, own)):
             self._compare(start, end, latest)
         self._checked = latest
 
-    def _since(self, latest: Snapshot) -> Sequence[Snapshot]:
+    def _since(self, latest: Snapshot, own: SnapshotRef | None) -> Sequence[Snapshot]:
         """The snapshots to look at, ascending. The first of them was looked at before, or is the
         newest batch of this package. There are none if that is not known.
         """
@@ -68,12 +76,15 @@ class IndexLosses:
             window = self._snapshots.window(checked.id, latest)
             if window.complete:
                 return (checked, *window.snapshots)
+        lowest = latest.id - _MOST_LOOKED_BACK
+        if own is not None:
+            lowest = min(lowest, own.id)
         descending: list[Snapshot] = []
         for snapshot in self._snapshots.walk_down(latest):
             descending.append(snapshot)
             if begins_search(snapshot):
                 return descending[::-1]
-            if len(descending) > _MOST_LOOKED_BACK:
+            if snapshot.id <= lowest:
                 break
         return ()  # There is nothing of this package to lose.
 

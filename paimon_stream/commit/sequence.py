@@ -77,12 +77,19 @@ class Sequences:
         self._index_losses = IndexLosses(table, cache)
 
     # -- numbers ----------------------------------------------------------------------------------
-    def next(self, known: Snapshot | None = None, *, replaces: bool = False) -> Numbering:
+    def next(
+        self,
+        known: Snapshot | None = None,
+        *,
+        own: SnapshotRef | None = None,
+        replaces: bool = False,
+    ) -> Numbering:
         """Sequence numbers for a batch that is about to be written.
 
         Args:
             known: the latest snapshot, as the caller knows it. None: the latest snapshot is looked
                 up. The new numbers are above all numbers at this snapshot.
+            own: the snapshot of the caller's newest batch, if the caller knows it.
             replaces: whether the batch replaces what is in the table. If so, the numbering has no
                 hash index, because the removed keys do not keep their buckets.
 
@@ -97,7 +104,7 @@ class Sequences:
                 highest = self._cache.highest_at(latest)
                 if latest is not None and self._is_dynamic and not replaces:
                     self._check_indexed(latest)
-                    self._index_losses.check(latest)
+                    self._index_losses.check(latest, own)
             except (NotFound, CorruptMetadata):
                 is_still_latest = self._snapshots.latest() == latest
                 if is_still_latest:

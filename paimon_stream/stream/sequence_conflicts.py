@@ -27,7 +27,12 @@ def rewrites(table: Table, conflict: SequenceConflict) -> bool:
 
 
 def fresh_numbering(
-    table: Table, committer: Committer, known: Snapshot | None = None, *, replaces: bool
+    table: Table,
+    committer: Committer,
+    known: Snapshot | None = None,
+    *,
+    own: SnapshotRef | None = None,
+    replaces: bool,
 ) -> Numbering | None:
     """Sequence numbers for rows that are about to be written. None for a table without a primary
     key, and for a table whose rows get their numbers later.
@@ -36,12 +41,13 @@ def fresh_numbering(
         table: the table, with the options of the writer.
         committer: the committer of the table.
         known: the snapshot above which the rows are numbered. None: the latest snapshot.
+        own: the snapshot of the stream's newest batch, if the rows are those of a stream.
         replaces: whether the rows replace what is in the table.
 
     Raises:
         CorruptMetadata, StorageError: the numbers of the table cannot be read.
     """
-    return _as_decided(table, committer.numbers(known, replaces=replaces))
+    return _as_decided(table, committer.numbers(known, own=own, replaces=replaces))
 
 
 def prepared_numbering(table: Table, judged_on: SnapshotRef | None) -> Numbering | None:

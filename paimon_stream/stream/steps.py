@@ -102,8 +102,15 @@ class JudgedBatch:
         later. Raises `CorruptMetadata`, `StorageError`.
         """
         latest = None if self.sight is None else self.sight.latest
-        committer = self.target.committer
-        return fresh_numbering(self.table, committer, latest, replaces=self.run.overwrites)
+        verdict = self.verdict
+        previous = None if isinstance(verdict, AlreadyCommitted) else verdict.own
+        return fresh_numbering(
+            self.table,
+            self.target.committer,
+            latest,
+            own=None if previous is None else previous.snapshot,
+            replaces=self.run.overwrites,
+        )
 
     def buffered(self) -> BufferedOutputs | None:
         """A storage that holds files in this process until they are sent with the manifests. The

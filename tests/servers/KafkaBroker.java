@@ -23,7 +23,10 @@ import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.serialization.ByteArraySerializer;
 
 /**
- * A real Kafka on loopback, broker and controller in one: KafkaBroker FOLDER PORT CONTROLLER_PORT KEY=VALUE ...
+ * A real Kafka on loopback, broker and controller in one:
+ *   KafkaBroker FOLDER PORT ADVERTISED OWN_PORT CONTROLLER_PORT KEY=VALUE ...
+ * ADVERTISED is the address, HOST:PORT, that the listener at PORT tells its clients. The orders below go to a listener of
+ * their own, so they work even if clients cannot reach that address.
  * The folder keeps its topics. A folder that was used before is started again with them.
  * Or a client of other brokers: KafkaBroker BROKERS
  * Prints "READY", then takes orders, a line each, and answers DONE or FAILED with the reason:
@@ -47,14 +50,14 @@ public class KafkaBroker {
 
     public static void main(String[] args) throws Exception {
         if (args.length > 1) startBroker(args);
-        var server = new KafkaBroker(args.length > 1 ? "127.0.0.1:" + args[1] : args[0]);
+        var server = new KafkaBroker(args.length > 1 ? "127.0.0.1:" + args[3] : args[0]);
         server.admin.describeCluster().nodes().get();
         server.serve();
         System.exit(0);
     }
 
     private static void startBroker(String[] args) throws Exception {
-        Path settings = configured(Path.of(args[0]), "127.0.0.1:" + args[1], args);
+        Path settings = configured(Path.of(args[0]), args);
         String[] format = {"format", "-t", Uuid.randomUuid().toString(), "-c", settings.toString()};
         boolean used = Files.exists(Path.of(args[0], "data", "meta.properties"));
         // Standard output is for answers.
@@ -64,13 +67,17 @@ public class KafkaBroker {
         broker.start();
     }
 
-    private static Path configured(Path folder, String address, String[] args) throws Exception {
+    private static Path configured(Path folder, String[] args) throws Exception {
+        String own = "OWN://127.0.0.1:" + args[3];
+        String controller = "127.0.0.1:" + args[4];
         var settings = new TreeMap<String, String>();
         settings.put("process.roles", "broker,controller");
         settings.put("node.id", "1");
-        settings.put("controller.quorum.voters", "1@127.0.0.1:" + args[2]);
-        settings.put("listeners", "PLAINTEXT://" + address + ",CONTROLLER://127.0.0.1:" + args[2]);
-        settings.put("advertised.listeners", "PLAINTEXT://" + address);
+        settings.put("controller.quorum.voters", "1@" + controller);
+        settings.put("listeners", "PLAINTEXT://127.0.0.1:" + args[1] + "," + own + ",CONTROLLER://" + controller);
+        settings.put("advertised.listeners", "PLAINTEXT://" + args[2] + "," + own);
+        settings.put("listener.security.protocol.map", "PLAINTEXT:PLAINTEXT,OWN:PLAINTEXT,CONTROLLER:PLAINTEXT");
+        settings.put("inter.broker.listener.name", "OWN");
         settings.put("controller.listener.names", "CONTROLLER");
         settings.put("log.dirs", folder.resolve("data").toString());
         settings.put("auto.create.topics.enable", "false");
@@ -83,7 +90,7 @@ public class KafkaBroker {
         settings.put("group.initial.rebalance.delay.ms", "0");
         // On a busy machine, heartbeats are late. Without one for 9 seconds, the broker would lead no partition.
         settings.put("broker.session.timeout.ms", "120000");
-        for (int i = 3; i < args.length; i++) settings.put(args[i].split("=", 2)[0], args[i].split("=", 2)[1]);
+        for (int i = 5; i < args.length; i++) settings.put(args[i].split("=", 2)[0], args[i].split("=", 2)[1]);
         var lines = new ArrayList<String>();
         settings.forEach((key, value) -> lines.add(key + "=" + value));
         return Files.write(folder.resolve("server.properties"), lines);

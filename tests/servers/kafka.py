@@ -201,20 +201,31 @@ class KafkaClient:
 
 class KafkaBroker(KafkaClient):
     """A broker that runs while its context is open. `settings` are those of Kafka's server.properties.
-    `kafka` is its version. After `kill`, `start` starts it on the same port with the topics that are there.
+    `kafka` is its version. `advertised`, HOST:PORT, is the address that it tells its clients; without it, that
+    is the one at which it is. After `kill`, `start` starts it on the same port with the topics that are there.
 
     Attributes:
         address: what clients take as `bootstrap.servers`.
         folder: where its topics are. `stop` removes it.
     """
 
-    def __init__(self, *settings: str, kafka: str = KAFKA, heap: str = "256m") -> None:
+    def __init__(
+        self,
+        *settings: str,
+        advertised: str | None = None,
+        kafka: str = KAFKA,
+        heap: str = "256m",
+    ) -> None:
         self._settings: Final = settings
-        self._ports: Final = (free_port(), free_port())
-        super().__init__(f"127.0.0.1:{self._ports[0]}", kafka=kafka, heap=heap)
+        self._port: Final = free_port()
+        self._own_ports: Final = (str(free_port()), str(free_port()))
+        address = f"127.0.0.1:{self._port}"
+        self._advertised: Final = advertised or address
+        super().__init__(address, kafka=kafka, heap=heap)
 
     def _arguments(self) -> list[str]:
-        return [str(self.folder), *(str(port) for port in self._ports), *self._settings]
+        listener = (str(self._port), self._advertised)
+        return [str(self.folder), *listener, *self._own_ports, *self._settings]
 
 
 def _word(value: bytes | None) -> str:

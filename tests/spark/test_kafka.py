@@ -18,6 +18,7 @@ from pyspark.sql import functions
 from paimon_stream import PaimonTable
 from tests.kits.spark_jobs import Job
 from tests.kits.stores import started
+from tests.servers._process import free_port
 from tests.servers.kafka import KafkaBroker, avro, connector
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -86,6 +87,19 @@ def test_each_record_is_there_once_after_four_kills() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "in no table 0 · in more than one row 0" in done.stdout
     assert max(map(len, done.stdout.replace("\r", "\n").splitlines())) <= 80, done.stdout
+
+
+def test_a_broker_that_tells_an_address_where_nobody_answers_is_explained(tmp_path: Path) -> None:
+    with started(
+        lambda _: KafkaBroker(advertised=f"127.0.0.1:{free_port()}"), "pyspark"
+    ) as misleading:
+        misleading.create("events")
+        misleading.send("events", [(None, EVENT % 1)])
+        job = run(tmp_path, JOB, misleading.address, "events")
+        demo = run(tmp_path, ROOT / "examples" / "kafka.py", "--brokers", misleading.address)
+    for done in (job, demo):
+        ends_with_one_message(done, "Look at advertised.listeners of the broker")
+    assert ids(tmp_path) == []
 
 
 def test_a_topic_that_is_missing_is_named_and_the_same_command_goes_on(

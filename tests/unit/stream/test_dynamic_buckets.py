@@ -16,6 +16,7 @@ from paimon_stream.api import table_writing
 from paimon_stream.api.table import PaimonTable
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import CorruptMetadata, IndexConflict, UnsupportedFeature
+from paimon_stream.format.manifest_avro import decode_manifest_list, encode_manifest_list
 from paimon_stream.maintenance import rebuild_index
 from paimon_stream.options import BUCKET, Options
 from paimon_stream.storage.local import LocalStorage
@@ -107,8 +108,18 @@ def takes_out_the_last_key(path: str, snapshots: int) -> None:
     before, last = (
         json.loads((folder / f"snapshot-{number}").read_text()) for number in (newest - 1, newest)
     )
-    del last["properties"]
+    for name in ("properties", "baseManifestListSize", "deltaManifestListSize"):
+        del last[name]
     theirs = last | {"commitUser": "java", "indexManifest": before["indexManifest"]}
+    theirs |= {"baseManifestList": "list-java-0", "deltaManifestList": "list-java-1"}
+    lists = Path(path, "manifest")
+    live = [
+        meta
+        for name in (last["baseManifestList"], last["deltaManifestList"])
+        for meta in decode_manifest_list((lists / name).read_bytes(), name)
+    ]
+    for name, metas in (("list-java-0", live), ("list-java-1", [])):
+        (lists / name).write_bytes(encode_manifest_list(metas, compression="null", level=1))
     for number in range(newest + 1, newest + 1 + snapshots):
         (folder / f"snapshot-{number}").write_text(json.dumps(theirs | {"id": number}))
     (folder / "LATEST").write_text(str(newest + snapshots))
@@ -120,6 +131,16 @@ def test_keys_that_left_the_index_hundreds_of_snapshots_ago_stop_our_next_batch(
     takes_out_the_last_key(path, snapshots=300)
     with pytest.raises(CorruptMetadata, match="lacks 1 keys that it had before snapshot 302"):
         append(path, 2)
+
+
+def test_a_stream_looks_for_lost_keys_down_to_its_newest_batch(path: str) -> None:
+    first = Batch(batch_id=0, offsets_hash="first")
+    steps.run_batch(stream(path, "one", KilledAt()), first, lambda judged: written(judged, 1))
+    append(path, 2)
+    takes_out_the_last_key(path, snapshots=1100)
+    second = Batch(batch_id=1, offsets_hash="second")
+    with pytest.raises(CorruptMetadata, match="lacks 1 keys that it had before snapshot 1102"):
+        steps.run_batch(stream(path, "two", KilledAt()), second, lambda judged: written(judged, 2))
 
 
 def test_two_writes_at_once_end_in_a_conflict(path: str) -> None:
