@@ -40,11 +40,10 @@ _ACTIVE_ONLY: Final = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailo
 """With a provider for observers, hdfs-native reads from a node that may know an older state. Then a
 temporary file could seem to be there whose rename has taken effect."""
 
-_LEAST_CLOSING_SECONDS: Final = 0.1
+_LEAST_CLOSING_SECONDS: Final = 0.02
+"""How long closing a file may take, beside syncs, before its lease is recovered."""
 _MOST_CLOSING_SECONDS: Final = 0.4
-"""How long closing a file may take before its lease is recovered. hdfs-native asks again after
-0.5.
-"""
+"""Leases are not recovered so late: hdfs-native asks again after 0.5."""
 _SYNCS: Final = 4
 """Closing a file may take as long as this number of syncs in addition."""
 _MOST_AT_EXIT_SECONDS: Final = 1.0
@@ -56,14 +55,19 @@ class Pace:
     """How files are closed (`finish`).
 
     Attributes:
-        may_recover: whether leases are recovered. That ends for the whole process once it did not
-            close a file: then the data nodes are slower than expected.
+        patience: how many seconds closing a file may take, beside syncs, before its lease is
+            recovered. They double for the whole process when that did not close a file: then the
+            data nodes are slower than expected. With `_MOST_CLOSING_SECONDS` no lease is recovered.
     """
 
-    may_recover: bool = True
+    patience: float = _LEAST_CLOSING_SECONDS
+
+    def was_too_short(self, patience: float) -> None:
+        """Doubles this patience, once for all files that were closed with it at the same time."""
+        self.patience = max(self.patience, min(2 * patience, _MOST_CLOSING_SECONDS))
 
 
-UNHURRIED: Final = Pace(may_recover=False)
+UNHURRIED: Final = Pace(_MOST_CLOSING_SECONDS)
 """For a file whose content is not held: if its writer failed, nobody could write it again."""
 
 
@@ -196,6 +200,12 @@ class Call(Generic[T]):
         return self._results[0]
 
 
+class WriterBroken(Exception):
+    """The lease of a file was recovered too early, so its writer has failed. The content goes to
+    another file.
+    """
+
+
 def _delete(full: str, hdfs: Any) -> None:
     hdfs.delete(full, False)
 
@@ -210,14 +220,14 @@ def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:
     name node has been asked and the block is not known yet. So it saves most of that time, for a
     file that nobody else knows. If the content is still under way, it makes the writer fail, and
     the caller writes another file. So it comes later where the data nodes took long to sync, or not
-    at all.
+    at all. Raises `WriterBroken` then.
 
     Args:
         hdfs: hdfs-native's client.
         writer: its writer, which has got all of the content.
         full: the path of the file, which only this writer knows.
         size: the bytes of the content.
-        pace: whether the lease is recovered.
+        pace: when the lease is recovered.
     """
     if size == 0:
         writer.close()
@@ -226,23 +236,30 @@ def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:
     began = clock.monotonic()
     with suppress(NotImplementedError):
         writer.hsync()
-    patience = _LEAST_CLOSING_SECONDS + _SYNCS * (clock.monotonic() - began)
+    synced = _SYNCS * (clock.monotonic() - began)
     closing = Call(writer.close)
-    while pace.may_recover and patience < _MOST_CLOSING_SECONDS:
+    is_recovered = False
+    while not is_recovered and (patience := pace.patience) + synced < _MOST_CLOSING_SECONDS:
         try:
-            closing.result(patience)
+            closing.result(patience + synced)
             return
         except hdfs_errors.Late:
             pass
         try:
             if hdfs.recover_lease(full) and hdfs.get_file_info(full).length == size:
                 return  # the thread ends when hdfs-native has asked again
-            pace.may_recover = False
         except FileExistsError:
-            pass  # the name node does not know the last block yet
+            continue  # the name node does not know the last block yet
         except (OSError, RuntimeError):
-            pace.may_recover = False
-    closing.result(None)
+            pass  # what failed is seen when the file is closed
+        is_recovered = True
+        pace.was_too_short(patience)
+    try:
+        closing.result(None)
+    except (OSError, RuntimeError) as failed:
+        if is_recovered:
+            raise WriterBroken from failed
+        raise
 
 
 @atexit.register
