@@ -14,9 +14,10 @@ Calls differ in two ways:
 
 import atexit
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -61,6 +62,19 @@ class Pace:
     """
 
     patience: float = _LEAST_CLOSING_SECONDS
+    _closing: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """The time in which one thread closes its file. A data node tells of the blocks of files
+        that are closed at once in one message after another, and is asked too early for most.
+        """
+        has_turn = self._closing.acquire(timeout=_LEAST_CLOSING_SECONDS)
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._closing.release()
 
     def was_too_short(self, patience: float) -> None:
         """Doubles this patience, once for all files that were closed with it at the same time."""
@@ -237,29 +251,59 @@ def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:
     with suppress(NotImplementedError):
         writer.hsync()
     synced = _SYNCS * (clock.monotonic() - began)
-    closing = Call(writer.close)
-    is_recovered = False
-    while not is_recovered and (patience := pace.patience) + synced < _MOST_CLOSING_SECONDS:
-        try:
-            closing.result(patience + synced)
+    with pace.turn():
+        closing = Call(writer.close)
+        with suppress(hdfs_errors.Late):
+            closing.result(_LEAST_CLOSING_SECONDS + synced)
             return
-        except hdfs_errors.Late:
-            pass
-        try:
-            if hdfs.recover_lease(full) and hdfs.get_file_info(full).length == size:
-                return  # the thread ends when hdfs-native has asked again
-        except FileExistsError:
-            continue  # the name node does not know the last block yet
-        except (OSError, RuntimeError):
-            pass  # what failed is seen when the file is closed
-        is_recovered = True
-        pace.was_too_short(patience)
+    patience = pace.patience
+    wait = patience - _LEAST_CLOSING_SECONDS
+    while patience + synced < _MOST_CLOSING_SECONDS:
+        with suppress(hdfs_errors.Late):
+            closing.result(wait)
+            return
+        recovery = _recovery(hdfs, full, size)
+        if recovery is _Recovery.CLOSED:
+            return  # the thread ends when hdfs-native has asked again
+        if recovery is _Recovery.TOO_EARLY:
+            pace.was_too_short(patience)
+            _end(closing)
+            return
+        wait = _LEAST_CLOSING_SECONDS
+    closing.result(None)
+
+
+class _Recovery(Enum):
+    """What recovering the lease of a file has done.
+
+    Members:
+        NOTHING: nothing, because the name node does not know the last block yet.
+        CLOSED: it has closed the file.
+        TOO_EARLY: perhaps it has made the writer fail.
+    """
+
+    NOTHING = "nothing"
+    CLOSED = "closed"
+    TOO_EARLY = "too early"
+
+
+def _recovery(hdfs: Any, full: str, size: int) -> _Recovery:
+    """Recovers the lease of a file with this number of bytes."""
+    try:
+        is_closed = hdfs.recover_lease(full) and hdfs.get_file_info(full).length == size
+    except FileExistsError:
+        return _Recovery.NOTHING
+    except (OSError, RuntimeError):
+        return _Recovery.TOO_EARLY  # what failed is seen when the file is closed
+    return _Recovery.CLOSED if is_closed else _Recovery.TOO_EARLY
+
+
+def _end(closing: Call[None]) -> None:
+    """Waits for a writer that may have been broken."""
     try:
         closing.result(None)
     except (OSError, RuntimeError) as failed:
-        if is_recovered:
-            raise WriterBroken from failed
-        raise
+        raise WriterBroken from failed
 
 
 @atexit.register

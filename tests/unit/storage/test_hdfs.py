@@ -342,6 +342,26 @@ def test_where_data_nodes_are_slow_leases_are_recovered_later_and_then_never() -
     assert len(names(hdfs)) == len(waits) + 1
 
 
+def test_files_that_are_written_at_once_are_closed_one_after_another() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage()
+    second = threading.Event()
+    was_alone = []
+
+    def first_close(call: Callable[[], Any]) -> Any:
+        was_alone.append(not second.wait(0.01))
+        return call()
+
+    def second_close(call: Callable[[], Any]) -> Any:
+        second.set()
+        return call()
+
+    hdfs.fail("close", first_close, second_close)
+    storage.write_all([("a", b"content"), ("b", b"content")])
+    assert was_alone == [True]
+    assert names(hdfs) == {"a", "b"}
+
+
 def test_a_file_whose_content_is_gone_is_closed_without_recovering_its_lease() -> None:
     hdfs = HdfsDouble()
     storage = hdfs.storage()
