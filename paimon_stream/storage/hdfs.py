@@ -36,7 +36,7 @@ from paimon_stream.storage.base import (
     checked_path,
     delete_each,
 )
-from paimon_stream.storage.hdfs_client import UNHURRIED, HdfsClient, finish
+from paimon_stream.storage.hdfs_client import UNHURRIED, HdfsClient, WriterBroken, finish
 from paimon_stream.storage.hdfs_sources import HdfsSettings
 from paimon_stream.storage.read_ahead import pages_of_all
 from paimon_stream.storage.store_client import Handle, client_of, is_right, trust
@@ -360,6 +360,11 @@ class HdfsStorage(Storage):
         dropped: set[str] = set()
 
         def created(hdfs: Any) -> tuple[str, Any]:
+            while True:  # a few times at most: each waits longer before it may break its writer
+                with suppress(WriterBroken):
+                    return attempt(hdfs)
+
+        def attempt(hdfs: Any) -> tuple[str, Any]:
             own = self.temporary_of(path)
             tried.append(own)
             try:

@@ -14,9 +14,10 @@ Calls differ in two ways:
 
 import atexit
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -40,11 +41,10 @@ _ACTIVE_ONLY: Final = "org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailo
 """With a provider for observers, hdfs-native reads from a node that may know an older state. Then a
 temporary file could seem to be there whose rename has taken effect."""
 
-_LEAST_CLOSING_SECONDS: Final = 0.1
+_LEAST_CLOSING_SECONDS: Final = 0.02
+"""How long closing a file may take, beside syncs, before its lease is recovered."""
 _MOST_CLOSING_SECONDS: Final = 0.4
-"""How long closing a file may take before its lease is recovered. hdfs-native asks again after
-0.5.
-"""
+"""Leases are not recovered so late: hdfs-native asks again after 0.5."""
 _SYNCS: Final = 4
 """Closing a file may take as long as this number of syncs in addition."""
 _MOST_AT_EXIT_SECONDS: Final = 1.0
@@ -56,14 +56,32 @@ class Pace:
     """How files are closed (`finish`).
 
     Attributes:
-        may_recover: whether leases are recovered. That ends for the whole process once it did not
-            close a file: then the data nodes are slower than expected.
+        patience: how many seconds closing a file may take, beside syncs, before its lease is
+            recovered. They double for the whole process when that did not close a file: then the
+            data nodes are slower than expected. With `_MOST_CLOSING_SECONDS` no lease is recovered.
     """
 
-    may_recover: bool = True
+    patience: float = _LEAST_CLOSING_SECONDS
+    _closing: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """The time in which one thread closes its file. A data node tells of the blocks of files
+        that are closed at once in one message after another, and is asked too early for most.
+        """
+        has_turn = self._closing.acquire(timeout=_LEAST_CLOSING_SECONDS)
+        try:
+            yield
+        finally:
+            if has_turn:
+                self._closing.release()
+
+    def was_too_short(self, patience: float) -> None:
+        """Doubles this patience, once for all files that were closed with it at the same time."""
+        self.patience = max(self.patience, min(2 * patience, _MOST_CLOSING_SECONDS))
 
 
-UNHURRIED: Final = Pace(may_recover=False)
+UNHURRIED: Final = Pace(_MOST_CLOSING_SECONDS)
 """For a file whose content is not held: if its writer failed, nobody could write it again."""
 
 
@@ -196,6 +214,12 @@ class Call(Generic[T]):
         return self._results[0]
 
 
+class WriterBroken(Exception):
+    """The lease of a file was recovered too early, so its writer has failed. The content goes to
+    another file.
+    """
+
+
 def _delete(full: str, hdfs: Any) -> None:
     hdfs.delete(full, False)
 
@@ -210,14 +234,14 @@ def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:
     name node has been asked and the block is not known yet. So it saves most of that time, for a
     file that nobody else knows. If the content is still under way, it makes the writer fail, and
     the caller writes another file. So it comes later where the data nodes took long to sync, or not
-    at all.
+    at all. Raises `WriterBroken` then.
 
     Args:
         hdfs: hdfs-native's client.
         writer: its writer, which has got all of the content.
         full: the path of the file, which only this writer knows.
         size: the bytes of the content.
-        pace: whether the lease is recovered.
+        pace: when the lease is recovered.
     """
     if size == 0:
         writer.close()
@@ -226,23 +250,60 @@ def finish(hdfs: Any, writer: Any, full: str, size: int, pace: Pace) -> None:
     began = clock.monotonic()
     with suppress(NotImplementedError):
         writer.hsync()
-    patience = _LEAST_CLOSING_SECONDS + _SYNCS * (clock.monotonic() - began)
-    closing = Call(writer.close)
-    while pace.may_recover and patience < _MOST_CLOSING_SECONDS:
-        try:
-            closing.result(patience)
+    synced = _SYNCS * (clock.monotonic() - began)
+    with pace.turn():
+        closing = Call(writer.close)
+        with suppress(hdfs_errors.Late):
+            closing.result(_LEAST_CLOSING_SECONDS + synced)
             return
-        except hdfs_errors.Late:
-            pass
-        try:
-            if hdfs.recover_lease(full) and hdfs.get_file_info(full).length == size:
-                return  # the thread ends when hdfs-native has asked again
-            pace.may_recover = False
-        except FileExistsError:
-            pass  # the name node does not know the last block yet
-        except (OSError, RuntimeError):
-            pace.may_recover = False
+    patience = pace.patience
+    wait = patience - _LEAST_CLOSING_SECONDS
+    while patience + synced < _MOST_CLOSING_SECONDS:
+        with suppress(hdfs_errors.Late):
+            closing.result(wait)
+            return
+        recovery = _recovery(hdfs, full, size)
+        if recovery is _Recovery.CLOSED:
+            return  # the thread ends when hdfs-native has asked again
+        if recovery is _Recovery.TOO_EARLY:
+            pace.was_too_short(patience)
+            _end(closing)
+            return
+        wait = _LEAST_CLOSING_SECONDS
     closing.result(None)
+
+
+class _Recovery(Enum):
+    """What recovering the lease of a file has done.
+
+    Members:
+        NOTHING: nothing, because the name node does not know the last block yet.
+        CLOSED: it has closed the file.
+        TOO_EARLY: perhaps it has made the writer fail.
+    """
+
+    NOTHING = "nothing"
+    CLOSED = "closed"
+    TOO_EARLY = "too early"
+
+
+def _recovery(hdfs: Any, full: str, size: int) -> _Recovery:
+    """Recovers the lease of a file with this number of bytes."""
+    try:
+        is_closed = hdfs.recover_lease(full) and hdfs.get_file_info(full).length == size
+    except FileExistsError:
+        return _Recovery.NOTHING
+    except (OSError, RuntimeError):
+        return _Recovery.TOO_EARLY  # what failed is seen when the file is closed
+    return _Recovery.CLOSED if is_closed else _Recovery.TOO_EARLY
+
+
+def _end(closing: Call[None]) -> None:
+    """Waits for a writer that may have been broken."""
+    try:
+        closing.result(None)
+    except (OSError, RuntimeError) as failed:
+        raise WriterBroken from failed
 
 
 @atexit.register

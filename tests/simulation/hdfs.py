@@ -23,7 +23,7 @@ from paimon_stream.errors import NoSpace
 from paimon_stream.storage import hdfs_errors
 from paimon_stream.storage.base import PutResult
 from paimon_stream.storage.hdfs import HdfsStorage
-from paimon_stream.storage.hdfs_client import HdfsClient, Pace
+from paimon_stream.storage.hdfs_client import UNHURRIED, HdfsClient
 from paimon_stream.storage.hdfs_sources import HdfsSettings, hdfs_settings_of
 from paimon_stream.storage.location import hdfs_location
 from paimon_stream.storage.store_client import Handle
@@ -66,7 +66,7 @@ class HdfsProcessStorage(ProcessStorage):
         super().__init__(process)
         # In every other schedule an outage ends a call at once, so that the callers see it.
         settings = _PATIENT if process.world.seed % 2 else _IMPATIENT
-        client = _Client(settings, _MODULE, answered=True, right=True, pace=Pace(may_recover=False))
+        client = _Client(settings, _MODULE, answered=True, right=True, pace=UNHURRIED)
         client.name_node = NameNode(self, process)
         self.hdfs = _Hdfs(settings, runtime=process.runtime)
         object.__setattr__(self.hdfs, "held", client)

@@ -301,7 +301,9 @@ def test_a_file_is_closed_before_hdfs_native_asks_again() -> None:
 
 def test_a_file_that_is_shorter_than_its_content_is_not_taken_for_closed() -> None:
     hdfs = HdfsDouble(knows_blocks=False)
-    storage = hdfs.storage(runtime=simulated(1))
+    runtime = simulated(1)
+    storage = hdfs.storage(runtime=runtime)
+    began = runtime.clock.monotonic()
 
     def cut(call: Callable[[], Any]) -> Any:
         (path,) = hdfs.open_files
@@ -315,9 +317,10 @@ def test_a_file_that_is_shorter_than_its_content_is_not_taken_for_closed() -> No
     assert storage.read("a") == b"content"
     assert names(hdfs) == {"a"}
     assert hdfs.calls.count("recover_lease") == 1
+    assert runtime.clock.monotonic() == began, "that is no outage"
 
 
-def test_where_data_nodes_are_slow_no_lease_is_recovered_again() -> None:
+def test_where_data_nodes_are_slow_leases_are_recovered_later_and_then_never() -> None:
     hdfs = HdfsDouble(knows_blocks=False)
     storage = hdfs.storage(runtime=simulated(1))
 
@@ -325,10 +328,37 @@ def test_where_data_nodes_are_slow_no_lease_is_recovered_again() -> None:
         hdfs.released.set()
         return False
 
-    hdfs.fail("recover_lease", under_way)
-    storage.write("a", b"content")
+    waits = []
+    while (patience := storage.client.pace.patience) < 0.4:
+        waits.append(patience)
+        hdfs.released.clear()
+        hdfs.fail("recover_lease", under_way)
+        storage.write(f"a{len(waits)}", b"content")
+    assert waits == [0.02, 0.04, 0.08, 0.16, 0.32]
+    hdfs.released.clear()
+    threading.Timer(0.4, hdfs.released.set).start()
     storage.write("b", b"content")
-    assert hdfs.calls.count("recover_lease") == 1
+    assert hdfs.calls.count("recover_lease") == len(waits)
+    assert len(names(hdfs)) == len(waits) + 1
+
+
+def test_files_that_are_written_at_once_are_closed_one_after_another() -> None:
+    hdfs = HdfsDouble()
+    storage = hdfs.storage()
+    second = threading.Event()
+    was_alone = []
+
+    def first_close(call: Callable[[], Any]) -> Any:
+        was_alone.append(not second.wait(0.01))
+        return call()
+
+    def second_close(call: Callable[[], Any]) -> Any:
+        second.set()
+        return call()
+
+    hdfs.fail("close", first_close, second_close)
+    storage.write_all([("a", b"content"), ("b", b"content")])
+    assert was_alone == [True]
     assert names(hdfs) == {"a", "b"}
 
 
