@@ -814,7 +814,7 @@ class HiveStorage(StorageUnderLock):
             f"The lock of {database}.{name} in the Hive Metastore was another writer's for "
             f"{self.runtime.clock.monotonic() - began:,.0f} s, came too late or has expired. Nothing "
             "was published, and it is safe to try again. If that writer is dead, its lock expires after "
-            "hive.txn.timeout, where the metastore's housekeeping runs. If not, raise "
+            "hive.txn.timeout, where the metastore's housekeeping runs. If it is alive, raise "
             "'lock-acquire-timeout'.",
             option=LOCK_TIMEOUT.key,
         ).of_table(self.location)
