@@ -273,7 +273,7 @@ class _Scale:
         unit = 1
         while self.top >= 2 * unit * self.thousand:
             unit *= self.thousand
-        rough = self.top / unit / 3
+        rough = self.top / unit / 4
         power = 10.0 ** math.floor(math.log10(rough))
         step = next((factor * power for factor in (1, 2, 5) if factor * power >= rough), 10 * power)
         step = max(step * unit, 1)

@@ -349,7 +349,7 @@ a { color: inherit; } summary { cursor: pointer; } code { background: var(--card
 .cards b { display: block; font-size: 1.7rem; line-height: 1.25; color: var(--ink); font-variant-numeric: tabular-nums; }
 .why { border-left: 3px solid var(--edge); padding-left: 0.7em; margin: 0.4em 0; overflow-wrap: anywhere; }
 .streams { list-style: none; padding: 0; margin: 1em 0 2em; }
-.streams li { display: grid; grid-template-columns: 8em minmax(8em, 1fr) 7em 11.5em 11em 8em; gap: 0 0.6em; align-items: center;
+.streams li { display: grid; grid-template-columns: 7em minmax(8em, 1fr) 7em 11.5em 12em 8em; gap: 0 0.6em; align-items: center;
   padding: 0.5em 0; border-bottom: 1px solid var(--line); }
 .streams .badge { justify-self: start; } .streams .name { overflow-wrap: anywhere; } .streams .why { grid-column: 1 / -1; }
 .figure { font-size: 0.85em; color: var(--soft); font-variant-numeric: tabular-nums; } .figure b { color: var(--ink); }

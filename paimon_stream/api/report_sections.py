@@ -261,6 +261,7 @@ def _phases(history: History) -> PageSection:
         moments=[_millis(snapshot) for snapshot in shown],
         panels=[Panel(title="Time of a commit", lines=lines, form="bars", write=span, height=200)],
         titles=[_phases_title(snapshot.previous) for snapshot in shown],
+        gaps=_gaps([_millis(snapshot) for snapshot in shown])[0],
     )
     return PageSection(
         title="Commits by phase",
@@ -578,7 +579,7 @@ def _spread(live: Sequence[ManifestEntry]) -> str:
     sizes = [entry.file.file_size for entry in live]
     return (
         f" Each line goes from the smallest to the largest file, the bar has the middle half, and the stroke is the median. "
-        f"The scale goes from {size(min(sizes))} to {size(max(sizes))}, each tenfold as wide as the next."
+        f"The scale goes from {size(min(sizes))} to {size(max(sizes))} and is logarithmic."
     )
 
 
