@@ -513,7 +513,7 @@ def _manifests(table: Table, snapshots: list[Snapshot]) -> PageSection:
     plot = None
     if len(rows) > 1:
         # A damaged snapshot is left out, so the times are taken from the rows.
-        times = {snapshot.id: snapshot.time_millis for snapshot in snapshots}
+        times: dict[int, int] = {snapshot.id: snapshot.time_millis for snapshot in snapshots}
         drawn = sorted(rows, key=lambda row: times[row[0]])
         plot = TimePlot(
             moments=[times[row[0]] for row in drawn],
