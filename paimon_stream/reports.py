@@ -88,6 +88,16 @@ def size(bytes_: int, least: str = "B") -> str:
     return f"{scaled:.1f} {_UNITS[steps - 1]}"
 
 
+def span(millis: float) -> str:
+    """A time for people, of at most six characters: `95 ms`, `12 s`, `3 min`, `40 h`, `9 d`."""
+    if millis < 1000:
+        return f"{millis:.0f} ms"
+    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if millis >= 2 * length:
+            return f"{millis / length:.0f} {unit}"
+    return f"{millis / 1000:.0f} s"
+
+
 def iso(millis: int | None) -> str | None:
     """Epoch milliseconds as ISO 8601 in UTC, `2026-11-21T19:18:29.004Z`. The result is None if
     `millis` is None, and for a time before year 1 or after year 9999.

@@ -1,85 +1,75 @@
-"""`PaimonTable.report`: a page about a table, with plots and their numbers, that needs no network
-(docs/monitoring.md). If a part cannot be read, its section says why, and the other parts are drawn.
+"""`PaimonTable.report` and `paimon-stream report`: a page about tables, with their health, plots and numbers
+(docs/monitoring.md). The page needs no network. Its plots are drawn by the browser alone, without a script.
 """
 
-import json
-import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from statistics import quantiles
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from paimon_stream import errors
-from paimon_stream.api.inspection import History, HistoryEntry
-from paimon_stream.compact.job import compact
-from paimon_stream.extras import require
-from paimon_stream.format.entries import ManifestEntry
-from paimon_stream.format.snapshot_json import Snapshot
-from paimon_stream.reports import count, iso, silent, size
+from paimon_stream.api.plots import PLOT_STYLE, Ranges, TimePlot, spark_line
+from paimon_stream.api.streams import State, StreamState
+from paimon_stream.reports import count, iso, span
 from paimon_stream.runtime import system
-from paimon_stream.stream.batch_summary import phases_of
-from paimon_stream.table.live import snapshot_files
-from paimon_stream.table.manifests import ManifestStore
-from paimon_stream.table.partition_value import partition_by_column
-from paimon_stream.table.snapshots import SnapshotStore
-from paimon_stream.table.table import Table
-from paimon_stream.verify.verifying import verify
 
-T = TypeVar("T")
-
-_MOST_LISTS: Final = 40
-"""The manifest lists of about this many snapshots are read."""
-_MOST_GROUPS: Final = 40
-"""The most partitions, buckets or writers that a plot shows."""
 _MOST_ROWS: Final = 100
 """The most rows that a table of numbers has."""
-_LINES: Final = "lines+markers"
-_TOP: Final = {"t": 10, "b": 60, "l": 60, "r": 20}
+_MOST_OPEN_ROWS: Final = 10
+"""A table of numbers with more rows is folded."""
+_SIGNS: Final[Mapping[str, str]] = {
+    "damaged": "✕",
+    "unreadable": "✕",
+    "stuck": "✕",
+    "contended": "▲",
+    "silent": "▲",
+    "starting": "○",
+    "no stream": "○",
+    "well": "✓",
+}
+"""The states of tables with their signs, so that no state is said by its colour alone."""
+_COMMANDS: Final[Mapping[State, str]] = {
+    "unreadable": "verify",
+    "stuck": "doctor",
+    "silent": "doctor",
+    "contended": "query",
+}
+"""The commands that say more about a stream that needs an operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSection:
-    """A part of the page: a plot in Plotly's form, and a table with its numbers. `about` is a text
-    that says what the plot and the table show, or why there is nothing to show.
+    """A part of the page: a plot, and a table with its numbers. `about` is a text that says what
+    the plot and the table show, or why there is nothing to show.
     """
 
     title: str
     about: str
     header: Sequence[str] = ()
     rows: Sequence[Sequence[object]] = ()
-    traces: Sequence[Mapping[str, Any]] = ()
-    layout: Mapping[str, Any] = field(default_factory=dict)
+    plot: TimePlot | Ranges | None = None
 
-    def html(self, name: str) -> str:
-        """The HTML of the section. The data of the plot are in the element `name`, where the page's
-        script finds them.
-        """
-        plot = self._plot_html(name) if self.traces else ""
+    def html(self) -> str:
+        """The HTML of the section."""
+        plot = "" if self.plot is None else self.plot.html()
         return f"<section><h3>{escape(self.title)}</h3><p>{escape(self.about)}</p>{plot}{self._numbers_html()}</section>"
 
-    def _plot_html(self, name: str) -> str:
-        spec = {"data": self.traces, "layout": {"margin": _TOP, **self.layout}}
-        figure = json.dumps(spec).replace("<", "\\u003c")
-        return (
-            f'<div class="plot" id="{name}"></div><script type="application/json">{figure}</script>'
-        )
-
     def _numbers_html(self) -> str:
-        """The HTML of the table with the section's first rows. Below a plot, the rows are
-        folded.
+        """The HTML of the table with the section's first rows. Below a plot, and if they are many,
+        the rows are folded.
         """
         rows = self.rows[:_MOST_ROWS]
         if not rows:
             return ""
         table = _table(self.header, rows)
-        if not self.traces:
+        if self.plot is None and len(self.rows) <= _MOST_OPEN_ROWS:
             return table
-        share = f", {len(rows):,} of {len(self.rows):,}" if len(rows) < len(self.rows) else ""
-        return f"<details><summary>Numbers{share}</summary>{table}</details>"
+        share = f"{len(self.rows):,}"
+        if len(rows) < len(self.rows):
+            share = f"{len(rows):,} of {len(self.rows):,}"
+        return f"<details><summary>Numbers, {share}</summary>{table}</details>"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -97,39 +87,225 @@ def _cell(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a table needs an operator, and the command that says more or helps."""
+
+    state: str
+    reason: str
+    command: str
+
+    def html(self) -> str:
+        """The HTML of the problem."""
+        return f"<p class=why>{escape(self.reason)} <code>{escape(self.command)}</code></p>"
+
+
+def command_for(name: str, location: str) -> str:
+    """A command about the table at this location, as one types it."""
+    return f"paimon-stream {name} {shlex.quote(location)}"
+
+
+def problem_of(state: StreamState) -> Problem | None:
+    """What is wrong with a stream; None if nothing is."""
+    if state.state not in _COMMANDS:
+        return None
+    return Problem(state.state, state.why, command_for(_COMMANDS[state.state], state.location))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableHealth:
+    """How a table and its stream are. A number that is not known is None.
+
+    Attributes:
+        stream: the state of the table's newest stream.
+        problems: why the table needs an operator, the worst first.
+        advice: what would make the table faster to read.
+        day_rows: the rows that streams wrote in the last 24 hours.
+        small_files: how many data files are smaller than compactions leave them.
+        files: how many data files there are.
+        batch_rows: the rows of the newest batches, the oldest first.
+    """
+
+    stream: StreamState
+    problems: Sequence[Problem] = ()
+    advice: Sequence[Problem] = ()
+    day_rows: int | None = None
+    small_files: int | None = None
+    files: int | None = None
+    batch_rows: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, stream: StreamState) -> "TableHealth":
+        """The health of a table of which only the state of its stream is known."""
+        problem = problem_of(stream)
+        return cls(stream=stream, problems=[] if problem is None else [problem])
+
+    @property
+    def name(self) -> str:
+        """The name of the table's database and of the table."""
+        return "/".join(self.stream.location.rstrip("/").rsplit("/", 2)[-2:])
+
+    @property
+    def state(self) -> str:
+        """The state of the worst problem, or of the stream."""
+        return self.problems[0].state if self.problems else self.stream.state
+
+    @property
+    def lag_millis(self) -> int | None:
+        """The time since the stream's newest batch; None without a stream."""
+        if self.stream.batch is None or self.stream.last_millis is None:
+            return None
+        return max(0, system().clock.now_millis() - self.stream.last_millis)
+
+    def badge(self) -> str:
+        """The HTML of the state."""
+        look = "sick" if self.problems else "well" if self.state == "well" else "calm"
+        return (
+            f'<span class="badge {look}">{_SIGNS.get(self.state, "✕")} {escape(self.state)}</span>'
+        )
+
+    def verdict(self) -> str:
+        """How the table is, in one sentence for a headline."""
+        if self.problems:
+            return f"{self.name} needs you"
+        return f"{self.name} {_VERDICTS.get(self.state, 'is readable')}"
+
+    def figures(self) -> list[tuple[str, str]]:
+        """What is counted, as pairs of a number with its unit and of what it says."""
+        lag = self.lag_millis
+        return [
+            ("–" if self.day_rows is None else f"{self.day_rows:,}", "rows in 24 h"),
+            ("–" if lag is None else span(lag), "since the last batch"),
+            ("–" if self.small_files is None else f"{self.small_files:,}", "small files"),
+            ("–" if self.files is None else f"{self.files:,}", "files"),
+        ]
+
+    def row_html(self, link: str | None) -> str:
+        """The HTML of the table's line in the overview. `link` is the anchor of the table's part of
+        the page.
+        """
+        name = f"<b>{escape(self.name)}</b>"
+        if link is not None:
+            name = f'<a href="#{link}">{name}</a>'
+        spark = spark_line(self.batch_rows, f"Rows of the last {len(self.batch_rows)} batches")
+        figures = "".join(
+            f"<span class=figure><b>{number}</b> {text}</span>"
+            for number, text in self.figures()[:3]
+        )
+        problems = "".join(problem.html() for problem in self.problems)
+        return f"<li>{self.badge()}<span class=name>{name}</span><span>{spark}</span>{figures}{problems}</li>"
+
+
+_VERDICTS: Final[Mapping[str, str]] = {
+    "well": "streams well",
+    "starting": "begins its first batch",
+    "no stream": "has no stream, and nothing is wrong",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TablePage:
+    """What the page says of one table."""
+
+    health: TableHealth
+    sections: Sequence[PageSection]
+
+    def html(self, link: str, *, alone: bool) -> str:
+        """The HTML of the table's part. It is folded unless the page is about this table alone."""
+        health = self.health
+        cards = _cards(health.figures())
+        problems = "".join(problem.html() for problem in (*health.problems, *health.advice))
+        sections = "".join(section.html() for section in self.sections)
+        inside = f'<div id="{link}">{cards}{problems}{sections}</div>'
+        if alone:
+            return inside
+        title = f"<h2>{health.badge()} {escape(health.name)}</h2>"
+        place = f"<p class=place>{escape(health.stream.location)}</p>"
+        return f"<details class=table><summary>{title}</summary>{place}{inside}</details>"
+
+
+def _cards(figures: Iterable[tuple[str, str]]) -> str:
+    cards = "".join(f"<div><b>{escape(number)}</b>{escape(text)}</div>" for number, text in figures)
+    return f"<div class=cards>{cards}</div>"
+
+
+@dataclass(frozen=True, slots=True)
 class ReportPage:
-    """A page with an overview, and with sections for each table, by the tables' locations.
-    Notebooks show the page.
+    """A page with a headline, a line for each table, and a part for each table by its location.
+    `others` are tables that have a line only. Notebooks show the page.
     """
 
     title: str
-    tables: Mapping[str, Sequence[PageSection]]
-    overview: PageSection | None = None
+    tables: Mapping[str, TablePage]
+    others: Sequence[TableHealth] = ()
 
     def html(self) -> str:
-        """The HTML of the page, including its script and data. Raises `MissingExtra` if plotly is
-        not installed.
-        """
-        plotly = require("plotly.offline", "report", "A report").get_plotlyjs()
-        now = iso(system().clock.now_millis())
-        body = f"<h1>{escape(self.title)}</h1><p>Made by paimon-stream at {now}.</p>"
-        if self.overview is not None:
-            body += self.overview.html("overview")
-        # A page about one table shows this table at once.
-        state = " open" if len(self.tables) == 1 else ""
-        for number, (location, sections) in enumerate(self.tables.items()):
-            inside = "".join(
-                section.html(f"plot-{number}-{place}") for place, section in enumerate(sections)
+        """The HTML of the page."""
+        now = iso(system().clock.now_millis()) or ""
+        made = (
+            f"<p class=place>{escape(self.title)} · {now[:10]} {now[11:16]} UTC · paimon-stream</p>"
+        )
+        parts = list(self.tables.values())
+        if len(parts) == 1 and not self.others:
+            badge = f"<p>{parts[0].health.badge()}</p>"
+            headline = parts[0].health.verdict()
+            body = f"{badge}{parts[0].html('table-0', alone=True)}"
+        else:
+            headline = self._headline()
+            body = self._overview_html() + "".join(
+                part.html(f"table-{number}", alone=False) for number, part in enumerate(parts)
             )
-            body += f"<details class=table{state}><summary><h2>{escape(location)}</h2></summary>{inside}</details>"
         return _PAGE.format(
-            title=escape(self.title), style=_STYLE, plotly=plotly, script=_SCRIPT, body=body
+            title=escape(headline),
+            style=_STYLE + PLOT_STYLE,
+            script=_SCRIPT,
+            body=f"<h1>{escape(headline)}</h1>{made}{body}",
         )
 
-    def save(self, path: str | Path) -> None:
-        """Writes the page to a file. Raises `MissingExtra` if plotly is not installed, and
-        `InvalidOption` if the file cannot be written.
+    def _healths(self) -> list[TableHealth]:
+        return [*(part.health for part in self.tables.values()), *self.others]
+
+    def _headline(self) -> str:
+        healths = self._healths()
+        sick = sum(bool(health.problems) for health in healths)
+        if sick:
+            return (
+                f"{sick:,} of {count(len(healths), 'table')} {'needs' if sick == 1 else 'need'} you"
+            )
+        streams = sum(health.stream.batch is not None for health in healths)
+        return f"All is well: {count(len(healths), 'table')}, {count(streams, 'stream')}"
+
+    def _overview_html(self) -> str:
+        """The HTML of the sums over all tables, and of the line of each. Tables that need an
+        operator come first.
         """
+        lines = [
+            (health, f"table-{number}")
+            for number, health in enumerate(part.health for part in self.tables.values())
+        ]
+        rows = "".join(
+            health.row_html(link)
+            for health, link in sorted(lines, key=lambda line: not line[0].problems)
+        )
+        rows += "".join(health.row_html(None) for health in self.others)
+        about = ""
+        if self.others:
+            about = f"<p>The plots of {count(len(self.others), 'other table')} are left out.</p>"
+        return f"{_cards(self._sums())}<ul class=streams>{rows}</ul>{about}"
+
+    def _sums(self) -> list[tuple[str, str]]:
+        healths = self._healths()
+        lags = [health.lag_millis for health in healths if health.lag_millis is not None]
+        day_rows = sum(health.day_rows or 0 for health in healths)
+        small_files = sum(health.small_files or 0 for health in healths)
+        return [
+            (f"{len(healths):,}", "table" if len(healths) == 1 else "tables"),
+            (f"{day_rows:,}", "rows in 24 h"),
+            (span(max(lags)) if lags else "–", "since the last batch of the slowest stream"),
+            (f"{small_files:,}", "small files"),
+        ]
+
+    def save(self, path: str | Path) -> None:
+        """Writes the page to a file. Raises `InvalidOption` if the file cannot be written."""
         page = self.html()
         try:
             Path(path).write_text(page, encoding="utf-8")
@@ -147,456 +323,52 @@ class ReportPage:
         return f'<iframe {frame} srcdoc="{escape(self.html())}"></iframe>'
 
 
-def sections_of(
-    table: Table,
-    *,
-    snapshots: int = 500,
-    sample: int = 0,
-) -> list[PageSection]:
-    """The sections about a table: its newest `snapshots`, its files, and the findings of `verify`
-    with `sample` data files. Raises no error of this package.
-    """
-    store = SnapshotStore(table.storage)
-    failures: list[str] = []
-
-    def readable(snapshot_id: int) -> Snapshot | None:
-        try:
-            return store.find(snapshot_id)
-        except errors.FormatError as error:
-            failures.append(error.message)
-            return None
-
-    def history() -> list[Snapshot]:
-        reads = [partial(readable, snapshot_id) for snapshot_id in store.ids()[-snapshots:]]
-        return [snapshot for snapshot in table.storage.together(reads) if snapshot is not None]
-
-    newest = _read_or_empty(history, failures)
-    history_of_table = History.of(newest)
-    live = _read_or_empty(lambda: snapshot_files(table, store.latest()), failures)
-    builders: list[tuple[str, Callable[[], PageSection]]] = [
-        ("Commits by phase", lambda: _phases(history_of_table)),
-        ("Batches", lambda: _batches(history_of_table)),
-        ("Attempts and conflicts", lambda: _attempts(history_of_table)),
-        ("Writers", lambda: _writers(history_of_table)),
-        ("Manifests", lambda: _manifests(table, newest)),
-        ("Sizes of files", lambda: _sizes(table, live)),
-        ("Files of level 0", lambda: _levels(table, live)),
-        ("Read amplification", lambda: _amplification(table)),
-        ("Findings of verify", lambda: _findings(table, sample)),
-    ]
-    sections = [_built_section(title, build) for title, build in builders]
-    damaged = [
-        PageSection(title="Not readable", about=message) for message in dict.fromkeys(failures)
-    ]
-    return [*damaged, *sections]
-
-
-def _read_or_empty(read: Callable[[], list[T]], failures: list[str]) -> list[T]:
-    """The result of `read`. If it fails, the result is empty, and the message is added to
-    `failures`.
-    """
-    try:
-        return read()
-    except errors.PaimonStreamError as error:
-        failures.append(error.message)
-        return []
-
-
-def _built_section(title: str, build: Callable[[], PageSection]) -> PageSection:
-    """The section that `build` returns. If something cannot be read, a section that says why."""
-    try:
-        return build()
-    except errors.PaimonStreamError as error:
-        return PageSection(title=title, about=f"This cannot be shown: {error.message}")
-
-
-def _named(partition: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in partition.items())
-
-
-def _trace(
-    kind: str, name: str, x: Sequence[object], y: Sequence[object], **more: object
-) -> dict[str, Any]:
-    return {"type": kind, "name": name, "x": x, "y": y, **more}
-
-
-def _of_streams(history: History) -> list[HistoryEntry]:
-    """The snapshots with the rows of a stream's batch, the oldest first."""
-    return [snapshot for snapshot in reversed(history) if snapshot.batch.rows is not None]
-
-
-def _phases(history: History) -> PageSection:
-    commits = [snapshot for snapshot in _of_streams(history) if snapshot.previous]
-    phases = list(
-        dict.fromkeys(name for snapshot in commits for name in phases_of(snapshot.previous))
-    )
-    times = [snapshot.time for snapshot in commits]
-    traces = [
-        _trace("bar", phase, times, [snapshot.previous.get(phase, 0) for snapshot in commits])
-        for phase in phases
-    ]
-    about = (
-        "Milliseconds of each commit by phase. The next commit records them, so they are shown at "
-        "its time."
-    )
-    if not commits:
-        about = "No snapshot says how the commit before it went: they were made by another engine or an earlier release."
-    header = ("batch", "attempts", *phases)
-    return PageSection(
-        title="Commits by phase",
-        about=about,
-        header=header,
-        rows=[[snapshot.previous.get(name) for name in header] for snapshot in reversed(commits)],
-        traces=traces,
-        layout={"barmode": "stack", "yaxis": {"title": {"text": "ms"}}},
-    )
-
-
-def _batches(history: History) -> PageSection:
-    batches = _of_streams(history)
-    times = [snapshot.time for snapshot in batches]
-    measures = ("rows", "bytes", "files")
-    traces = []
-    axes = {}
-    for place, measure in enumerate(measures):
-        values = [getattr(snapshot.batch, measure) for snapshot in batches]
-        axis = f"y{place + 1}"
-        traces.append(_trace("scatter", measure, times, values, mode=_LINES, yaxis=axis))
-        axes[f"yaxis{place + 1}"] = {
-            "title": {"text": measure},
-            "domain": [0.7 - 0.35 * place, 1 - 0.35 * place],  # one plot below the other
-        }
-    return PageSection(
-        title="Batches",
-        about=f"Rows, bytes and files of {count(len(batches), 'batch')} of streams.",
-        header=("batch", "time", *measures, "updated", "deleted", "inserted", "write ms"),
-        rows=[
-            (
-                snapshot.identifier,
-                snapshot.time,
-                snapshot.batch.rows,
-                snapshot.batch.bytes,
-                snapshot.batch.files,
-                snapshot.batch.rows_updated,
-                snapshot.batch.rows_deleted,
-                snapshot.batch.rows_inserted,
-                snapshot.batch.write_millis,
-            )
-            for snapshot in reversed(batches)
-        ],
-        traces=traces if batches else (),
-        layout={**axes, "xaxis": {"anchor": "y3"}, "height": 520},
-    )
-
-
-@dataclass(slots=True)
-class _Attempts:
-    """How often a batch was tried. `attempts` and `conflicts` are known from the snapshot of the
-    stream's next batch.
-
-    Attributes:
-        batch: the id of the batch.
-        time: the time of the batch's snapshot.
-        restarts: 1 if a run of the query began with the batch, otherwise 0.
-        reused: 1 if an earlier run, which was killed, had written the files, otherwise 0.
-        attempts: how many attempts the commit took; None if no later snapshot says that.
-        conflicts: how many compactions conflicted with the commit; None if no later snapshot says
-            that.
-    """
-
-    batch: int | None
-    time: str
-    restarts: int
-    reused: int
-    attempts: int | None = None
-    conflicts: int | None = None
-
-    def numbers(self) -> list[int | None]:
-        """The numbers of attempts, in the order of `_ATTEMPT_NUMBERS`."""
-        return [self.attempts, self.conflicts, self.restarts, self.reused]
-
-
-_ATTEMPT_NUMBERS: Final = ("attempts", "conflicts", "restarts", "reused")
-
-
-def _attempts_of(history: History) -> list[_Attempts]:
-    """The batches of all streams, the newest first."""
-    batches: dict[tuple[str, int | None], _Attempts] = {}
-    runs: dict[str, str | None] = {}
-    for snapshot in _of_streams(history):
-        run_id = snapshot.marks.run_id
-        is_restart = runs.get(snapshot.user, run_id) != run_id
-        runs[snapshot.user] = run_id
-        batches[snapshot.user, snapshot.identifier] = _Attempts(
-            batch=snapshot.identifier,
-            time=snapshot.time,
-            restarts=int(is_restart),
-            reused=snapshot.batch.reused or 0,
-        )
-        before = batches.get((snapshot.user, snapshot.previous.get("batch")))
-        if snapshot.previous and before is not None:
-            before.attempts = snapshot.previous.get("attempts", 1)
-            before.conflicts = snapshot.previous.get("conflicts", 0)
-    return list(reversed(batches.values()))
-
-
-def _attempts(history: History) -> PageSection:
-    batches = _attempts_of(history)
-    times = [batch.time for batch in batches]
-    # Zeros become None, and None is not drawn. So a batch without conflicts has no mark.
-    columns = {
-        name: [batch.numbers()[place] or None for batch in batches]
-        for place, name in enumerate(_ATTEMPT_NUMBERS)
-    }
-    totals = {name: sum(filter(None, numbers)) for name, numbers in columns.items()}
-    commits = len(list(filter(None, columns["attempts"])))
-    lost_attempts = totals["attempts"] - commits
-    largest = max((number or 0 for batch in batches for number in batch.numbers()), default=0)
-    return PageSection(
-        title="Attempts and conflicts",
-        about=f"Other writers were faster at {count(lost_attempts, 'attempt')}, and {count(totals['conflicts'], 'compaction')} lost to "
-        f"them. The query was restarted {totals['restarts']:,} times, and reused the files of a killed run {totals['reused']:,} times. A "
-        "batch that failed and was never run again left no snapshot, so it is not shown.",
-        header=("batch", "time", *_ATTEMPT_NUMBERS),
-        rows=[[batch.batch, batch.time, *batch.numbers()] for batch in batches],
-        traces=[
-            _trace(
-                "scatter",
-                name,
-                times,
-                numbers,
-                mode=_LINES if name == "attempts" else "markers",
-                marker={"size": 12 - 2 * place},
-            )
-            for place, (name, numbers) in enumerate(columns.items())
-            if any(numbers)
-        ],
-        layout={"yaxis": {"rangemode": "tozero", "dtick": 1 + largest // 8}},
-    )
-
-
-def _writers(history: History) -> PageSection:
-    grouped: dict[tuple[str, str], list[HistoryEntry]] = defaultdict(list)
-    for snapshot in history:
-        grouped[snapshot.marks.query_name or snapshot.user, snapshot.kind].append(snapshot)
-    traces = []
-    rows = []
-    for (writer, kind), snapshots in grouped.items():
-        label = writer[-30:]
-        times = [snapshot.time for snapshot in snapshots]
-        labels = [label] * len(snapshots)
-        ids = [f"snapshot {snapshot.id}" for snapshot in snapshots]
-        traces.append(_trace("scatter", f"{label} {kind}", times, labels, mode="markers", text=ids))
-        rows.append((writer, kind, len(snapshots), snapshots[-1].time, snapshots[0].time))
-    return PageSection(
-        title="Writers",
-        about="Who made which snapshot, and when.",
-        header=("writer", "kind", "snapshots", "first", "last"),
-        rows=rows,
-        traces=traces[:_MOST_GROUPS],
-        layout={"margin": {**_TOP, "l": 200}, "yaxis": {"type": "category"}},
-    )
-
-
-def _manifests(table: Table, snapshots: list[Snapshot]) -> PageSection:
-    store = ManifestStore(table.storage)
-    # The loop begins at the newest snapshot. Its steps are large enough that at most `_MOST_LISTS`
-    # lists are read.
-    step = max(math.ceil(len(snapshots) / _MOST_LISTS), 1)
-    rows: list[tuple[int, str, int, int]] = []
-    for snapshot in snapshots[::-step]:
-        manifests = store.base_and_delta(snapshot)
-        total_bytes = sum(manifest.file_size for manifest in manifests)
-        rows.append((snapshot.id, iso(snapshot.time_millis) or "", len(manifests), total_bytes))
-    times = [time for _, time, _, _ in rows]
-    numbers = [number for _, _, number, _ in rows]
-    sizes = [total_bytes for _, _, _, total_bytes in rows]
-    traces = [
-        _trace("scatter", "manifests", times, numbers, mode=_LINES, yaxis="y"),
-        _trace("scatter", "bytes", times, sizes, mode=_LINES, yaxis="y2"),
-    ]
-    about = "There are no snapshots."
-    if snapshots:
-        ids = [snapshot.id for snapshot in snapshots]
-        about = f"{count(len(ids), 'snapshot')}, {min(ids)} to {max(ids)}."
-    return PageSection(
-        title="Manifests",
-        about=f"{about} A commit reads the manifests that a snapshot has, so they should be few.",
-        header=("snapshot", "time", "manifests", "bytes"),
-        rows=rows,
-        traces=traces if rows else (),
-        layout={
-            "yaxis": {"title": {"text": "manifests"}},
-            "yaxis2": {
-                "title": {"text": "bytes"},
-                "overlaying": "y",
-                "side": "right",
-                "showgrid": False,
-            },
-            "margin": {**_TOP, "r": 90},
-        },
-    )
-
-
-def _sizes(table: Table, live: list[ManifestEntry]) -> PageSection:
-    grouped: dict[str, list[int]] = defaultdict(list)
-    for entry in live:
-        partition = _named(partition_by_column(table.layout, entry.partition)) or "all"
-        grouped[partition].append(entry.file.file_size)
-    by_number = sorted(grouped.items(), key=lambda group: -len(group[1]))
-    rows = [_sizes_of_partition(partition, sizes) for partition, sizes in by_number]
-    drawn = rows[:_MOST_GROUPS]
-    positions = (("lowerfence", 3), ("q1", 4), ("median", 5), ("q3", 6), ("upperfence", 7))
-    box = {
-        "type": "box",
-        "x": [row[0] for row in drawn],
-        **{key: [row[position] for row in drawn] for key, position in positions},
-    }
-    total = sum(map(sum, grouped.values()))
-    share = f" The {len(drawn)} with most files are drawn." if len(drawn) < len(rows) else ""
-    return PageSection(
-        title="Sizes of files",
-        about=f"{count(len(live), 'file')} of {size(total, 'bytes')} in {count(len(rows), 'partition')}.{share}",
-        header=(
-            "partition",
-            "files",
-            "bytes",
-            "smallest",
-            "quarter",
-            "half",
-            "three quarters",
-            "largest",
-        ),
-        rows=rows,
-        traces=[box] if rows else (),
-        layout={
-            "yaxis": {"type": "log", "title": {"text": "bytes"}},
-            "xaxis": {"type": "category"},
-        },
-    )
-
-
-def _sizes_of_partition(partition: str, sizes: Sequence[int]) -> tuple[object, ...]:
-    """A row of the section: the partition, the number of files, their total size, then the smallest
-    size, the quartiles and the largest size. All sizes are in bytes.
-    """
-    quartiles = [sizes[0]] * 3
-    if len(sizes) > 1:
-        quartiles = [round(quartile) for quartile in quantiles(sizes, n=4, method="inclusive")]
-    return (partition, len(sizes), sum(sizes), min(sizes), *quartiles, max(sizes))
-
-
-def _levels(table: Table, live: list[ManifestEntry]) -> PageSection:
-    if not table.schema.primary_keys:
-        return PageSection(
-            title="Files of level 0",
-            about="The table has no primary key, so its files have no levels.",
-        )
-    depths = Counter((entry.partition, entry.bucket) for entry in live if entry.file.level == 0)
-    rows = [
-        (_named(partition_by_column(table.layout, partition)), bucket, files)
-        for (partition, bucket), files in depths.most_common()
-    ]
-    drawn = rows[:_MOST_GROUPS]
-    names = [f"{partition} {bucket}".strip() for partition, bucket, _ in drawn]
-    bars = _trace("bar", "files", names, [files for _, _, files in drawn])
-    return PageSection(
-        title="Files of level 0",
-        about="New files that no compaction has merged yet. A reader merges all those of a bucket. Buckets with the most files come first.",
-        header=("partition", "bucket", "files"),
-        rows=rows,
-        traces=[bars] if rows else (),
-        layout={"xaxis": {"type": "category", "title": {"text": "bucket"}}},
-    )
-
-
-def _amplification(table: Table) -> PageSection:
-    report = compact(lambda: table, full=not table.schema.primary_keys, dry_run=True)
-    buckets = sorted(report.compacted, key=lambda bucket: bucket.reads_after - bucket.reads_before)
-    drawn = buckets[:_MOST_GROUPS]
-    names = [f"{_named(bucket.partition)} {bucket.bucket}".strip() for bucket in drawn]
-    traces = [
-        _trace("bar", "now", names, [bucket.reads_before for bucket in drawn]),
-        _trace("bar", "after a compaction", names, [bucket.reads_after for bucket in drawn]),
-    ]
-    advice = "Run: paimon-stream compact" if buckets else "Nothing needs a compaction."
-    return PageSection(
-        title="Read amplification",
-        about=f"Files that a reader opens for each file that it needs: {report.read_amplification:.1f}. {advice}",
-        header=("partition", "bucket", "files", "bytes", "read now", "then"),
-        rows=[
-            (
-                _named(bucket.partition),
-                bucket.bucket,
-                bucket.files,
-                bucket.bytes,
-                bucket.reads_before,
-                bucket.reads_after,
-            )
-            for bucket in buckets
-        ],
-        traces=traces if buckets else (),
-        layout={"barmode": "group", "xaxis": {"type": "category"}},
-    )
-
-
-def _findings(table: Table, sample: int) -> PageSection:
-    report = verify(table, sample=sample, progress=silent)
-    looked_at = ", ".join(f"{thing} {number:,}" for thing, number in report.checked.items())
-    verdict = "" if report.findings else "Nothing is wrong. "
-    return PageSection(
-        title="Findings of verify",
-        about=f"{verdict}Looked at: {looked_at}.",
-        header=("severity", "code", "file", "what", "what to do"),
-        rows=[
-            (finding.severity, finding.code, finding.path, finding.message, finding.cure)
-            for finding in report.findings
-        ],
-    )
-
-
 _PAGE: Final = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width"><meta http-equiv="Content-Security-Policy"
-content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
-<style>{style}</style><script>{plotly}</script></head><body>{body}<script>{script}</script></body></html>"""
+<meta name="viewport" content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy"
+content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:">
+<style>{style}</style></head><body>{body}<script>{script}</script></body></html>"""
 
 _STYLE: Final = """
-:root { color-scheme: light dark; --ink: #1f2328; --paper: #ffffff; --line: #d0d7de; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --paper: #0d1117; --line: #30363d; } }
-@media print { :root { --ink: #000000; --paper: #ffffff; } section { break-inside: avoid; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 2em auto;
-  max-width: 70em; padding: 0 1em; }
-h2 { display: inline; font-size: 1.2em; overflow-wrap: anywhere; } h3 { margin-bottom: 0; } summary { cursor: pointer; }
+:root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --paper: #ffffff; --card: #f6f8fa; --line: #d0d7de;
+  --good: #00664b; --bad: #a33c00; --edge: #d55e00; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6edf3; --soft: #9aa4af; --paper: #0d1117; --card: #161b22;
+  --line: #30363d; --good: #3fc9a0; --bad: #ff9c5a; } }
+@media print { :root { color-scheme: light; --ink: #000000; --soft: #444444; --paper: #ffffff; --card: #ffffff;
+  --line: #cccccc; --good: #00664b; --bad: #a33c00; } section { break-inside: avoid; } }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); margin: 0 auto;
+  max-width: 62em; padding: 1.5em 1em 3em; }
+h1 { font-size: 1.9em; line-height: 1.2; margin: 0; overflow-wrap: anywhere; } h2 { display: inline; font-size: 1.15em; }
+h3 { font-size: 1.05em; margin: 0; } section { margin: 2em 0; } section > p { margin: 0.1em 0 0.6em; color: var(--soft); }
+a { color: inherit; } summary { cursor: pointer; } code { background: var(--card); border: 1px solid var(--line);
+  border-radius: 4px; padding: 0.05em 0.35em; font-size: 0.9em; overflow-wrap: anywhere; }
+.place { color: var(--soft); font-size: 0.9em; margin: 0.2em 0 1em; overflow-wrap: anywhere; }
+.badge { display: inline-block; border: 1px solid currentColor; border-radius: 1em; padding: 0 0.6em; font-size: 0.85rem;
+  font-weight: 400; white-space: nowrap; color: var(--soft); } .badge.well { color: var(--good); } .badge.sick { color: var(--bad); font-weight: 600; }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9em, 1fr)); gap: 0.6em; margin: 1em 0; }
+.cards div { background: var(--card); border: 1px solid var(--line); border-radius: 6px; padding: 0.5em 0.8em; color: var(--soft); font-size: 0.85em; }
+.cards b { display: block; font-size: 1.7rem; line-height: 1.25; color: var(--ink); font-variant-numeric: tabular-nums; }
+.why { border-left: 3px solid var(--edge); padding-left: 0.7em; margin: 0.4em 0; overflow-wrap: anywhere; }
+.streams { list-style: none; padding: 0; margin: 1em 0 2em; }
+.streams li { display: grid; grid-template-columns: 7em minmax(8em, 1fr) 7em 11.5em 12em 8em; gap: 0 0.6em; align-items: center;
+  padding: 0.5em 0; border-bottom: 1px solid var(--line); }
+.streams .badge { justify-self: start; } .streams .name { overflow-wrap: anywhere; } .streams .why { grid-column: 1 / -1; }
+.figure { font-size: 0.85em; color: var(--soft); font-variant-numeric: tabular-nums; } .figure b { color: var(--ink); }
+details.table { border-top: 1px solid var(--line); padding: 0.7em 0; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: 0.9em; }
-th, td { border-bottom: 1px solid var(--line); padding: 0.2em 0.8em 0.2em 0; text-align: left; vertical-align: top; }
+td { min-width: 4.5em; } th, td { border-bottom: 1px solid var(--line); padding: 0.2em 0.8em 0.2em 0; text-align: left; vertical-align: top; }
 td.n { text-align: right; font-variant-numeric: tabular-nums; }
+@media (max-width: 700px) { .streams li { grid-template-columns: 1fr 1fr; gap: 0.2em 0.8em; } .cards { grid-template-columns: 1fr 1fr; }
+  h1 { font-size: 1.5em; } .cards b { font-size: 1.3rem; } }
 """
 
-# The plots of a table are drawn when the table is opened, because drawing the plots of all tables
-# at once would take long.
+# A link of the overview opens the table's part. On paper everything is open.
 _SCRIPT: Final = """
-const ink = () => getComputedStyle(document.body).color;
-const look = () => ({ "font.color": ink(), paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" });
-const grid = { gridcolor: "rgba(128,128,128,0.25)", zerolinecolor: "rgba(128,128,128,0.5)" };
-const template = { layout: { xaxis: grid, yaxis: grid } };
-const hidden = (plot) => { const table = plot.closest("details.table"); return table && !table.open; };
-function draw() {
-  for (const plot of document.querySelectorAll(".plot")) {
-    if (plot.dataset.drawn || hidden(plot)) continue;
-    const spec = JSON.parse(plot.nextElementSibling.textContent);
-    const layout = { height: 340, legend: { orientation: "h" }, template, ...spec.layout };
-    Plotly.newPlot(plot, spec.data, layout, { responsive: true, displayModeBar: false })
-      .then(() => Plotly.relayout(plot, look()));
-    plot.dataset.drawn = "yes";
-  }
+function unfold() {
+  const part = location.hash && document.getElementById(location.hash.slice(1));
+  const folded = part && part.closest("details");
+  if (folded) { folded.open = true; folded.scrollIntoView(); }
 }
-const again = () => document.querySelectorAll(".plot[data-drawn]").forEach((plot) => Plotly.relayout(plot, look()));
-document.querySelectorAll("details.table").forEach((one) => one.addEventListener("toggle", draw));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
-addEventListener("beforeprint", () => {
-  document.querySelectorAll("details").forEach((one) => { one.open = true; });
-  draw();
-  again();
-});
-draw();
+addEventListener("hashchange", unfold);
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => { part.open = true; }));
+unfold();
 """

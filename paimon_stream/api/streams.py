@@ -36,7 +36,7 @@ _DEEP: Final = 500
 """How many of the newest snapshots are read if a stream is registered, but has made none of the
 usual number.
 """
-_LEAST_SILENCE_MILLIS: Final = 300_000
+LEAST_SILENCE_MILLIS: Final = 300_000
 """A stream is not called `stuck` or `silent` before this time has passed."""
 _SILENT_INTERVALS: Final = 5
 """A stream is not called `stuck` or `silent` before this many of its usual intervals have passed.
@@ -168,7 +168,7 @@ class StreamWatch:
         states = []
         for register in registered_streams(self._storage):
             running = self._running(register.checkpoint, now)
-            is_stuck = running is not None and running > _LEAST_SILENCE_MILLIS
+            is_stuck = running is not None and running > LEAST_SILENCE_MILLIS
             state: State = "stuck" if is_stuck else "starting"
             shown = self._state(state, _STUCK if is_stuck else _STARTING, latest)
             states.append(
@@ -192,7 +192,7 @@ class StreamWatch:
             running=running,
             age=now - newest.time_millis,
             attempts=previous.get("attempts", 1),
-            limit=max(_LEAST_SILENCE_MILLIS, _SILENT_INTERVALS * (interval or 0)),
+            limit=max(LEAST_SILENCE_MILLIS, _SILENT_INTERVALS * (interval or 0)),
         )
         return StreamState(
             location=self._storage.location,

@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from paimon_stream.api.inspection import History, TableFile, table_file
-from paimon_stream.api.report_page import ReportPage, sections_of
+from paimon_stream.api.report_page import ReportPage
+from paimon_stream.api.report_sections import table_page
+from paimon_stream.api.streams import StreamWatch
 from paimon_stream.errors import InvalidOption, naming
 from paimon_stream.extras import require
 from paimon_stream.format.arrow_types import arrow_schema
@@ -28,6 +30,7 @@ from paimon_stream.options.option import SINK_PREFIX
 from paimon_stream.read.changes import CHANGE_OPTIONS, READ_CHANGELOG, plan_read
 from paimon_stream.read.rows import BATCH_ROWS, read_batches
 from paimon_stream.read.scan import PointInTime, Scan, find_snapshot
+from paimon_stream.runtime import system
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.live import snapshot_files
 from paimon_stream.table.partition_spec import PartitionFilter, parse_partition
@@ -141,9 +144,9 @@ class TableReading(LoadedTable):
         snapshots: int = 500,
         sample: int = 0,
     ) -> ReportPage:
-        """A page of plots and numbers, which a notebook shows and `save` writes: commits by phase,
-        batches, writers, manifests, sizes of files, levels, read amplification, and what `verify`
-        finds. The page says which parts cannot be read.
+        """A page of plots and numbers, which a notebook shows and `save` writes: the health of the
+        stream, what `verify` finds, read amplification, batches, commits by phase, writers, sizes
+        of files, levels and manifests. The page says which parts cannot be read.
 
         Args:
             snapshots: how many of the newest snapshots the page shows.
@@ -151,13 +154,12 @@ class TableReading(LoadedTable):
 
         Raises:
             InvalidOption: for an argument with a wrong value.
-            MissingExtra: if plotly is not installed.
         """
         snapshots = self._arguments.whole("snapshots", snapshots, least=1)
         sample = self._arguments.whole("sample", sample, least=0)
-        require("plotly", "report", "PaimonTable.report")
-        sections = sections_of(self._table, snapshots=snapshots, sample=sample)
-        return ReportPage(self.location, {self.location: sections})
+        stream = StreamWatch(self._storage).look(system().clock.now_millis())
+        part = table_page(self._table, stream, snapshots=snapshots, sample=sample)
+        return ReportPage(self.location, {self.location: part})
 
     def history(self) -> History:
         """All snapshots, newest first, each with the summary of its batch. Raises

@@ -1,16 +1,16 @@
 """The command `report`, which writes a page about a table, or about the tables of a warehouse."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import click
 
-from paimon_stream.api.report_page import PageSection, ReportPage, sections_of
+from paimon_stream.api.report_page import PageSection, ReportPage, TableHealth, TablePage
+from paimon_stream.api.report_sections import table_page
 from paimon_stream.api.streams import StreamState
 from paimon_stream.cli.command import COUNT, FOUND_IN, Session, option, table_command
 from paimon_stream.cli.output import CommandAnswer
 from paimon_stream.cli.text import in_commands
-from paimon_stream.cli.watch import COLUMNS, Watched, sick_first
+from paimon_stream.cli.watch import Watched, sick_first
 from paimon_stream.errors import PaimonStreamError
 
 _FULL: Final = (
@@ -42,44 +42,38 @@ _FULL: Final = (
 def report(
     session: Session, output: str, most_tables: int, snapshots: int, sample: int
 ) -> CommandAnswer:
-    """Writes a page with plots and numbers of a table, or of the tables of a warehouse: commits by
-    phase, batches, attempts and conflicts, writers, manifests, sizes of files, files of level 0,
-    read amplification, what verify finds, and what a compaction would gain. The page needs no
-    network. If some data cannot be read, the page names it and shows the rest.
+    """Writes a page about a table, or about the tables of a warehouse. Its headline says whether
+    all is well. Each table has a line, those with problems first, each with the reason and a
+    command. Then come plots and numbers of each table: what verify finds, what a compaction would
+    gain, batches, commits by phase, attempts and conflicts, writers, sizes of files, files of level
+    0, and manifests. The page needs no network. If some data cannot be read, the page names it and
+    shows the rest.
     """
     params = click.get_current_context().params
     place = params["warehouse"]
     watched = Watched(session, [place])
     states = sick_first(watched.look(0))
     tables = {
-        state.location: _sections(watched, state.location, snapshots=snapshots, sample=sample)
+        state.location: _part(watched, state, snapshots=snapshots, sample=sample)
         for state in states[:most_tables]
     }
-    overview = _overview(states, len(states) - most_tables) if len(states) > 1 else None
-    ReportPage(place or params["found_in"] or "Report", tables, overview).save(output)
+    others = [TableHealth.of(state) for state in states[most_tables:]]
+    ReportPage(place or params["found_in"] or "Report", tables, others).save(output)
     document = {"output": output, "tables": [state.location for state in states]}
     return CommandAnswer(document=document, parts=[f"{output} is written."])
 
 
-def _sections(
-    watched: Watched, location: str, *, snapshots: int, sample: int
-) -> Sequence[PageSection]:
-    """The sections about a table, or one section that says why the table cannot be read."""
+def _part(
+    watched: Watched,
+    state: StreamState,
+    *,
+    snapshots: int,
+    sample: int,
+) -> TablePage:
+    """The part about a table, or a part that says why the table cannot be read."""
     try:
-        table = watched.session(location).raw
-        return sections_of(table, snapshots=snapshots, sample=sample)
+        table = watched.session(state.location).raw
     except PaimonStreamError as error:
-        return [PageSection(title="Not readable", about=in_commands(error.message))]
-
-
-def _overview(states: Sequence[StreamState], without_plots: int) -> PageSection:
-    """A section with a row for each table. The last `without_plots` tables have no plots."""
-    about = "Tables with problems come first."
-    if without_plots > 0:
-        about += f" The plots of {without_plots:,} others are left out."
-    return PageSection(
-        title="Streams",
-        about=about,
-        header=[column.name for column in COLUMNS],
-        rows=[[column.cell(state) for column in COLUMNS] for state in states],
-    )
+        section = PageSection(title="Not readable", about=in_commands(error.message))
+        return TablePage(TableHealth.of(state), [section])
+    return table_page(table, state, snapshots=snapshots, sample=sample)

@@ -22,6 +22,7 @@ from paimon_stream.errors import first_few
 from paimon_stream.reports import count as count
 from paimon_stream.reports import iso as iso
 from paimon_stream.reports import size as size
+from paimon_stream.reports import span as span
 
 
 def moment(millis: int | None) -> str | None:

@@ -44,7 +44,7 @@ from paimon_stream.cli.output import (
     part_lines,
 )
 from paimon_stream.cli.snapshots import query
-from paimon_stream.cli.text import count, in_commands, iso, plain, size
+from paimon_stream.cli.text import count, in_commands, iso, plain, size, span
 from paimon_stream.errors import NotFound, PaimonStreamError
 from paimon_stream.options import STORE_MAX_OUTAGE
 from paimon_stream.runtime import system
@@ -92,16 +92,6 @@ def _age(state: StreamState) -> int | None:
     return max(0, system().clock.now_millis() - state.last_millis)
 
 
-def _span(millis: float) -> str:
-    """A time for people, of at most six characters: `95 ms`, `12 s`, `3 min`, `40 h`, `9 d`."""
-    if millis < 1000:
-        return f"{millis:.0f} ms"
-    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
-        if millis >= 2 * length:
-            return f"{millis / length:.0f} {unit}"
-    return f"{millis / 1000:.0f} s"
-
-
 def _number(
     key: str,
     value: Callable[[StreamState], Any],
@@ -130,9 +120,9 @@ COLUMNS: Final[tuple[Column[StreamState], ...]] = (
     ),
     Column("state", lambda state: state.state),
     Column("batch", lambda state: state.batch, ident=True),
-    _number("age", _age, with_unit=_span),
-    _number("interval", lambda state: state.interval, "every", _span),
-    _number("running", lambda state: state.running, with_unit=_span),
+    _number("age", _age, with_unit=span),
+    _number("interval", lambda state: state.interval, "every", span),
+    _number("running", lambda state: state.running, with_unit=span),
     _number("rows", lambda state: state.story.rows),
     _number("rows_per_second", lambda state: state.rows_per_second, "rows/s", "{:,.0f}".format),
     _number("rows_updated", lambda state: state.story.rows_updated, extra=True),
@@ -140,8 +130,8 @@ COLUMNS: Final[tuple[Column[StreamState], ...]] = (
     _number("rows_inserted", lambda state: state.story.rows_inserted, extra=True),
     _number("bytes", lambda state: state.story.bytes, "size", size, extra=True),
     _number("files", lambda state: state.story.files, extra=True),
-    _number("write_millis", lambda state: state.story.write_millis, "write", _span),
-    _number("commit_millis", lambda state: state.commit_millis, "commit", _span),
+    _number("write_millis", lambda state: state.story.write_millis, "write", span),
+    _number("commit_millis", lambda state: state.commit_millis, "commit", span),
     _number("attempts", lambda state: state.previous.get("attempts"), "tries"),
     Column("previous", lambda state: dict(state.previous), extra=True),
     Column("time", lambda state: iso(state.last_millis), extra=True),
@@ -478,7 +468,7 @@ class _Screen:
     def _table_view(self, state: StreamState) -> list[Text]:
         """What the commands `query`, `stats` and `doctor` say of the table, below its state."""
         phases = ", ".join(
-            f"{phase} {_span(millis)}" for phase, millis in phases_of(state.previous).items()
+            f"{phase} {span(millis)}" for phase, millis in phases_of(state.previous).items()
         )
         parts: list[Part] = [f"{state.location}: {state.state}. {state.why}".strip(), _KEYS]
         if phases:

@@ -15,7 +15,6 @@ NOTEBOOK = Path(__file__).parents[2] / "examples/quickstart.ipynb"
 
 @pytest.mark.long
 def test_the_notebook_runs_and_shows_what_it_gives(tmp_path: Path) -> None:
-    pytest.importorskip("plotly")
     cells = [
         cell for cell in json.loads(NOTEBOOK.read_text())["cells"] if cell["cell_type"] == "code"
     ]
@@ -37,4 +36,4 @@ def test_the_notebook_runs_and_shows_what_it_gives(tmp_path: Path) -> None:
         .startswith("<CommitReport 2 committed as snapshot 3, 1000 rows in ")
     )
     assert (tmp_path / "shown").read_text().split()[-1] == "3000"
-    assert (tmp_path / "ticks.html").stat().st_size > 1_000_000
+    assert "</html>" in (tmp_path / "ticks.html").read_text()

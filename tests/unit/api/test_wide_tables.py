@@ -93,8 +93,6 @@ def counted(step: Step, columns: int, kind: str) -> Counter[str]:
 
 @pytest.mark.parametrize(("step", "kind"), each_once(STEPS, ["append", "groups", "avro", "sums"]))
 def test_a_step_costs_twice_as_much_for_twice_the_columns(step: str, kind: str) -> None:
-    if step == "report":
-        pytest.importorskip("plotly")
     counted(STEPS[step], 10, kind)  # what is imported or built once
     narrow = counted(STEPS[step], NARROW, kind)
     wide = counted(STEPS[step], 2 * NARROW, kind)
