@@ -17,6 +17,7 @@ from tests.orders.threads import Thread
 from tests.simulation.actors.base import Actor, Work
 from tests.simulation.actors.histories import NAME, BranchMaker
 from tests.simulation.actors.maintenance import Expirer, OrphanCleaner, Restorer, Tagger
+from tests.simulation.actors.merging import MergingStream
 from tests.simulation.actors.streams import Stream
 from tests.simulation.actors.writers import BatchWriter, HastyKeeper, SecondDeleter
 
@@ -186,6 +187,30 @@ def in_turn(*steps: Callable[[Stage], None]) -> Callable[[Stage], None]:
 def stream(stage: Stage, name: str = "stream", checkpoint: str = "a", **how: bool) -> Stream:
     """The next run of a stream."""
     return Stream(stage, name, stage.checkpoint(checkpoint), **how)
+
+
+def merged(number: int) -> Callable[[Stage], None]:
+    """Somebody has committed rows, and a stream has merged this number of batches into them."""
+
+    def before(stage: Stage) -> None:
+        commits(1)(stage)
+        settle(Thread(stage, merging_stream(stage), number))
+
+    return before
+
+
+def merging(*kinds: type[Actor]) -> Callable[[Stage], list[tuple[Actor, int]]]:
+    """A stream that merges a batch, and others beside it."""
+
+    def cast(stage: Stage) -> list[tuple[Actor, int]]:
+        return [(merging_stream(stage), 1), *others(*kinds)(stage)]
+
+    return cast
+
+
+def merging_stream(stage: Stage) -> Stream:
+    """The next run of a stream whose batches are merged."""
+    return MergingStream(stage, MergingStream.kind, stage.checkpoint("m"))
 
 
 def twins(stage: Stage) -> list[tuple[Actor, int]]:

@@ -15,7 +15,7 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.storage.base import PutResult
 from paimon_stream.table.layout import snapshot_path
 from paimon_stream.table.snapshots import SnapshotStore
-from tests.orders.faults import LATE_AND_DEAD, LOST, Plan
+from tests.orders.faults import DIES, LATE_AND_DEAD, LOST, Plan
 from tests.simulation import rules
 from tests.simulation.bug import Patch
 from tests.simulation.planted import BUGS as OF_SIMULATION
@@ -145,5 +145,19 @@ BUGS = [
         "stream × Java's writer under the lock",
         rules.UNDER_LOCK,
         switches=0,
+    ),
+    Bug("a stale update is published", "updater × batch writer", rules.CHANGED, often=True),
+    Bug(
+        "updates under a sequence field are lost",
+        "updater × updater, with a sequence field",
+        rules.CHANGED,
+    ),
+    Bug("a stale merge is published", "merging stream × updater", rules.CHANGED),
+    Bug(
+        "a batch is merged again",
+        "merging stream × updater",
+        rules.CHANGED,
+        switches=0,
+        plan={"merging stream": {10: DIES}},
     ),
 ]

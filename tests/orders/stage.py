@@ -137,6 +137,8 @@ class Stage(World):
         new.counts, new.places = Counter(self.counts), dict(self.places)
         new.values = {name: dict(one) for name, one in self.values.items()}
         new.asked = {name: set(one) for name, one in self.asked.items()}
+        new.changes, new.stored_rows = dict(self.changes), dict(self.stored_rows)
+        new.rows = dict(self.rows)
         new.log, new.late, new.processes, new.actors = [], [], [], []
         new.met, new.faults_met, new.landed = Counter(), Counter(), set(self.landed)
         new.checkpoints = {
