@@ -56,6 +56,8 @@ assert sorted(orders.to_arrow()["id"].to_pylist()) == [2, 11]
 - A row is deleted by a row of kind `-D`, and updated by a whole new row. If a column of the key changes, the row with the
   old key is deleted and the row with the new key inserted, in the same snapshot. Rows may take the keys of one
   another. A new key that another row has is an error that names the key.
+- A table with ORC files and a CHAR in its primary key is refused. ORC cuts blanks off the end of a CHAR, and the bucket of a row
+  is that of its key with blanks.
 - With `changelog-producer` = `input`, the changelog has `-U` with the whole old row and `+U` with the whole new row, and `-D`
   with the whole row. With `lookup` and `full-compaction` the next compaction writes it.
 - Before anything is written, each row is merged with the row that changes it. If readers would not see the row that was

@@ -46,12 +46,14 @@ from paimon_stream.runtime import Runtime, system
 from paimon_stream.spark.checkpoint import Checkpoint, Kind, open_checkpoint, recorded_checkpoint
 from paimon_stream.spark.sink_settings import SinkSettings
 from paimon_stream.storage.base import Storage
+from paimon_stream.stream.batch_summary import BatchSummary
 from paimon_stream.stream.gather import gather
 from paimon_stream.stream.identity import WriterIdentity
 from paimon_stream.stream.judging import judge_from_storage
 from paimon_stream.stream.replay_errors import StreamRefusals, gap_in_words
 from paimon_stream.stream.verdicts import Batch, Verdict
 from paimon_stream.stream.writable import check_writable
+from paimon_stream.table.journal import Journal
 from paimon_stream.table.layout import tag_path
 from paimon_stream.table.manifests import ManifestStore
 from paimon_stream.table.register import RegisteredWriter
@@ -193,6 +195,8 @@ class _Restart:
         last: the stream's newest snapshot; None if none is left.
         owner: the query that has written as the sink's commit user; None if none is known.
         is_stranger: whether the query has done batches, but the table has no trace of the query.
+        merges: whether the stream's newest batch was merged into rows of the table. The sink is
+            then taken for one that merges.
     """
 
     checkpoint: Checkpoint
@@ -205,6 +209,7 @@ class _Restart:
     last: Snapshot | None
     owner: str | None
     is_stranger: bool
+    merges: bool
 
 
 class _Doctor:
@@ -374,7 +379,18 @@ class _Doctor:
             last=last,
             owner=self._owner_of(user, last),
             is_stranger=done is not None and self._is_stranger(identity),
+            merges=self._merges(identity.user, batch.batch_id, last),
         )
+
+    def _merges(self, user: str, batch_id: int, last: Snapshot | None) -> bool:
+        """Whether the stream's newest batch was merged into rows of the table, according to the
+        journal of the batch or, if there is none, to the stream's last snapshot.
+        """
+        with suppress(FormatError):  # the judgement reads the journal, too, and reports the damage
+            entry = Journal(self._storage, user).read(batch_id)
+            if entry is not None:
+                return entry.merges
+        return last is not None and BatchSummary.of(own_properties(last)).rows_updated is not None
 
     def _judged(
         self,
@@ -393,7 +409,9 @@ class _Doctor:
             explanation += self._without_apart(restart, others)
             history = (*diagnosis.history, *refusals.history)
             diagnosis = replace(diagnosis, verdict=name, explanation=explanation, history=history)
-            if restart.kind is Kind.QUERY and not restart.is_stranger:
+            # The columns of a merge are those of its clauses, which nobody knows here.
+            has_columns_of_table = restart.kind is Kind.QUERY and not restart.merges
+            if has_columns_of_table and not restart.is_stranger:
                 done_millis = batch.previous_done_millis
                 refusals.noted.extend(judge_columns(self._table, restart.last, done_millis))
             refusals.noted.extend(self._doubts_of_base())
@@ -492,7 +510,8 @@ class _Doctor:
         the sink would raise.
         """
         check_writable(self._table, in_stream=not self._settings.overwrites)
-        self._settings.check_mode(self._table)
+        if not restart.merges:
+            self._settings.check_mode(self._table)
         evidence = gather(self._table, restart.identity, restart.batch, snapshots=self._snapshots)
         evidence = replace(evidence, claimed=others.__contains__)
         return judge_from_storage(
@@ -501,7 +520,7 @@ class _Doctor:
             refusals,
             self._runtime,
             overwrites=self._settings.overwrites,
-            merges=self._settings.merge is not None,
+            merges=restart.merges,
         )
 
     # -- checkpoints that do not belong here ------------------------------------------------------

@@ -49,6 +49,7 @@ from paimon_stream.merge.changing import (
     changed_rows,
     has_key,
     refusal,
+    refusal_of_cut_keys,
 )
 from paimon_stream.merge.spec import KIND, ROW_KIND, ROW_KIND_COLUMN, MergeSpec
 from paimon_stream.options import CHANGELOG_PRODUCER, ROWKIND_FIELD
@@ -236,7 +237,7 @@ class KeyedRows:
 
     def _planned(self, where: Any) -> Scan:
         """A scan of the files that may hold rows for the condition. Raises `UnsupportedFeature` if
-        one of them waits for a bucket.
+        one of them waits for a bucket, or has cut keys.
         """
         table = self.table
         scan = scan_without_files(table, table.schema, table.schema.fields, self.snapshot, where)
@@ -248,6 +249,12 @@ class KeyedRows:
                 "has rows that wait in bucket -2, and nobody knows which of them is the row of a key. Nothing was "
                 "written. Compact the table first."
             ).of_table(table.location, subject=True)
+        formats = {entry.file.file_name.rpartition(".")[2] for entry in scan.files}
+        cut = refusal_of_cut_keys(table.schema, formats)
+        if cut is not None:
+            raise UnsupportedFeature(f"{cut}. Nothing was written.").of_table(
+                table.location, subject=True
+            )
         self._read |= {entry.identity: entry for entry in scan.files}
         return scan
 

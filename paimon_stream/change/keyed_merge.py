@@ -26,6 +26,8 @@ from paimon_stream.change.merge_clauses import (
 )
 from paimon_stream.change.merge_rows import MergeRows, source_rows
 from paimon_stream.errors import naming
+from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import TypeRoot
 from paimon_stream.merge.changing import Operation, has_key
 from paimon_stream.reports import Progress
 from paimon_stream.runtime import Runtime
@@ -95,6 +97,7 @@ class KeyedMerge(KeyedChange):
         old = target.take(pa.array(merged.updated_at))
         updating = ColumnPlan.of(table.schema.without_defaults, table.location)
         new = pa.Table.from_batches(map(updating.conform, merged.updated.to_batches()), old.schema)
+        new = _with_stored_keys(table.schema, old, new)
         keys = table.schema.primary_keys
         if not has_key(new.select(keys), old.select(keys)).all():  # an old key goes
             refuse_operations(table, [(Operation.MOVE, None)])
@@ -105,6 +108,22 @@ class KeyedMerge(KeyedChange):
         self.deleted = merge.deleted
         self.inserted = inserted.num_rows
         return Wanted(before=target.take(pa.array(places)), after=pa.concat_tables([new, added]))
+
+
+def _with_stored_keys(schema: TableSchema, old: pa.Table, new: pa.Table) -> pa.Table:
+    """The new rows of the old ones. A CHAR of the key that differs from the stored one only by blanks
+    at its end stays as it is stored: the values are equal, so the row does not move.
+    """
+    for name in schema.primary_keys:
+        if schema.field(name).type.root is TypeRoot.CHAR:
+            stored = old.column(name)
+            wanted = new.column(name)
+            is_equal = pc.equal(
+                pc.utf8_rtrim(stored, characters=" "), pc.utf8_rtrim(wanted, characters=" ")
+            )
+            place = new.column_names.index(name)
+            new = new.set_column(place, new.field(name), pc.if_else(is_equal, stored, wanted))
+    return new
 
 
 def _operations(plan: MergePlan) -> Iterator[tuple[Operation, str | None]]:

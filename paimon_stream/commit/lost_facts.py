@@ -28,12 +28,15 @@ class LostFacts:
         command: the command that commits the files again.
         in_store: whether the table is in an object store or in HDFS. If so, the command also needs
             the storage options.
+        merges: whether the commit had merged rows into those that the table had then. Its files fit
+            no other rows, so they are not committed again.
     """
 
     files: int | None
     rows: int | None
     command: str
     in_store: bool
+    merges: bool = False
 
     @classmethod
     def of(
@@ -88,7 +91,8 @@ class LostFacts:
     @property
     def context(self) -> dict[str, Any]:
         """The facts as values, for the context of an error."""
-        return {"files": self.files, "rows": self.rows, "command": self.command}
+        command = None if self.merges else self.command
+        return {"files": self.files, "rows": self.rows, "command": command}
 
 
 def lost_facts(storage: Storage, user: str, batch: int, snapshot: SnapshotRef) -> LostFacts:

@@ -15,7 +15,7 @@ the columns that order rows, and the columns that cannot be NULL. Otherwise a su
 later would begin at the sum that was deleted.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
@@ -28,6 +28,7 @@ from paimon_stream.errors import InvalidData
 from paimon_stream.format.arrow_types import arrow_schema, from_flags, from_numbers, to_flags
 from paimon_stream.format.names import POSTPONE_BUCKET
 from paimon_stream.format.schema_json import TableSchema
+from paimon_stream.format.types import TypeRoot
 from paimon_stream.merge.merge_order import (
     Flags,
     Ints,
@@ -50,7 +51,13 @@ from paimon_stream.merge.spec import (
     ColumnRule,
     MergeSpec,
 )
-from paimon_stream.options import BUCKET, ROWKIND_FIELD, Options
+from paimon_stream.options import (
+    BUCKET,
+    FILE_FORMAT,
+    FILE_FORMAT_PER_LEVEL,
+    ROWKIND_FIELD,
+    Options,
+)
 
 _SHOWN: Final = 3
 _SETTABLE: Final = frozenset({"non_null", "of_group", "last_value", "last_non_null_value"})
@@ -107,6 +114,10 @@ def refusal(
             "has a primary key without all partition keys and no fixed buckets (cross-partition), which this release "
             "does not write"
         )
+    per_level = options.value(FILE_FORMAT_PER_LEVEL).values()
+    cut = refusal_of_cut_keys(schema, {options.value(FILE_FORMAT), *per_level})
+    if cut is not None:
+        return cut
     match operation:
         case Operation.INSERT:
             return None
@@ -116,6 +127,21 @@ def refusal(
             return _refusal_to_set(spec, column)
         case Operation.DELETE | Operation.MOVE:
             return _refusal_to_delete(spec)
+
+
+def refusal_of_cut_keys(schema: TableSchema, formats: Collection[str]) -> str | None:
+    """Why rows of a table cannot be changed whose files have these formats; None if they can. The
+    bucket of a row is that of its key with blanks, so a key that has lost them may be in another.
+    """
+    if "orc" not in formats:
+        return None
+    for name in schema.primary_keys:
+        if schema.field(name).type.root is TypeRoot.CHAR:
+            return (
+                f"has the CHAR column {name!r} in its primary key and ORC files, which cut blanks off its values, so "
+                "nobody knows the bucket of a row"
+            )
+    return None
 
 
 def _refusal_to_delete(spec: MergeSpec) -> str | None:

@@ -88,6 +88,9 @@ def _attributes(report: CommitReport) -> dict[str, Any]:
         "rows": report.rows,
         "files": report.files,
         "bytes": report.bytes,
+        "rows_updated": report.rows_updated,
+        "rows_deleted": report.rows_deleted,
+        "rows_inserted": report.rows_inserted,
     }
     if report.snapshot_id is not None:
         facts["snapshot"] = report.snapshot_id

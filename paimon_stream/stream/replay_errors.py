@@ -5,6 +5,8 @@ has decided to continue.
 import datetime as dt
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 
 from paimon_stream import errors
 from paimon_stream.commit.lost_facts import LostFacts, lost_facts
@@ -13,7 +15,7 @@ from paimon_stream.format.snapshot_json import Snapshot
 from paimon_stream.options import ON_CHECKPOINT_RESET, ON_TABLE_CHANGE, ON_UNKNOWN_HISTORY
 from paimon_stream.storage.base import Storage
 from paimon_stream.table.fate import Answer, Fate
-from paimon_stream.table.journal import JournalEntry, PreviousBatch
+from paimon_stream.table.journal import Journal, JournalEntry, PreviousBatch
 
 _LOG = logging.getLogger(__name__)
 
@@ -217,7 +219,10 @@ class StreamRefusals(CommitRefusals):
             f"snapshot {lost.snapshot.id}, in which batch {lost.batch_id} of this stream was committed, now "
             f"holds commit {there.commit_identifier} of user {there.commit_user!r}",
             lost.batch_id,
-            lost_facts(storage, self.user, lost.batch_id, lost.snapshot),
+            replace(
+                lost_facts(storage, self.user, lost.batch_id, lost.snapshot),
+                merges=_was_merged(storage, self.user, lost.batch_id),
+            ),
             snapshot=lost.snapshot.id,
             by=there.commit_user,
         )
@@ -239,7 +244,9 @@ class StreamRefusals(CommitRefusals):
             f"batch {entry.batch_id} of this stream was committed, but its snapshot is gone, and of the "
             f"snapshots that stand there ({above}) user {users} made {ids}",
             entry.batch_id,
-            LostFacts.of(self.location, self.user, entry.batch_id, files),
+            replace(
+                LostFacts.of(self.location, self.user, entry.batch_id, files), merges=entry.merges
+            ),
             by=foreign[0].commit_user,
         )
 
@@ -270,8 +277,7 @@ class StreamRefusals(CommitRefusals):
             errors.CommitLost,
             f"{cause}: a writer that does not publish atomically replaced it, or the table was rolled back "
             f"and written again. The rows of batch {batch_id} are not in the table: {lost.sentence[:-1]}",
-            f"If it was no rollback, commit the files again and start the query: {lost.cure}. Otherwise write the rows "
-            "again from the source. Let other engines only read this table. Or let it continue with this batch",
+            _cure_of_lost(lost, batch_id),
             lost_batch=batch_id,
             **known_snapshot,
             by=by,
@@ -306,6 +312,29 @@ class StreamRefusals(CommitRefusals):
             "and rows of earlier batches are not in it",
             "Write those rows again from the source (a new checkpoint); or let it continue with this batch",
         )
+
+
+def _cure_of_lost(lost: LostFacts, batch_id: int) -> str:
+    """What to do about an earlier batch whose commit was replaced. A sentence without its end."""
+    if lost.merges:
+        return (
+            f"The files of batch {batch_id} fit only the rows into which it was merged. Merge its rows again, with "
+            "PaimonTable.merge. Let other engines only read this table. Then let it continue with this batch"
+        )
+    return (
+        f"If it was no rollback, commit the files again and start the query: {lost.cure}. Otherwise write the rows "
+        "again from the source. Let other engines only read this table. Or let it continue with this batch"
+    )
+
+
+def _was_merged(storage: Storage, user: str, batch_id: int) -> bool:
+    """Whether the journal says that a batch was merged into rows of the table. It is for a message,
+    so no error is raised.
+    """
+    with suppress(errors.FormatError, errors.StorageError):
+        entry = Journal(storage, user).read(batch_id)
+        return entry is not None and entry.merges
+    return False
 
 
 def gap_in_words(first: int, last: int) -> str:

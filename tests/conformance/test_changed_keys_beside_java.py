@@ -1,5 +1,5 @@
 """Random tables with a primary key that Java and we write and compact in turns, and whose rows we
-delete and update: after each change, Java reads exactly the rows of a model, and the changelog.
+delete, update and merge: after each change, Java reads exactly the rows of a model, and the changelog.
 """
 
 from __future__ import annotations
@@ -161,6 +161,54 @@ class Turns:
         rest = {key: other for key, other in self.rows.items() if key != self.key(row)}
         return {**rest, self.key(moved): moved}
 
+    def merge(self) -> dict[Key, Row]:
+        """Merges a source whose rows have keys of the table and other keys. Returns all rows."""
+        keys = self.random.sample(list(self.rows), self.random.randint(0, min(3, len(self.rows))))
+        source = {key: dict(zip(self.made.keys, key, strict=True)) for key in keys}
+        draw = self.random.choice(list(self.rows.values()) or [dict.fromkeys(self.made.keys, 1)])
+        new = {name: draw[name] for name in self.made.keys} | {"k": self.random.randint(10, 19)}
+        if self.key(new) not in self.rows:
+            source[self.key(new)] = new
+        types = dict(self.made.columns)
+        names = [name for name in types if name not in self.made.keys]
+        names = self.random.sample(names, self.random.randint(1, min(2, len(names))))
+        for row in source.values():
+            row |= {name: self.value(types[name]) for name in names}
+        return self.merged_by(source, names)
+
+    def merged_by(self, source: dict[Key, Row], names: list[str]) -> dict[Key, Row]:
+        """Merges a source by random clauses. `names` are its columns that are no keys."""
+        schema = self.table.to_arrow().schema
+        fields = [schema.field(name) for name in (*self.made.keys, *names)]
+        rows = [{name: arrow_value(row[name]) for name in row} for row in source.values()]
+        table = pa.Table.from_pylist(rows, pa.schema(fields))
+        table = table.append_column(
+            "goes", pa.array([row["k"] % 2 == 0 for row in source.values()])
+        )
+        merging = self.table.merge(table, on=list(self.made.keys))
+        wanted = dict(self.rows)
+        if self.random.random() < 0.3:
+            merging = merging.when_matched_delete("source.goes")
+            for key in source.keys() & self.rows.keys():
+                if source[key]["k"] % 2 == 0:
+                    del wanted[key]
+        merging = merging.when_matched_update({name: f"source.`{name}`" for name in names})
+        for key in source.keys() & wanted.keys():
+            wanted[key] = wanted[key] | source[key]
+        if self.random.random() < 0.6:
+            inserted = {name: f"source.`{name}`" for name in (*self.made.keys, *names)}
+            merging = merging.when_not_matched_insert(inserted)
+            nothing = dict.fromkeys(self.schema.field_names)
+            for key in source.keys() - self.rows.keys():
+                wanted[key] = nothing | source[key]
+        if self.random.random() < 0.2:
+            merging = merging.when_not_matched_by_source_delete("target.k > 3")
+            for key in self.rows.keys() - source.keys():
+                if self.rows[key]["k"] > 3:
+                    del wanted[key]
+        merging.execute()
+        return wanted
+
     def value(self, type_: str) -> Any:
         if self.random.random() < 0.2:
             return None
@@ -170,9 +218,9 @@ class Turns:
     def change(self) -> None:
         """Makes one change, and compares what Java reads with the model."""
         before = asked(self.java.snapshots, self.path)[-1]["id"]
-        act = self.random.choice([self.delete, self.update, self.update, self.move])
+        act = self.random.choice([self.delete, self.update, self.move, self.merge, self.merge])
         if not self.rows:
-            act = self.delete
+            act = self.random.choice([self.delete, self.merge])
         try:
             wanted = act()
             self.changed += wanted != self.rows

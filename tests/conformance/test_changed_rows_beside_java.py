@@ -1,9 +1,10 @@
-"""Rows of append tables are deleted and updated, in turns with Java's writers and compactions: Java
+"""Rows of append tables are deleted, updated and merged, in turns with Java's writers and compactions: Java
 reads exactly the rows of a model.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 from paimon_stream import PaimonTable
+from paimon_stream.errors import AmbiguousMerge
 from tests.kits.params import few
 from tests.kits.reading import assert_rows, java_rows
 from tests.kits.seeds import examples, seeds
@@ -47,6 +49,9 @@ STEPS = (
     "update",
     "update",
     "move",
+    "merge",
+    "merge",
+    "merge twice",
     "compact",
     "java compact",
     "alter",
@@ -132,6 +137,10 @@ def test_java_reads_the_rows_of_a_model_after_each_change(
                 model.rows = {one: row for one, row in model.rows.items() if one not in gone}
             case "update" | "move":
                 update(step, model, table)
+            case "merge":
+                merge(model, table)
+            case "merge twice":
+                refuse_two_rows_for_one(model, table)
             case "compact":
                 table.compact(full=True)
             case "java compact" if not ("tracked" in name and options.get("file.format") == "avro"):
@@ -164,6 +173,141 @@ def update(step: str, model: Model, table: PaimonTable) -> None:
             value = None if row["v"] is None else row["v"] + 1
             model.rows[one] = {**row, "v": value, "c": "b" if row["c"] == "a" else None}
     assert report.rows == len(chosen)
+
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Said:
+    """A clause of a merge: as it is given, and what it does with a row of the model. `row` is {} for
+    a row of the source without a match, and `source` is {} for a row of the table without a match.
+    A `change` that returns None deletes the row.
+    """
+
+    add: Callable[[Any], Any]
+    holds: Callable[[Row, Row], bool]
+    change: Callable[[Row, Row], Row | None]
+
+
+def adds_source(row: Row, source: Row) -> Row:
+    is_null = row["v"] is None or source["x"] is None
+    return {**row, "v": None if is_null else row["v"] + source["x"], "c": "m"}
+
+
+MATCHED = (
+    Said(
+        lambda merge: merge.when_matched_delete("source.x < 20"),
+        lambda row, source: source["x"] is not None and source["x"] < 20,
+        lambda row, source: None,
+    ),
+    Said(
+        lambda merge: merge.when_matched_update(
+            {"v": "source.x", "p": "source.q"}, "target.v IS NULL OR source.x > 60"
+        ),
+        lambda row, source: row["v"] is None or (source["x"] or 0) > 60,
+        lambda row, source: {**row, "v": source["x"], "p": source["q"]},
+    ),
+    Said(
+        lambda merge: merge.when_matched_update({"v": "target.v + source.x", "c": "'m'"}),
+        lambda row, source: True,
+        adds_source,
+    ),
+)
+NOT_MATCHED = (
+    Said(
+        lambda merge: merge.when_not_matched_insert(
+            {"id": "source.id", "p": "source.q", "v": "source.x"},
+            "source.id IS NOT NULL AND source.x > 30",
+        ),
+        lambda row, source: (source["x"] or 0) > 30,
+        lambda row, source: {"p": source["q"], "v": source["x"]},
+    ),
+    Said(
+        lambda merge: merge.when_not_matched_insert(
+            {"id": "source.id", "p": "'x'", "f": "1.5"}, "source.id IS NOT NULL"
+        ),
+        lambda row, source: True,
+        lambda row, source: {"p": "x", "f": 1.5},
+    ),
+)
+NOT_MATCHED_BY_SOURCE = (
+    Said(
+        lambda merge: merge.when_not_matched_by_source_delete("v > 80 AND target.p = 'y'"),
+        lambda row, source: (row["v"] or 0) > 80 and row["p"] == "y",
+        lambda row, source: None,
+    ),
+    Said(
+        lambda merge: merge.when_not_matched_by_source_update({"v": "NULL"}, "target.v > 60"),
+        lambda row, source: (row["v"] or 0) > 60,
+        lambda row, source: {**row, "v": None},
+    ),
+)
+
+
+def drawn_source(model: Model) -> dict[int, Row]:
+    """Rows of a source by id: of some rows of the table, and of new ones."""
+    count = min(model.dice.choice((0, 2, 30)), len(model.rows))
+    ids = model.dice.sample(sorted(model.rows), count)
+    ids += range(model.ids, model.ids + model.dice.choice((0, 3)))
+    model.ids += 3
+    return {
+        one: {
+            "x": model.dice.choice((None, model.dice.randrange(100))),
+            "q": model.dice.choice(PARTITIONS),
+        }
+        for one in ids
+    }
+
+
+def source_table(source: dict[int, Row]) -> pa.Table:
+    """The source, with a row whose id is NULL."""
+    schema = pa.schema([("id", pa.int32()), ("x", pa.int32()), ("q", pa.string())])
+    rows = [{"id": one, **row} for one, row in source.items()]
+    return pa.Table.from_pylist([*rows, {"id": None, "x": 99, "q": "z"}], schema)
+
+
+def merge(model: Model, table: PaimonTable) -> None:
+    """Merges a random source by random clauses into the table and into the model."""
+    dice, source = model.dice, drawn_source(model)
+    chosen = [
+        [said for said in clauses if dice.random() < 0.6]
+        for clauses in (MATCHED, NOT_MATCHED, NOT_MATCHED_BY_SOURCE)
+    ]
+    if not any(chosen):
+        chosen[0] = [MATCHED[-1]]
+    on: Any = dice.choice((["id"], "source.id = target.id", "source.id + 1 = target.id + 1"))
+    merging = table.merge(source_table(source), on=on)
+    for said in (said for clauses in chosen for said in clauses):
+        merging = said.add(merging)
+    report = merging.execute()
+    columns = dict.fromkeys(field.name for field in table.schema.fields)
+    after: dict[int, Row] = {}
+    counts = [0, 0, 0]
+    for one in model.rows.keys() | source.keys():
+        row, given = model.rows.get(one, {}), source.get(one, {})
+        clauses = chosen[0 if row and given else 1 if given else 2]
+        said = next((said for said in clauses if said.holds(row, given)), None)
+        changed: Row | None = row or None
+        if said is not None:
+            changed = said.change(row, given)
+            counts[2 if not row else 1 if changed is None else 0] += 1
+        if changed is not None:
+            after[one] = {**columns, **changed, "id": one}
+    model.rows = after
+    assert [report.rows_updated, report.rows_deleted, report.rows_inserted] == counts
+
+
+def refuse_two_rows_for_one(model: Model, table: PaimonTable) -> None:
+    """Two rows of a source for one row of the table change nothing."""
+    if not model.rows:
+        return
+    one = model.dice.choice(sorted(model.rows))
+    source = source_table({one: {"x": 1, "q": "x"}})
+    twice = pa.concat_tables([source, source])
+    merging = table.merge(twice, on=["id"]).when_matched_update({"v": "source.x"})
+    with pytest.raises(AmbiguousMerge, match=rf"keys of such rows: {one}\b"):
+        merging.execute()
 
 
 def compare(kinds: Any, path: Path, model: Model, what: object) -> None:

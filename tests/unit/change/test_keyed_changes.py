@@ -530,3 +530,29 @@ def test_a_row_that_others_write_with_newer_columns_is_no_error() -> None:
     do(change)
     assert computed == [0, 1]
     assert whole(PaimonTable.load(table.location)) == {key: ALL[key] for key in range(9)}
+
+
+@pytest.mark.parametrize(
+    "altered", [{"file.format": "orc"}, {"file.format.per.level": "5:orc"}, {}]
+)
+def test_keys_that_have_lost_blanks_in_orc_files_are_refused(altered: dict[str, str]) -> None:
+    """A -D would go to the bucket of the key without blanks, and delete nothing."""
+    columns = [("k", "CHAR(5) NOT NULL"), ("n", "INT")]
+    table = PaimonTable.create(
+        f"memory://keyed-{next(_NUMBER)}/db.db/t",
+        columns,
+        primary_keys=["k"],
+        options={"bucket": "8", "file.format": "orc"},
+    )
+    table.append(
+        pa.table({"k": [f"{one} " for one in "abcdefgh"], "n": pa.array(range(8), "int32")})
+    )
+    schema = table._newest().schema
+    schema = replace(schema, id=1, options={"bucket": "8", **altered})
+    table._table.storage.put_if_absent("schema/schema-1", encode_schema(schema))
+    table = PaimonTable.load(table.location)
+    with pytest.raises(UnsupportedFeature, match="the CHAR column 'k' in its primary key and ORC"):
+        table.delete("n >= 0")
+    with pytest.raises(UnsupportedFeature, match="the CHAR column 'k' in its primary key and ORC"):
+        table.update("n = 3", {"n": "99"})
+    assert table.to_arrow()["n"].to_pylist() and table.latest_snapshot().id == 1

@@ -447,6 +447,25 @@ def test_a_key_that_is_no_number_stays_where_no_row_can_be_deleted() -> None:
     assert table.to_arrow()["n"].to_pylist() == [1]
 
 
+@pytest.mark.parametrize("engine", ["deduplicate", "partial-update"])
+def test_a_key_with_other_blanks_at_its_end_stays_as_it_is_stored(engine: str) -> None:
+    """It is equal to that of the source. If it moved, partial-update would refuse the merge."""
+    table = PaimonTable.create(
+        f"memory://merged-keys-char-{engine}/db.db/t",
+        [("k", "CHAR(5) NOT NULL"), ("n", "INT")],
+        primary_keys=["k"],
+        options={**KEYED, "merge-engine": engine},
+    )
+    table.append(pa.table({"k": ["ab", "c    "], "n": pa.array([1, 2], pa.int32())}))
+    source = pa.table({"k": ["ab   ", "c", "d"], "n": pa.array([50, 60, 70], pa.int32())})
+    merge = table.merge(source, on=["k"]).when_matched_update_all().when_not_matched_insert_all()
+    report = merge.execute()
+    assert (report.rows_updated, report.rows_inserted) == (2, 1)
+    rows = table.to_arrow().to_pylist()
+    found = {row["k"].rstrip(): row["n"] for row in rows}
+    assert found == {"ab": 50, "c": 60, "d": 70} and len(rows) == 3
+
+
 def test_rows_of_keys_without_a_match_are_changed_and_keys_are_moved() -> None:
     table = keyed()
     merge = table.merge(changes(id=list(range(3, 30))), on=["id"])

@@ -18,6 +18,7 @@ import pytest
 from paimon_stream.api.doctor import Diagnosis, examine
 from paimon_stream.commit.report import NO_OBSERVER, BatchObserver, Phase
 from paimon_stream.errors import CorruptMetadata, InvalidOption, NotFound, PaimonStreamError
+from paimon_stream.format.schema_json import encode_schema
 from paimon_stream.maintenance.rollback import rollback_to
 from paimon_stream.spark.checkpoint import open_checkpoint
 from paimon_stream.storage.base import Storage
@@ -30,6 +31,9 @@ from paimon_stream.table.table import create_table
 from tests.kits import steps
 from tests.kits.commits import FIELDS, Bench
 from tests.kits.hadoop_files import hadoop_on
+from tests.kits.merging_streams import MergingStream
+from tests.unit.change.test_update_rows import KINDS, made
+from tests.unit.stream.test_merged_batch import ADD, added
 
 VERDICTS = {Fresh: "fresh", Reuse: "reuse", AlreadyCommitted: "already committed"}
 
@@ -999,6 +1003,48 @@ def test_a_mode_that_the_table_does_not_allow_is_reported(query: Query) -> None:
     query.run(1)
     (diagnosis,) = examine(query.bench.storage, checkpoint=str(query.checkpoint), mode="update")
     assert (diagnosis.verdict, diagnosis.safe) == ("UnsupportedFeature", False)
+
+
+@pytest.fixture
+def merging(tmp_path: Path) -> MergingStream:
+    """A stream that merges, after its first batch. Another batch is planned."""
+    stream = MergingStream(made(KINDS["vectors"], files=1), ADD)
+    stream.batch(added(_3=1))
+    for folder, numbers in (("offsets", (0, 1)), ("commits", (0,))):
+        (tmp_path / folder).mkdir()
+        for number in numbers:
+            (tmp_path / folder / str(number)).write_text("v1\n{}\n{}")
+    (tmp_path / "metadata").write_text(json.dumps({"id": "q"}))
+    return stream
+
+
+def merging_diagnosis(stream: MergingStream, checkpoint: Path) -> Diagnosis:
+    storage = stream.table._table.storage
+    (diagnosis,) = examine(storage, checkpoint=str(checkpoint), user="me", mode="update")
+    return diagnosis
+
+
+def test_a_stream_that_merges_may_have_other_columns_and_the_mode_update(
+    merging: MergingStream, tmp_path: Path
+) -> None:
+    schema = merging.table._table.schema
+    *fields, note = schema.fields
+    renamed = replace(schema, id=1, fields=(*fields, replace(note, name="remark")))
+    merging.table._table.storage.put_if_absent("schema/schema-1", encode_schema(renamed))
+    diagnosis = merging_diagnosis(merging, tmp_path)
+    assert (diagnosis.verdict, diagnosis.safe, diagnosis.notes) == ("fresh", True, ())
+    assert merging.batch(added(_3=1)).outcome == "committed"
+
+
+def test_a_killed_merge_is_said_to_be_computed_anew(merging: MergingStream, tmp_path: Path) -> None:
+    merging.start(CutAt(Phase.STAGED, 1))
+    with pytest.raises(PowerCut):
+        merging.batch(added(_3=1))
+    diagnosis = merging_diagnosis(merging, tmp_path)
+    assert (diagnosis.verdict, diagnosis.safe) == ("fresh", True)
+    assert "a merge is always computed on the newest rows" in diagnosis.explanation
+    merging.start()
+    assert not merging.batch(added(_3=1)).reused
 
 
 def test_all_sinks_of_a_query_are_asked_about(query: Query) -> None:

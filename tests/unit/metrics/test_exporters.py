@@ -39,6 +39,9 @@ REPORT = CommitReport(
     rows=10,
     files=1,
     bytes=100,
+    rows_updated=4,
+    rows_deleted=2,
+    rows_inserted=6,
     phases=PHASES,
 )
 
@@ -306,6 +309,9 @@ def test_a_span_for_each_batch_with_its_phases():
         "paimon_stream.rows": 10,
         "paimon_stream.files": 1,
         "paimon_stream.bytes": 100,
+        "paimon_stream.rows_updated": 4,
+        "paimon_stream.rows_deleted": 2,
+        "paimon_stream.rows_inserted": 6,
         "paimon_stream.snapshot": 3,
     }
 

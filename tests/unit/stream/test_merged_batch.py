@@ -19,6 +19,7 @@ from paimon_stream import Merge, PaimonTable
 from paimon_stream.commit.report import Phase
 from paimon_stream.errors import (
     AmbiguousMerge,
+    CommitLost,
     CommitUnknown,
     SharedCheckpoint,
     UnsupportedFeature,
@@ -308,6 +309,24 @@ def test_a_merge_whose_snapshot_is_replaced_is_computed_on_what_replaced_it(
     assert stream.batch(source).outcome == "committed"
     expected = {one: 10 * one for one in range(10)} | {3: 31, 40: 1} | changed
     assert values(PaimonTable.load(str(location))) == expected
+
+
+def test_a_merge_that_another_engine_has_replaced_is_not_said_to_be_committed_again(
+    tmp_path: Path,
+) -> None:
+    """`recommit` would refuse it: its files fit only the rows into which it was merged."""
+    location = tmp_path / "db.db" / "t"
+    table = PaimonTable.create(str(location), COLUMNS, options=KINDS["vectors"])
+    table.append(rows(range(10)))
+    shutil.copytree(tmp_path / "db.db", tmp_path / "copy.db")
+    PaimonTable.load(str(tmp_path / "copy.db" / "t")).update("id = 5", {"n": "n + 1"})
+    stream = MergingStream(table, ADD)
+    stream.batch(added(_3=1))
+    shutil.copytree(tmp_path / "copy.db" / "t", location, dirs_exist_ok=True)
+    with pytest.raises(CommitLost, match=r"Merge its rows again, with PaimonTable\.merge") as lost:
+        stream.batch(added(_3=1))
+    assert "recommit" not in str(lost.value) and lost.value.context["command"] is None
+    assert values(PaimonTable.load(str(location)))[3] == 30
 
 
 @each_table
