@@ -85,7 +85,7 @@ class KeyedMerge(KeyedChange):
             plan = plan_merge(self._words, table.schema, types)
         refuse_operations(table, _operations(plan))
         merge = MergeRows(plan, source, table.location)
-        where = None if plan.of(When.NOT_MATCHED_BY_SOURCE) else merge.possible_keys()
+        where = plan.concerned(merge.possible_keys())
         decision = Decision(plan.deciding_columns, merge.concerns)
         target = rows.matching(
             pc.scalar(True) if where is None else where, self._progress, decision

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from typing import Any, Final
 
 import pyarrow as pa
@@ -140,6 +140,17 @@ class MergePlan:
     def of(self, when: When) -> tuple[PlannedClause, ...]:
         """The clauses about these rows."""
         return tuple(planned for planned in self.clauses if planned.clause.when is when)
+
+    def concerned(self, keys: pc.Expression | None) -> pc.Expression | None:
+        """A condition that all rows of the target fulfil that may matter, for the choice of files;
+        None if all may matter. `keys` is one that rows with a key of the source fulfil.
+        """
+        conditions = [keys]
+        for planned in self.of(When.NOT_MATCHED_BY_SOURCE):
+            parts = None if planned.predicate is None else Condition.of(planned.predicate)
+            conditions.append(None if parts is None else parts.necessary(TARGET))
+        limiting = [condition for condition in conditions if condition is not None]
+        return reduce(or_, limiting) if len(limiting) == len(conditions) else None
 
     @property
     def columns_of_pairs(self) -> frozenset[str]:

@@ -255,7 +255,7 @@ class AppendTableMerge(RowChange):
         with naming(table.location):
             plan = plan_merge(self._words, table.schema, types)
         rows = self._rows(plan, source, table.location)
-        scan = plan_scan(table, filter=_possible(plan, rows))
+        scan = plan_scan(table, filter=plan.concerned(rows.possible_keys()))
         self._inserted = 0
         self._computed = Computation(
             table=table,
@@ -377,13 +377,6 @@ def _found(computation: Computation) -> FoundRows:
     every = Predicate.of(pc.scalar(True), table.schema, table.location)
     predicate = computation.scan.where or every
     return FoundRows(scan=computation.scan, predicate=predicate, matches=tuple(computation.matches))
-
-
-def _possible(plan: MergePlan, rows: MergeRows | DistantRows) -> pc.Expression | None:
-    """A condition that all rows of the target fulfil that matter; None if all may matter."""
-    if plan.of(When.NOT_MATCHED_BY_SOURCE):
-        return None
-    return rows.possible_keys()
 
 
 def _parts(scan: Scan, entry: ManifestEntry, source_rows: int) -> Iterator[tuple[pa.Table, Ints]]:

@@ -38,6 +38,23 @@ _COMPARED: Final = {"or_kleene": "equal", "and_kleene": "not_equal"}
 """Which comparisons become an `isin`, by the function that joins them."""
 _FEWEST: Final = 3
 """Of how many comparisons at least an `isin` is made."""
+_COMPARING: Final = frozenset(
+    {
+        "and_kleene",
+        "equal",
+        "greater",
+        "greater_equal",
+        "invert",
+        "is_in",
+        "is_null",
+        "is_valid",
+        "less",
+        "less_equal",
+        "not_equal",
+        "or_kleene",
+    }
+)
+"""The functions that compare values and join comparisons. They fail for no value."""
 _DEEPEST: Final = 50
 """How many times ANDs and ORs may take turns before the rest stays as it is."""
 
@@ -131,6 +148,28 @@ class Condition:
         is_literal = node.function == "is_in" or any(part.kind == "literal" for part in compared)
         return is_literal and len(names) == 1 and names[0] in columns
 
+    def necessary(self, prefix: str) -> pc.Expression | None:
+        """A condition that each row fulfils that fulfils this one. It only compares columns and
+        literals, so no row makes it fail. None if the condition has no such term. `prefix` is
+        taken off the names of columns.
+        """
+        root = self._root
+        terms = _terms(root) if root.function == "and_kleene" else iter([root])
+        kept = [
+            self._expression(term, negated=False, prefix=prefix)
+            for term in terms
+            if self._compares(term, _DEEPEST)
+        ]
+        return reduce(and_, kept) if kept else None
+
+    def _compares(self, node: _Node, depth: int) -> bool:
+        """Whether a part of the condition only compares columns and literals."""
+        if node.function is None:
+            return self._parts[node.start].kind in ("field_ref", "literal")
+        if node.function not in _COMPARING or depth == 0:
+            return False
+        return all(self._compares(each, depth - 1) for each in node.arguments)
+
     def folded(self, schema: pa.Schema) -> pc.Expression:
         """A condition that keeps the same rows of tables with this schema. In it, each long OR of
         equalities of one column is replaced by one `isin`.
@@ -202,14 +241,18 @@ class Condition:
         except pa.ArrowException:
             return None
 
-    def _expression(self, node: _Node, *, negated: bool) -> pc.Expression:
-        """This part of the condition, or its negation, as a separate expression."""
+    def _expression(self, node: _Node, *, negated: bool, prefix: str = "") -> pc.Expression:
+        """This part of the condition, or its negation, as a separate expression. `prefix` is taken
+        off the names of columns.
+        """
         parts = []
         numbers = []
         for part in self._parts[node.start : node.end]:
             if part.kind in ("literal", "options"):
                 numbers.append(int(part.text))
                 part = part._replace(text=str(len(numbers) - 1))
+            elif part.kind == "field_ref":
+                part = part._replace(text=part.text.removeprefix(prefix))
             parts.append(part)
         expression = self._build(_pickled(parts, self._literals.select(numbers)))
         return ~expression if negated else expression

@@ -216,6 +216,23 @@ def test_only_files_that_may_have_such_keys_are_opened() -> None:
     assert moved.read.files_read <= 2
 
 
+def test_a_merge_clause_about_a_partition_opens_only_files_that_may_matter() -> None:
+    table = made(partitioned=True)
+    source = pa.table({"k": pa.array([4], pa.int32()), "p": ["a"]})
+    merge = (
+        table.merge(source, on=["k", "p"])
+        .when_matched_update({"v": "'new'"})
+        .when_not_matched_by_source_delete("p = 'a' AND k < 10")
+    )
+    every = merge.execute(dry_run=True)
+    assert (every.rows_updated, every.rows_deleted) == (1, 4)
+    assert every.files_read <= 2
+    merge.execute()
+    assert whole(table) == {key: row for key, row in ALL.items() if key % 2 or key >= 10} | {
+        4: ("new", 40)
+    }
+
+
 INPUT = {"changelog-producer": "input"}
 
 

@@ -10,6 +10,9 @@ import pytest
 
 from paimon_stream import PaimonTable
 from paimon_stream.api.merging import TableMerge
+from paimon_stream.change.anew import carry_out
+from paimon_stream.change.merge_into import merge_into, merge_of
+from paimon_stream.change.update_rows import update_rows
 from paimon_stream.errors import (
     AmbiguousMerge,
     IncompatibleSchema,
@@ -18,15 +21,34 @@ from paimon_stream.errors import (
     NullInNotNull,
     UnsupportedFeature,
 )
+from paimon_stream.runtime import system
 from tests.unit.change.test_update_rows import (
     KINDS,
     assert_no_orphans,
+    data_files,
     each_kind,
     made,
     once,
     rows,
     values,
+    with_storage,
 )
+
+
+class OpenedFiles:
+    """A storage that notes which data files are opened for reading."""
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+        self.opened: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def open_input(self, path: str) -> Any:
+        if "data-" in path:
+            self.opened.add(path)
+        return self._storage.open_input(path)
 
 
 def changes(**columns: list[Any]) -> pa.Table:
@@ -100,8 +122,73 @@ def test_only_files_that_may_have_a_key_are_read() -> None:
     assert (many.rows_updated, many.files_read) == (30, 3)
     wide = table.merge(pa.table({"id": [23, 2**40]}), on=["id"]).when_matched_delete()
     assert wide.execute(dry_run=True).files_read == 1
-    alone = table.merge(changes(id=[23]), on=["id"]).when_not_matched_by_source_delete("id = 1")
-    assert alone.execute(dry_run=True).files_read == 5
+    for predicate, files in (
+        ("id = 1", 2),
+        ("id = 1 AND 6 / n > 0", 2),
+        ("id + 1 = 2", 5),
+        (None, 5),
+    ):
+        alone = table.merge(changes(id=[23]), on=["id"])
+        alone.when_not_matched_by_source_delete(predicate)
+        assert alone.execute(dry_run=True).files_read == files, predicate
+
+
+@each_kind
+def test_a_clause_about_partitions_opens_the_files_of_these_and_of_the_keys(
+    options: dict[str, str],
+) -> None:
+    table = made(options, partition_keys=["p"])
+    in_b = {one: 10 * one for one in range(30) if one % 2}
+    source = changes(id=[4, 40], n=[7, 7], p=["a", "a"])
+    merge = (
+        table.merge(source, on=["p", "id"])
+        .when_matched_update({"n": "source.n"})
+        .when_not_matched_insert_all(except_cols=["note"])
+        .when_not_matched_by_source_delete("p = 'a' AND id < 10")
+    )
+    storage = OpenedFiles(table._table.storage)
+    report = merge_into(with_storage(table, storage), source, merge._words)
+    assert (report.rows_updated, report.rows_deleted, report.rows_inserted) == (1, 4, 1)
+    assert storage.opened and all(path.startswith("p=a/") for path in storage.opened)
+    in_a = {one: 10 * one for one in range(10, 30, 2)} | {4: 7, 40: 7}
+    assert values(table) == in_a | in_b
+
+
+def merged_by_a_stream(table: PaimonTable, storage: Any) -> None:
+    source = changes(id=[23], n=[1])
+    carry_out(
+        merge_of(with_storage(table, storage), source, upsert(table, [23])._words, system()),
+        system(),
+    )
+
+
+UPDATES: dict[str, Callable[[PaimonTable, Any], object]] = {
+    "update": lambda table, storage: update_rows(
+        with_storage(table, storage), "id = 23", updates={"n": "n + 1"}
+    ),
+    "merge": lambda table, storage: merge_into(
+        with_storage(table, storage), changes(id=[23], n=[1]), upsert(table, [23])._words
+    ),
+    "merge of a stream": merged_by_a_stream,
+}
+
+
+@each_kind
+@pytest.mark.parametrize("what", UPDATES)
+def test_only_the_file_with_the_row_is_opened_and_replaced(
+    options: dict[str, str], what: str
+) -> None:
+    """Each commit has its own range of ids."""
+    table = made(options, files=5)
+    before = data_files(table)
+    storage = OpenedFiles(table._table.storage)
+    UPDATES[what](table, storage)
+    opened = {path for path in storage.opened if path.rpartition("/")[2] in before}
+    assert 1 <= len(opened) <= 1 + ("bucket" in options), opened
+    new_files = data_files(table) - before
+    has_vectors = "deletion-vectors.enabled" in options
+    assert len(new_files) == (1 if has_vectors else 2)
+    assert values(table) == {one: 10 * one for one in range(50)} | {23: 231}
 
 
 OTHERS: dict[str, tuple[Callable[[PaimonTable], object], dict[int, int]]] = {
