@@ -24,6 +24,7 @@
 #   make record-costs write the seconds of the costly test files into tests/costs.txt
 #   make docs         this documentation as a site in build/site; a warning is an error
 #   make release      proves all that a release promises, in a clean clone with a fresh home, and tags the commit; hours, and it goes on where it was stopped
+#   make runbooks     accidents of streams, and how they end, written into docs/runbooks.md
 #   make lint types layers package examples clean
 #
 # PYTHON=… and PYTHON35=… name the interpreters, JAVA_HOME the Java; else they are looked for. Tests run in
@@ -34,7 +35,7 @@ SHELL := /bin/sh
 unexport PYTHONDONTWRITEBYTECODE
 .SUFFIXES:
 .NOTPARALLEL:
-.PHONY: help demo test test-costs record-costs test-stores test-hdfs test-flink test-hive test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs examples bench bench-parts release clean java jar
+.PHONY: help demo test test-costs record-costs test-stores test-hdfs test-flink test-hive test-long test-cluster torture torture-kills orders test-spark35 test-spark4 test-lowest test-full lint format types layers docs runbooks examples bench bench-parts release clean java jar
 
 # $(call pick,names,condition): the first of these Pythons that fulfils the condition and can make a venv.
 pick = $(shell for p in $(1); do \
@@ -188,6 +189,11 @@ test-flink: java .venv/.ready
 # One process: each would have a metastore of its own.
 test-hive: java .venv/.ready jar
 	$(VENV)/python -m pytest $(or $(TESTS),-m "hive and not full")
+
+runbooks: .venv/.ready
+	@mkdir -p build
+	$(VENV)/python -m docs.generators.runbooks >build/runbooks.md
+	@cp build/runbooks.md docs/runbooks.md
 
 torture: .venv/.ready $(if $(filter-out 0,$(TABLES)),java jar)
 	$(VENV)/python -m tests.simulation.torture --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) --java $(TABLES) $(PAGE)

@@ -5,6 +5,7 @@ batch was committed is known, and at that time rows with exactly the columns of 
 So rows with those columns are checked with the sink's own code.
 """
 
+import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
@@ -13,6 +14,7 @@ from paimon_stream import options as opt
 from paimon_stream.api.inspection import Writer
 from paimon_stream.errors import (
     CheckpointReset,
+    CheckpointRewound,
     CommitLost,
     IncompatibleSchema,
     MissingExtra,
@@ -288,6 +290,7 @@ def cure_of(
     checkpoint: str,
     known_checkpoint: str | None,
     other_users: Sequence[str] = (),
+    rollback_target: int | None = None,
 ) -> str:
     """The cure for the sink's error.
 
@@ -298,6 +301,8 @@ def cure_of(
             the table does not say that.
         other_users: the commit users under which the query is registered in this table, if the
             commit user of the judged sink is new in the table; otherwise ().
+        rollback_target: the snapshot of the batch before the judged one, if all later snapshots are
+            of this stream; otherwise None.
     """
     if not isinstance(error, ReplayError | CommitLost):
         return _DO_WHAT_IT_SAYS
@@ -308,7 +313,7 @@ def cure_of(
     for_one_start = (
         f"for one start: PaimonSink(…, options={{{option!r}: 'continue'}}). See docs/operations.md."
     )
-    read_again = f"{_READ_AGAIN} " if isinstance(error, CheckpointReset) else ""
+    read_again = f"{_read_again(error)} " if isinstance(error, CheckpointReset) else ""
     is_moved = option == opt.ON_CHECKPOINT_RESET.key and known_checkpoint is not None
     if is_moved and known_checkpoint != checkpoint:
         return (
@@ -317,12 +322,35 @@ def cure_of(
         )
     if isinstance(error, CheckpointReset):
         return f"{cause_cure}. {read_again}Only after that let the stream continue, {for_one_start}"
+    if isinstance(error, CheckpointRewound) and rollback_target is not None:
+        take_back = _take_back(error, rollback_target)
+        return f"{cause_cure}. {take_back} Or let the stream continue, {for_one_start}"
     if option == opt.ON_UNKNOWN_HISTORY.key and other_users:
         return (
             f"This query wrote here as commit user {listed(other_users)}. If that is this sink, give it that name or "
             f"commit user again. Otherwise: {cause_cure}. Or let the stream continue, {for_one_start}"
         )
     return f"{cause_cure}. Or let the stream continue, {for_one_start}"
+
+
+def _read_again(error: CheckpointReset) -> str:
+    """What to do before a stream with a new checkpoint may continue."""
+    command = shlex.join(("paimon-stream", "truncate", "--yes", str(error.context["table"])))
+    return (
+        "With this one, Spark reads its source again: truncate the table first, with "
+        f"`{command}`, or let the source begin after the rows that are here."
+    )
+
+
+def _take_back(error: CheckpointRewound, snapshot_id: int) -> str:
+    """How the table becomes what an older checkpoint knows, if the newest checkpoint is lost."""
+    place = (str(error.context["table"]), str(snapshot_id))
+    command = shlex.join(("paimon-stream", "rollback", "--yes", *place))
+    return (
+        "If it is lost, if no other query uses a copy of it, and if the source still has the rows from batch "
+        f"{error.context['batch']} on, take the table back to this checkpoint, with `{command}`, and restart: Spark "
+        "reads these rows again."
+    )
 
 
 def stopped_by(diagnosis: Diagnosis, failures: Sequence[PaimonStreamError]) -> Diagnosis:
@@ -344,10 +372,6 @@ def stopped_by(diagnosis: Diagnosis, failures: Sequence[PaimonStreamError]) -> D
     )
 
 
-_READ_AGAIN: Final = (
-    "With this one, Spark reads its source again: truncate the table first, or let the source begin after the rows "
-    "that are here."
-)
 _DO_WHAT_IT_SAYS: Final = "Do what the message says, then restart. Nothing was harmed."
 
 

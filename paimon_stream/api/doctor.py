@@ -423,7 +423,13 @@ class _Doctor:
                 diagnosis,
                 verdict=type(error).__name__,
                 explanation=error.message,
-                cure=cure_of(error, restart.checkpoint.root, known_checkpoint, earlier_names),
+                cure=cure_of(
+                    error,
+                    restart.checkpoint.root,
+                    known_checkpoint,
+                    earlier_names,
+                    self._rollback_target(restart),
+                ),
                 option=error.context.get("option"),
             )
         return diagnosis
@@ -682,6 +688,19 @@ class _Doctor:
             is_own = is_of_earlier_query or snapshot.commit_user == identity.user
             if is_own and _is_of_stream(snapshot):
                 return snapshot
+        return None
+
+    def _rollback_target(self, restart: _Restart) -> int | None:
+        """The snapshot of the batch before the one that Spark asks for, if every later snapshot is
+        of this stream, so that a rollback to it takes nothing of anybody else. None otherwise.
+        """
+        batch_id = restart.batch.batch_id
+        for snapshot in self._walk():
+            is_own = snapshot.commit_user == restart.identity.user and _is_of_stream(snapshot)
+            if not is_own:
+                return None
+            if snapshot.commit_identifier < batch_id:
+                return snapshot.id if snapshot.commit_identifier == batch_id - 1 else None
         return None
 
     def _walk(self) -> Iterator[Snapshot]:

@@ -1137,3 +1137,32 @@ def test_the_cure_of_a_new_checkpoint_says_that_spark_reads_its_source_again(que
         assert "Spark reads its source again: truncate the table first" in advice
         assert "checkpoint back" in advice
         assert advice.index("truncate the table first") < advice.index("'continue'")
+
+
+def rewound(root: Path) -> Query:
+    """A stream of four batches, whose checkpoint knows two of them."""
+    query = Query(root)
+    query.run(4)
+    for folder in ("offsets", "commits", "offsets", "commits"):
+        query.forget(folder)
+    return query
+
+
+def cure_for(query: Query) -> str:
+    (diagnosis,) = examine(query.bench.storage, checkpoint=str(query.checkpoint))
+    assert diagnosis.verdict == "CheckpointRewound"
+    return diagnosis.cure or ""
+
+
+def test_a_rewound_checkpoint_has_the_rollback_that_takes_the_table_back_to_it(
+    tmp_path: Path,
+) -> None:
+    query = rewound(tmp_path)
+    command = f"paimon-stream rollback --yes {query.bench.storage.location} 2`"
+    assert command in cure_for(query)
+
+
+def test_no_rollback_is_named_that_would_take_the_rows_of_others(tmp_path: Path) -> None:
+    query = rewound(tmp_path)
+    query.foreign()
+    assert "rollback" not in cure_for(query)
