@@ -310,7 +310,9 @@ class StreamRefusals(CommitRefusals):
             errors.TableRolledBack,
             f"{cause}: the table was rolled back, or a writer that does not publish atomically replaced a snapshot, "
             "and rows of earlier batches are not in it",
-            "Write those rows again from the source (a new checkpoint); or let it continue with this batch",
+            "Write only the rows of those batches again. Or empty the table with 'paimon-stream truncate', and start a "
+            "new checkpoint that reads the source from its start; beside the rows that are there, it would write these "
+            "twice. Or let it continue with this batch",
         )
 
 
