@@ -21,6 +21,7 @@ PAGES = {path.name: path for path in (ROOT / "README.md", *sorted((ROOT / "docs"
 BLOCKS = {name: list(blocks(path)) for name, path in PAGES.items()}
 RUN = {name: [one for one in found if one.not_run is None] for name, found in BLOCKS.items()}
 REASONS = {
+    "`orders` is any stream of yours; the quick start runs these lines",
     "installs packages",
     "takes minutes",
     "needs a cloud store",
