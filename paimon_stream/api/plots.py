@@ -207,7 +207,8 @@ class _TimeAxis:
 
     @classmethod
     def of(cls, moments: Sequence[int]) -> "_TimeAxis":
-        first, last = min(moments), max(moments)
+        first = min(moments)
+        last = max(moments)
         # The texts of the values stand in the left margin.
         margin = max((last - first) // 60, 500)
         return cls(first - 6 * margin, last + margin)
@@ -353,12 +354,15 @@ def _lines(
     after_gap = {end for _, end in gaps}
     shapes = ""
     for number, line in enumerate(panel.lines):
-        stroke = dots = cut = ""
+        stroke = ""
+        dots = ""
+        cut = ""
         move = "M"
         for moment, value in zip(moments, line.values, strict=True):
             if value is None:
                 continue
-            place, top = axis.x(moment), panel.height * (1 - scale.share(value))
+            place = axis.x(moment)
+            top = panel.height * (1 - scale.share(value))
             stroke += f"{'M' if moment in after_gap else move}{place:.1f} {top:.1f}"
             dots += f"M{place:.1f} {top:.1f}h0"
             move = "L"

@@ -87,23 +87,12 @@ def table_page(
     """The part of a page about a table: its health, its newest `snapshots`, its files, and the
     findings of `verify` with `sample` data files. Raises no error of this package.
     """
-    store = SnapshotStore(table.storage)
     failures: list[str] = []
-
-    def readable(snapshot_id: int) -> Snapshot | None:
-        try:
-            return store.find(snapshot_id)
-        except errors.FormatError as error:
-            failures.append(error.message)
-            return None
-
-    def history() -> list[Snapshot]:
-        reads = [partial(readable, snapshot_id) for snapshot_id in store.ids()[-snapshots:]]
-        return [snapshot for snapshot in table.storage.together(reads) if snapshot is not None]
-
-    newest = _read_or_empty(history, failures)
+    newest = _newest_snapshots(table, snapshots, failures)
     history_of_table = History.of(newest)
-    live = _read_or_empty(lambda: snapshot_files(table, store.latest()), failures)
+    live = _read_or_empty(
+        lambda: snapshot_files(table, SnapshotStore(table.storage).latest()), failures
+    )
     verified = _outcome(lambda: verify(table, sample=sample, progress=silent))
     compaction = _outcome(
         lambda: compact(lambda: table, full=not table.schema.primary_keys, dry_run=True)
@@ -128,6 +117,26 @@ def table_page(
         health, problems=_problems(stream, verified), advice=_advice(table, compaction)
     )
     return TablePage(health, [*damaged, *sections])
+
+
+def _newest_snapshots(table: Table, number: int, failures: list[str]) -> list[Snapshot]:
+    """At most this number of snapshots, the newest ones. What cannot be read is told to
+    `failures`.
+    """
+    store = SnapshotStore(table.storage)
+
+    def readable(snapshot_id: int) -> Snapshot | None:
+        try:
+            return store.find(snapshot_id)
+        except errors.FormatError as error:
+            failures.append(error.message)
+            return None
+
+    def read() -> list[Snapshot]:
+        reads = [partial(readable, snapshot_id) for snapshot_id in store.ids()[-number:]]
+        return [snapshot for snapshot in table.storage.together(reads) if snapshot is not None]
+
+    return _read_or_empty(read, failures)
 
 
 def _health(
