@@ -25,6 +25,12 @@ from tests.servers.maven import JarsUnavailable, fetched, of_spark, with_depende
 
 CONNECTOR: Final = "org.apache.paimon:paimon-hive-connector-3.1:1.2.0"
 """The newest of Java Paimon's Hive catalogs that Maven has in one jar."""
+S3_OF_JAVA: Final = "org.apache.paimon:paimon-s3:1.2.0"
+"""Its file system of S3."""
+FOLDERS_FOR_S3: Final = "fs.s3.impl=HiveMetastore$FoldersForS3"
+"""The setting of a metastore that has no file system of S3: it makes the folders of databases and tables
+on the disk, by their paths without the bucket.
+"""
 _JAVA: Final = Path(__file__).parents[1] / "servers" / "HiveMetastore.java"
 _BRIDGE: Final = _JAVA.with_name("HiveBridge.java")
 _NEWER: Final = _JAVA.with_name("NewerHiveMetastore.java")
@@ -178,9 +184,10 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def java_of_hive() -> Iterator[Any]:
+def java_of_hive(*jars: str) -> Iterator[Any]:
     """Java Paimon in a JVM of its own, of the version whose Hive catalog Maven has. It makes
-    catalogs and their tables; `written` writes rows.
+    catalogs and their tables; `written` writes rows. `jars` are artifacts that are on its class
+    path, too.
     """
     import java_paimon
 
@@ -203,7 +210,7 @@ def java_of_hive() -> Iterator[Any]:
     [connector] = fetched([CONNECTOR])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAIMON_BUNDLE_JAR", connector)
-        java = JavaOfHive(max_heap="512m")
+        java = JavaOfHive(max_heap="512m", jars=[Path(jar) for jar in fetched(jars)])
     try:
         yield java
     finally:
