@@ -303,8 +303,8 @@ of a file (`AlreadyExists`) are refused at once, with the command that helps.
 A folder of 100,000 files is listed by 100 calls, in 0.4 to 0.8 s on two cores beside other work. Page by page that needs 0.6 MB of
 Python objects, and as one list 21 MB (`python benchmarks/hdfs.py --files 100000`).
 A batch of one data file took 44 to 49 calls of the name node by `PaimonTable.new_commit`, 52 to 58 by the sink, and 43 to 45
-by Java 1.4.2, on one server with one data node (`python benchmarks/hdfs.py`). On two cores beside much other work, twelve commits in turns
-with Java's took 0.45 of its time in the median (754 ms and 1,673 ms). On quiet cores it was not measured.
+by Java 1.4.2, on one server with one data node (`python benchmarks/hdfs.py`). Alone on two cores, 45 commits in turns with
+Java's took 0.10 of its time in the median (130 ms and 1,274 ms), because Java waits longer for files to be closed.
 
 Files that do not depend on each other are written at once. A name node closes a file only when a data node has
 told it of the last block, which often comes a few milliseconds after the client has asked. hdfs-native then waits for
