@@ -302,7 +302,7 @@ of a file (`AlreadyExists`) are refused at once, with the command that helps.
 **What it costs.** A file takes 5 calls (create, addBlock, fsync, complete, rename), and reading one takes 1.
 A folder of 100,000 files is listed by 100 calls, in 0.4 to 0.8 s on two cores beside other work. Page by page that needs 0.6 MB of
 Python objects, and as one list 21 MB (`python benchmarks/hdfs.py --files 100000`).
-A batch of one data file took 44 to 49 calls of the name node by `PaimonTable.new_commit`, 52 to 58 by the sink, and 43 to 45
+A batch of one data file took 44 to 51 calls of the name node by `PaimonTable.new_commit`, 52 to 58 by the sink, and 43 to 56
 by Java 1.4.2, on one server with one data node (`python benchmarks/hdfs.py`). Alone on two cores, 45 commits in turns with
 Java's took 0.10 of its time in the median (130 ms and 1,274 ms), because Java waits longer for files to be closed.
 
