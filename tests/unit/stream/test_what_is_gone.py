@@ -25,7 +25,7 @@ from paimon_stream.table.removals import Removals, Removed, read_removals
 from tests.kits.commits import Bench
 from tests.kits.faults import FAULTS, Fault, FaultyStorage, Killed
 from tests.kits.java_forward import forward_as_java
-from tests.kits.places import following
+from tests.kits.places import STORE, following
 from tests.kits.streams import At, PowerCut, Stream
 from tests.unit.stream.test_branch_streams import of_branch
 
@@ -499,7 +499,7 @@ def test_a_rollback_that_was_killed_anywhere_hides_no_loss(kind: str) -> None:
         with pytest.raises((TableRolledBack, HistoryUnknown)):
             stream.batch()
         stopped += 1
-    assert stopped > 3
+    assert stopped > (1 if STORE else 3)  # in a store few of the operations are tried
 
 
 def test_an_announced_snapshot_that_still_stands_is_in_the_table() -> None:
