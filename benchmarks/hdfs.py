@@ -104,7 +104,7 @@ def beside_java(hdfs: MiniHdfs, batches: int, rounds: int) -> dict[str, Any]:
 
 
 def listed(hdfs: MiniHdfs, files: int) -> dict[str, Any]:
-    """Lists a folder of so many files in each way. Prints and returns what each costs."""
+    """Lists a folder of this number of files in each way. Prints and returns what each costs."""
     storage = hdfs.storage()
     _create(hdfs, f"{storage.settings.prefix}/bucket-0", files)  # type: ignore[attr-defined]
     name = f"data-{0:032}-0.parquet"
@@ -153,7 +153,7 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=20, help="of each system in a round")
     parser.add_argument("--rounds", type=int, default=1, help="of the systems")
     parser.add_argument("--data-nodes", type=int, default=1, help="of the server")
-    parser.add_argument("--files", type=int, help="list a folder of so many files instead")
+    parser.add_argument("--files", type=int, help="list a folder of this number of files instead")
     parser.add_argument("--json", type=Path, help="a file for the figures")
     given = parser.parse_args()
     with MiniHdfs(data_nodes=given.data_nodes, heap="512m") as hdfs:

@@ -22,7 +22,7 @@ from paimon_stream.cli.exits import MEANING
 from paimon_stream.cli.output import Listing, listing_lines
 from paimon_stream.cli.snapshots import COLUMNS
 
-__all__ = ["render"]
+__all__ = ["commands", "render"]
 
 _START: Final = """\
 # Command line
@@ -125,7 +125,7 @@ def render(tables: Path) -> str:
     """The whole page in Markdown, with answers about the tables in the folder."""
     codes = "".join(f"| {code} | {meaning} |\n" for code, meaning in MEANING.items())
     start = _START.replace("{narrow}", _snapshots(tables, 80)).replace("{block}", _block(tables))
-    return start + codes + "".join(_command(name, command, tables) for name, command in _commands())
+    return start + codes + "".join(_command(name, command, tables) for name, command in commands())
 
 
 def _snapshots(tables: Path, width: int) -> str:
@@ -157,7 +157,8 @@ def _answer(name: str, tables: Path) -> str:
     return ""
 
 
-def _commands() -> Iterator[tuple[str, click.Command]]:
+def commands() -> Iterator[tuple[str, click.Command]]:
+    """All commands, with the name of the group before that of a command of a group."""
     context = click.Context(cli)
     for name in COMMANDS:
         command = cli.get_command(context, name)

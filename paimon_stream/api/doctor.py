@@ -29,6 +29,7 @@ from paimon_stream.api.inspection import Writer, writers_of
 from paimon_stream.api.streams import registered_streams
 from paimon_stream.errors import (
     CheckpointReset,
+    CheckpointRewound,
     FormatError,
     HistoryUnknown,
     InvalidOption,
@@ -428,7 +429,9 @@ class _Doctor:
                     restart.checkpoint.root,
                     known_checkpoint,
                     earlier_names,
-                    self._rollback_target(restart),
+                    self._rollback_target(restart)
+                    if isinstance(error, CheckpointRewound)
+                    else None,
                 ),
                 option=error.context.get("option"),
             )

@@ -18,9 +18,9 @@ _WIDE: Final = 1000
 _COLOURS: Final = 7
 """How many colours `PLOT_STYLE` has."""
 _OUTLIERS: Final = 20
-"""One value of so many, and at least one, may be cut off."""
+"""One of this number of values, and at least one, may be cut off."""
 _CUT_ABOVE: Final = 2.5
-"""Values are cut off if the largest is so many times the largest of the others."""
+"""Values are cut off if the largest is more than this multiple of the largest of the others."""
 _TIME_STEPS: Final = (
     *(1_000 * seconds for seconds in (1, 2, 5, 10, 20, 30)),
     *(60_000 * minutes for minutes in (1, 2, 5, 10, 20, 30)),

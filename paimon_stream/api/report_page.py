@@ -241,7 +241,7 @@ class ReportPage:
     def html(self) -> str:
         """The HTML of the page."""
         now = iso(system().clock.now_millis()) or ""
-        made = (
+        origin = (
             f"<p class=place>{escape(self.title)} · {now[:10]} {now[11:16]} UTC · paimon-stream</p>"
         )
         parts = list(self.tables.values())
@@ -258,7 +258,7 @@ class ReportPage:
             title=escape(headline),
             style=_STYLE + PLOT_STYLE,
             script=_SCRIPT,
-            body=f"<h1>{escape(headline)}</h1>{made}{body}",
+            body=f"<h1>{escape(headline)}</h1>{origin}{body}",
         )
 
     def _healths(self) -> list[TableHealth]:

@@ -50,7 +50,7 @@ _MOST_MOMENTS: Final = 300
 _MOST_SPARKS: Final = 60
 """The most batches of a line in the overview."""
 _SLOW_READS: Final = 5
-"""A compaction is advised above the table's plots if readers open so many times the files that they need."""
+"""A compaction is advised above the table's plots if readers open this number of files for each one that they need."""
 _DAY_MILLIS: Final = 86_400_000
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
@@ -214,6 +214,11 @@ def _millis(entry: HistoryEntry) -> int:
     return (time - _EPOCH) // _MILLISECOND
 
 
+def _second(time: str) -> str:
+    """A time of ISO 8601 for people, without parts of a second."""
+    return time[:19].replace("T", " ")
+
+
 def _thinned(
     entries: Sequence[HistoryEntry],
     weight: Callable[[HistoryEntry], float],
@@ -355,7 +360,7 @@ def _rounded_size(bytes_: float) -> str:
 def _batch_title(snapshot: HistoryEntry) -> str:
     batch = snapshot.batch
     figures = f"{count(batch.rows or 0, 'row')}, {size(batch.bytes or 0)}, {count(batch.files or 0, 'file')}"
-    return f"batch {snapshot.identifier}, {snapshot.time[:19].replace('T', ' ')}: {figures}"
+    return f"batch {snapshot.identifier}, {_second(snapshot.time)}: {figures}"
 
 
 @dataclass(slots=True)
@@ -435,15 +440,13 @@ def _attempts(history: History) -> PageSection:
         ("files of a killed run reused", [number or None for number in columns.get("reused", ())]),
     ]
     drawn = [Line(name, numbers[::-1]) for name, numbers in events if any(numbers)]
-    plot = TimePlot(
-        moments=[batch.millis for batch in reversed(batches)] or [0],
-        panels=[lanes("Batches with an event", drawn)],
-        titles=[
-            f"batch {batch.batch}, {batch.time[:19].replace('T', ' ')}"
-            for batch in reversed(batches)
-        ],
-    )
+    plot = None
     if drawn:
+        plot = TimePlot(
+            moments=[batch.millis for batch in reversed(batches)],
+            panels=[lanes("Batches with an event", drawn)],
+            titles=[f"batch {batch.batch}, {_second(batch.time)}" for batch in reversed(batches)],
+        )
         about = (
             f"Other writers were faster at {count(lost_attempts, 'attempt')}, and {count(totals['conflicts'], 'compaction')} lost to "
             f"them. The query was restarted {_times(totals['restarts'])}, and reused the files of a killed run {_times(totals['reused'])}. A "
@@ -458,7 +461,7 @@ def _attempts(history: History) -> PageSection:
         about=about,
         header=("batch", "time", *_ATTEMPT_NUMBERS) if drawn else (),
         rows=[[batch.batch, batch.time, *batch.numbers()] for batch in batches] if drawn else (),
-        plot=plot if drawn else None,
+        plot=plot,
     )
 
 
@@ -487,10 +490,7 @@ def _writers(history: History) -> PageSection:
         plot = TimePlot(
             moments=[_millis(snapshot) for snapshot in shown],
             panels=[lanes("Snapshots by writer", lines)],
-            titles=[
-                f"snapshot {snapshot.id}, {snapshot.time[:19].replace('T', ' ')}"
-                for snapshot in shown
-            ],
+            titles=[f"snapshot {snapshot.id}, {_second(snapshot.time)}" for snapshot in shown],
         )
     return PageSection(
         title="Writers",

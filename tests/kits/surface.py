@@ -20,10 +20,11 @@ import click
 from click.testing import CliRunner
 
 import paimon_stream
+from docs.generators.cli import commands
 from paimon_stream import cdc, errors
 from paimon_stream.api.inspection import HistoryEntry
 from paimon_stream.change.merge_into import MergeReport
-from paimon_stream.cli.app import COMMANDS, cli
+from paimon_stream.cli.app import cli
 from paimon_stream.cli.exits import MEANING
 from paimon_stream.metrics.commits import METRICS
 from paimon_stream.options import sink_options, table_options
@@ -173,13 +174,8 @@ def _metrics() -> Iterator[str]:
 
 
 def _commands() -> Iterator[str]:
-    for name in sorted(COMMANDS):
-        command = cli.get_command(click.Context(cli), name)
-        if isinstance(command, click.Group):
-            for part, sub in sorted(command.commands.items()):
-                yield from _parameters_of_command(f"{name} {part}", sub)
-        elif command is not None:
-            yield from _parameters_of_command(name, command)
+    for name, command in sorted(commands(), key=lambda named: named[0]):
+        yield from _parameters_of_command(name, command)
 
 
 def _parameters_of_command(name: str, command: click.Command) -> Iterator[str]:

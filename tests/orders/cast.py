@@ -199,15 +199,6 @@ def merged(number: int) -> Callable[[Stage], None]:
     return before
 
 
-def merging(*kinds: type[Actor]) -> Callable[[Stage], list[tuple[Actor, int]]]:
-    """A stream that merges a batch, and others beside it."""
-
-    def cast(stage: Stage) -> list[tuple[Actor, int]]:
-        return [(merging_stream(stage), 1), *others(*kinds)(stage)]
-
-    return cast
-
-
 def merging_stream(stage: Stage) -> Stream:
     """The next run of a stream whose batches are merged."""
     return MergingStream(stage, MergingStream.kind, stage.checkpoint("m"))
@@ -219,11 +210,13 @@ def twins(stage: Stage) -> list[tuple[Actor, int]]:
     return [(stream(stage, "stream"), 1), (stream(stage, "twin"), 1)]
 
 
-def beside(*kinds: type[Actor], works: int = 1) -> Callable[[Stage], list[tuple[Actor, int]]]:
-    """A stream, and others beside it."""
+def beside(
+    *kinds: type[Actor], works: int = 1, run: Callable[[Stage], Stream] = stream
+) -> Callable[[Stage], list[tuple[Actor, int]]]:
+    """The next run of a stream, and others beside it."""
 
     def cast(stage: Stage) -> list[tuple[Actor, int]]:
-        return [(stream(stage), works), *others(*kinds)(stage)]
+        return [(run(stage), works), *others(*kinds)(stage)]
 
     return cast
 

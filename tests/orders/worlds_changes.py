@@ -4,7 +4,7 @@ they hold.
 
 from __future__ import annotations
 
-from tests.orders.cast import commits, merged, merging, others
+from tests.orders.cast import beside, commits, merged, merging_stream, others
 from tests.orders.setting import Setting
 from tests.simulation.actors.changers import SecondUpdater, Updater
 from tests.simulation.actors.writers import BatchWriter
@@ -43,7 +43,7 @@ CHANGES = [
     Setting(
         "merging stream × updater",
         "A stream merges its batch into rows that somebody updates.",
-        merging(Updater),
+        beside(Updater, run=merging_stream),
         merged(1),
         options=OPTIONS[WITH_KEYS],
         table=KEYED,
